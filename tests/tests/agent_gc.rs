@@ -100,6 +100,30 @@ fn pods_that_start_and_stop_beside_rounds_keep_all_that_they_have() {
     let log = agent.log();
     assert!(log.contains("DEL container gone"), "{log}");
     assert!(!log.contains("DEL container pod"), "{log}");
+    // What the storm left can be collected.
+    if !has_stale_lease(&host) {
+        stale_lease(&host);
+    }
+    agent.signal(Signal::SIGHUP);
+    let is_gone = eventually(|| !has_stale_lease(&host));
+    assert!(is_gone, "{:?} {}", host.leases("pods"), agent.log());
+}
+
+/// host-local's index lacks a lease that another program wrote, without the lock, while host-local
+/// changed another one. Both changes give the directory one date.
+#[test]
+fn a_lease_that_the_index_lacks_is_removed() {
+    let host = Host::new();
+    let (_tool, _pod) = with_a_pod(&host);
+    let pods = File::open(host.lease_dir().join("pods")).unwrap();
+    let date = pods.metadata().unwrap().modified().unwrap();
+    stale_lease(&host);
+    pods.set_modified(date).unwrap();
+    let cri = Cri::serve(&socket(&host));
+    let agent = agent(&host);
+    round(&agent, &cri);
+    assert!(!has_stale_lease(&host), "{}", agent.log());
+    agent.says("DEL container gone interface eth0 on network pods left /");
 }
 
 #[test]

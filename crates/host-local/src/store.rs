@@ -66,6 +66,20 @@ impl Store {
         Self::lock(storage, network).map(Some)
     }
 
+    /// Lets the next verb that changes leases of `network` rebuild the index from the lease files.
+    ///
+    /// A program that adds a lease without the lock, while a verb changes leases, leaves no trace
+    /// in the directory's date. Such a lease has no record, so DEL does not find it.
+    ///
+    /// # Errors
+    /// The leases cannot be read, or another process holds the lock for too long.
+    pub fn distrust_index(storage: &Storage, network: &NetworkName) -> anyhow::Result<()> {
+        if let Some(store) = Self::inspect(storage, network)? {
+            store.files.index.distrust();
+        }
+        Ok(())
+    }
+
     fn lock(storage: &Storage, network: &NetworkName) -> anyhow::Result<Self> {
         let file = storage.lease_directory(network).join(LOCK);
         let lock = Lock::take(&file, storage.lock_timeout)?;

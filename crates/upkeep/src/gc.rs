@@ -6,9 +6,12 @@
 //! this module calls DEL instead of GC, and may run while pods start.
 
 use std::fs;
+use std::path::Path;
+use std::time::Duration;
 
-use anyhow::{anyhow, ensure};
-use cni::note;
+use anyhow::{Context as _, anyhow, ensure};
+use cni::{Attachment, note};
+use host_local::{EarlierBoot, Storage, Store};
 use netlink::Connection;
 use node::{HostLinks, Lease, Node, Part};
 use runtime::{Chain, Conflist, Directories, Entry, may_exist};
@@ -50,34 +53,90 @@ pub fn judge<'n>(node: &'n Node, network: &Conflist) -> Vec<(Remains<'n>, Life)>
 }
 
 /// Calls DEL for the attachment, with the configuration of its ADD if a runtime cached that
-/// configuration. Keeps an attachment that changed since the node was read.
+/// configuration. Keeps an attachment that changed since the node was read. Calls DEL again if a
+/// lease remains.
 ///
 /// # Errors
-/// A plugin fails, or the links of the host cannot be read.
+/// A plugin fails, a lease remains, or the links of the host cannot be read.
 pub fn remove(chain: &Chain<'_>, remains: &Remains<'_>) -> anyhow::Result<Removal> {
     let attachment = &remains.attachment;
-    if !is_unchanged(chain, remains)? {
+    if !(has_leases(remains) && has_entry(chain, remains) && has_no_link(remains)?) {
         note(format_args!("{attachment} changes at this moment: kept"));
         return Ok(Removal::Kept);
     }
     note(format_args!("DEL {attachment}"));
     let unknown = Entry::default();
     let entry = remains.cached.map_or(&unknown, |it| &it.entry);
-    let deleted = chain.del_as_added(&entry.sandbox(attachment));
-    deleted.map_err(|error| anyhow!("{attachment}: {error:#}"))?;
+    let sandbox = entry.sandbox(attachment);
+    let delete = || {
+        let deleted = chain.del_as_added(&sandbox);
+        deleted.map_err(|error| anyhow!("{attachment}: {error:#}"))
+    };
+    delete()?;
+    if let Some(lease) = remaining(remains)
+        && has_no_link(remains)?
+    {
+        note(format_args!(
+            "DEL {attachment} left {}",
+            lease.path.display()
+        ));
+        distrust_index(lease).with_context(|| format!("{attachment}: its lease remains"))?;
+        delete()?;
+        ensure!(remaining(remains).is_none(), lasts(attachment, lease));
+    }
     Ok(Removal::Removed)
 }
 
-/// Returns whether the container was not attached again since the node was read. podman reuses the
-/// container ID at each start, so a DEL for the old attachment would remove the new one.
-fn is_unchanged(chain: &Chain<'_>, remains: &Remains<'_>) -> anyhow::Result<bool> {
-    let written = |it: &Lease| fs::symlink_metadata(&it.path)?.modified();
-    let has_leases = remains.leases.iter().all(|it| written(it).ok() == it.since);
-    let has_entry = remains.cached.is_none_or(|cached| {
+/// Returns whether no lease changed since the node was read: the container was not attached again.
+/// podman reuses the container ID at each start, so a DEL for the old attachment would remove the
+/// new one.
+fn has_leases(remains: &Remains<'_>) -> bool {
+    remains.leases.iter().all(|it| is_unchanged(it))
+}
+
+/// Returns a lease that still exists and has not changed since the node was read.
+fn remaining<'n>(remains: &Remains<'n>) -> Option<&'n Lease> {
+    let mut leases = remains.leases.iter().copied();
+    leases.find(|it| it.path.exists() && is_unchanged(it))
+}
+
+fn is_unchanged(lease: &Lease) -> bool {
+    let written = fs::symlink_metadata(&lease.path).and_then(|it| it.modified());
+    written.ok() == lease.since
+}
+
+/// Returns whether the cached result is the same, and its sandbox does not exist.
+fn has_entry(chain: &Chain<'_>, remains: &Remains<'_>) -> bool {
+    remains.cached.is_none_or(|cached| {
         let written = chain.directories.cache.written(&remains.attachment);
         !may_exist(cached.entry.netns()) && written == cached.since
-    });
+    })
+}
+
+/// Returns whether no link of the host is the container's.
+fn has_no_link(remains: &Remains<'_>) -> anyhow::Result<bool> {
     let host = Connection::open()?;
     let links = HostLinks::read(&host, &host.links()?);
-    Ok(has_leases && has_entry && remains.has_tagged(&links).is_none())
+    Ok(remains.link_in(&links).is_none())
 }
+
+/// Lets `host-local` read the leases again. Its index can lack a lease that another program wrote
+/// without the lock.
+fn distrust_index(lease: &Lease) -> anyhow::Result<()> {
+    let data_dir = lease.path.parent().and_then(Path::parent);
+    let storage = Storage {
+        data_dir: data_dir.context("it is in no directory")?.to_owned(),
+        lock_timeout: LONGEST_LOCK,
+        reuse_delay: Duration::ZERO,
+        earlier_boot: EarlierBoot::Keep,
+    };
+    Store::distrust_index(&storage, &lease.network.parse()?)
+}
+
+fn lasts(attachment: &Attachment, lease: &Lease) -> String {
+    let path = lease.path.display();
+    format!("{attachment}: DEL succeeded, but the lease {path} remains: remove the file")
+}
+
+/// Longest wait for the lock on leases, as by default in `host-local`.
+const LONGEST_LOCK: Duration = Duration::from_secs(30);

@@ -81,12 +81,15 @@ impl<'n> Remains<'n> {
         remains.collect()
     }
 
-    /// Returns a link of the host with the tag of an attachment of the same container to the same
-    /// network.
-    pub fn has_tagged<'l>(&self, links: &'l HostLinks) -> Option<&'l HostLink> {
+    /// Returns a link of the host that is the container's: it has the tag of an attachment of the
+    /// same container to the same network, or it has no tag, and its sandbox has an address of the
+    /// attachment.
+    pub fn link_in<'l>(&self, links: &'l HostLinks) -> Option<&'l HostLink> {
         let owner = self.attachment.owner();
         let container = owner.rsplit_once('/').map(|it| it.0);
-        links.of_owner(|it| it.rsplit_once('/').map(|it| it.0) == container)
+        let tagged = links.of_owner(|it| it.rsplit_once('/').map(|it| it.0) == container);
+        let mut addresses = self.addresses.iter();
+        tagged.or_else(|| addresses.find_map(|it| links.of_address(*it)))
     }
 
     /// Returns whether a lease or the cached result changed within `time`, or has a date that is
@@ -117,11 +120,7 @@ pub fn life(node: &Node, remains: &Remains<'_>) -> Life {
     let (network, container) = (&remains.attachment.network, &remains.attachment.container);
     let is_of = |it: &Attachment| it.container == *container && it.network == *network;
     let has_sandbox = node.alive().any(|it| is_of(&it.attachment));
-    let mut addresses = remains.addresses.iter();
-    if has_sandbox
-        || remains.has_tagged(&node.host_links).is_some()
-        || addresses.any(|it| node.host_links.of_address(*it).is_some())
-    {
+    if has_sandbox || remains.link_in(&node.host_links).is_some() {
         return Life::Lives;
     }
     if remains.is_young() {
