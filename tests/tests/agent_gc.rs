@@ -245,6 +245,45 @@ fn attachments_that_links_cannot_prove_stay_and_are_reported_once() {
     );
 }
 
+/// Another program has a link on the bridge, or a process removed its address.
+#[test]
+fn a_link_that_can_be_any_pods_keeps_leases_but_no_results_and_health_shows_it() {
+    let host = Host::new();
+    let (tool, _pod) = with_a_pod(&host);
+    let ended = host.sandbox("ended");
+    tool.add("pods", &ended, &[]);
+    host.end(&ended);
+    let results = || fs::read_dir(tool.results()).unwrap();
+    for entry in results() {
+        let entry = File::open(entry.unwrap().path()).unwrap();
+        entry
+            .set_modified(SystemTime::now() - Duration::from_hours(1))
+            .unwrap();
+    }
+    age(&host.lease_dir());
+    stale_lease(&host);
+    let _other = host.sandbox("other");
+    host.ip("link add odd type veth peer name odd0 netns other");
+    host.ip("link set odd master cni1");
+    let cri = Cri::serve(&socket(&host));
+    let agent = agent(&host);
+    round(&agent, &cri);
+    round(&agent, &cri);
+    assert!(has_stale_lease(&host), "{}", agent.log());
+    assert!(eventually(|| results().count() == 1), "{}", agent.log());
+    agent.says("behind odd, which may be any of them; if odd is no container's, delete it");
+    assert_eq!(
+        agent.log().matches("behind odd").count(),
+        1,
+        "{}",
+        agent.log()
+    );
+    host.ip("link delete odd");
+    round(&agent, &cri);
+    assert!(!has_stale_lease(&host), "{}", agent.log());
+    agent.says("gc: works again");
+}
+
 #[test]
 fn dry_runs_change_nothing() {
     let host = Host::new();

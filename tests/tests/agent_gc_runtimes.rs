@@ -1,14 +1,16 @@
 //! Garbage collection by cni-agent while container runtimes and plugins fail, and its configuration.
 
+use std::fs;
 use std::io::{Read as _, Write as _};
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use serde_json::json;
 use tests::cri::{Cri, Manner, peer};
 use tests::leaks::{
-    agent, agent_with, has_stale_lease, lease_of, round, socket, stale_lease, with_a_pod,
+    age, agent, agent_with, has_stale_lease, lease_of, round, socket, stale_lease, with_a_pod,
 };
 use tests::{Agent, Host, eventually};
 
@@ -136,6 +138,43 @@ fn sandboxes_of_two_runtimes_stay() {
 }
 
 #[test]
+fn a_plugin_that_hangs_is_killed_and_stops_no_other_network() {
+    let host = Host::new();
+    let (tool, _pod) = with_a_pod(&host);
+    let bridge = host.bridge_v4().with("bridge", "cni1");
+    let hangs = json!({"type": "hangs"});
+    tool.configure("apart", &[bridge.config().clone(), hangs]);
+    host.script("hangs", "echo $$ >>/run/test/hangs; sleep 1000 & wait");
+    let apart = host.lease_dir().join("apart");
+    fs::create_dir_all(&apart).unwrap();
+    for number in 3..6 {
+        fs::write(
+            apart.join(format!("10.1.0.{number}")),
+            format!("gone{number}\r\neth0"),
+        )
+        .unwrap();
+    }
+    age(&host.lease_dir());
+    stale_lease(&host);
+    let cri = Cri::serve(&socket(&host));
+    let gc = json!({"runtimeSocket": socket(&host), "delTimeout": "1s"});
+    let agent = agent_with(&host, &gc);
+    agent.signal(Signal::SIGHUP);
+    agent.says("gc: 3 of the stale attachments remain: container gone3");
+    agent.says("hangs did not end within 1s and was killed");
+    assert!(!has_stale_lease(&host), "{}", agent.log());
+    let started = fs::read_to_string(host.dir().join("hangs")).unwrap();
+    assert_eq!(started.lines().count(), 1, "{}", agent.log());
+    assert!(eventually(|| !host
+        .processes()
+        .iter()
+        .any(|it| it.contains("1000"))));
+    host.script("hangs", "exit 0");
+    round(&agent, &cri);
+    assert!(host.leases("apart").is_empty(), "{}", agent.log());
+}
+
+#[test]
 fn a_plugin_or_runtime_that_hangs_does_not_delay_the_end() {
     let host = Host::new();
     let (tool, _pod) = with_a_pod(&host);
@@ -173,12 +212,58 @@ fn wrong_values_are_refused_by_key_and_value() {
             "gc.runtimeSocket \"cri.sock\": ",
         ),
         (json!({"dryRun": 1}), "gc.dryRun 1: "),
+        (json!({"delTimeout": "0s"}), "gc.delTimeout \"0s\": "),
         (json!({"every": "5m"}), "unknown field `every`"),
     ] {
         let outcome = Agent::run(&host, &json!({ "gc": gc })).run();
         assert_eq!(outcome.status.code(), Some(1), "{outcome:#?}");
         assert!(outcome.stderr.contains(words), "{outcome:#?}");
     }
+}
+
+/// NTP may set the clock, so files look older than they are. In a time namespace, the node booted a
+/// minute ago.
+#[test]
+fn nothing_is_removed_soon_after_a_boot() {
+    let host = Host::new();
+    let (_tool, _pod) = with_a_pod(&host);
+    stale_lease(&host);
+    let _cri = Cri::serve(&socket(&host));
+    let uptime = fs::read_to_string("/proc/uptime").unwrap();
+    let seconds: f64 = uptime.split_whitespace().next().unwrap().parse().unwrap();
+    let back = format!("--boottime=-{:.0}", (seconds - 60.0).max(0.0));
+    let gc = json!({ "gc": {"runtimeSocket": socket(&host)} });
+    let run = |arguments: &[&str]| {
+        let agent = Agent::run(&host, &gc).command();
+        let mut command = Command::new("unshare");
+        command.args(["--time", "--fork", "--kill-child", &back]);
+        command.arg(agent.get_program()).args(agent.get_args());
+        command.args(arguments).stdin(Stdio::null());
+        command
+    };
+    let dry = run(&["--dry-run"]).output().unwrap();
+    let text = String::from_utf8(dry.stdout).unwrap();
+    let keeps = "keep container gone interface eth0 on network pods: the clock was set, or";
+    assert!(text.contains(keeps), "{text}");
+    let log = host.dir().join("agent.log");
+    let mut command = run(&[]);
+    let mut child = command
+        .stderr(fs::File::create(&log).unwrap())
+        .spawn()
+        .unwrap();
+    let says = || {
+        fs::read_to_string(&log)
+            .unwrap()
+            .contains("nothing is removed until then")
+    };
+    let is_said = eventually(says);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(
+        is_said && has_stale_lease(&host),
+        "{:?}",
+        fs::read_to_string(&log)
+    );
 }
 
 #[test]

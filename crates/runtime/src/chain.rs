@@ -22,6 +22,8 @@ pub struct Chain<'a> {
     pub network: &'a Conflist,
     /// The directories of configurations, plugins and cached results.
     pub directories: &'a Directories,
+    /// Time limit of each plugin for all verbs but RELOAD and VERSION, which have their own.
+    limit: Option<Duration>,
 }
 
 /// The directories of a runtime: configurations, plugins, cache.
@@ -36,11 +38,21 @@ pub struct Directories {
 }
 
 impl<'a> Chain<'a> {
-    /// Combines a network with the directories of a runtime.
+    /// Combines a network with the directories of a runtime. Plugins have no time limit.
     pub fn new(network: &'a Conflist, directories: &'a Directories) -> Self {
         Self {
             network,
             directories,
+            limit: None,
+        }
+    }
+
+    /// Limits the time of each plugin. A plugin that takes longer is killed with its process group
+    /// and counts as failed. Ctrl-C does not reach plugins with a limit.
+    pub fn within(self, limit: Duration) -> Self {
+        Self {
+            limit: Some(limit),
+            ..self
         }
     }
 
@@ -236,9 +248,13 @@ impl<'a> Chain<'a> {
         let mut command = Command::new(find(path, name)?);
         command.envs(call.environment(path)).stderr(stderr);
         let request = plugin.request(self.network, call.keys_for(plugin));
-        let answer = match call.verb {
-            Verb::Reload => delegate::run_within(LONGEST_RELOAD, name, &mut command, &request),
-            _ => delegate::run(name, &mut command, &request),
+        let limit = match call.verb {
+            Verb::Reload => Some(LONGEST_RELOAD),
+            _ => self.limit,
+        };
+        let answer = match limit {
+            Some(limit) => delegate::run_within(limit, name, &mut command, &request),
+            None => delegate::run(name, &mut command, &request),
         };
         answer.map_err(|error| match error {
             cni::Error::Delegate { plugin, object, .. } => {

@@ -8,7 +8,7 @@ mod reload;
 mod uplinks;
 
 pub use gc::{Removal, judge, read_node, remove};
-pub use life::{Life, Remains, life};
+pub use life::{Life, Remains, Unseen, life};
 pub use loss::{Loss, Losses, Suspicion};
 pub use nft::Heard;
 pub use reload::{follow_firewalld, hear_firewalld, reload, reload_each};

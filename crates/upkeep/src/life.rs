@@ -5,6 +5,7 @@
 //! whose links are visible. Every other attachment is live, or not proven to be gone.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 
@@ -34,10 +35,33 @@ pub enum Life {
     /// A lease is so young that the ADD that made it may still be running.
     Young,
     /// Nothing shows that the attachment is live, but its link may exist where this process cannot
-    /// see it. Contains the reason.
-    Unseen(String),
+    /// see it.
+    Unseen(Unseen),
     /// The attachment has neither a sandbox nor a link.
     Gone,
+}
+
+/// Why a missing link does not prove that an attachment is gone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Unseen {
+    /// Live attachments of the network may have no visible link. Contains the reason.
+    Network(String),
+    /// The kernel shows no address in the sandbox behind the link with this name, which has no tag.
+    /// So the sandbox can be that of any attachment whose ADD is not known to have made another
+    /// link.
+    Behind(String),
+}
+
+impl fmt::Display for Unseen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Network(reason) => f.write_str(reason),
+            Self::Behind(link) => write!(
+                f,
+                "the kernel shows no address of the sandbox behind {link}, which may be any of them"
+            ),
+        }
+    }
 }
 
 impl<'n> Remains<'n> {
@@ -92,13 +116,23 @@ impl<'n> Remains<'n> {
         tagged.or_else(|| addresses.find_map(|it| links.of_address(*it)))
     }
 
-    /// Returns whether a lease or the cached result changed within `time`, or has a date that is
-    /// unknown or in the future.
+    /// Returns whether `link` can be the attachment's. It is not if the cached result names the
+    /// host's end, and `link` has another name.
+    fn may_have(&self, node: &Node, link: &HostLink) -> bool {
+        let named = self.cached.map(Attached::host_links).unwrap_or_default();
+        let is_end = |it: &&String| {
+            node.link_called(it)
+                .is_none_or(|it| it.kind == LinkKind::Veth)
+        };
+        let mut ends = named.iter().filter(is_end).peekable();
+        ends.peek().is_none() || ends.any(|it| *it == link.name)
+    }
+
+    /// Returns whether a lease or the cached result changed within `time`, or has an unknown date.
     pub fn changed_within(&self, time: Duration) -> bool {
-        let is_recent = |since: SystemTime| since.elapsed().map_or(true, |age| age < time);
         let leases = self.leases.iter().map(|it| it.since);
         let dates = leases.chain(self.cached.map(|it| it.since));
-        let mut recent = dates.map(|it| it.is_none_or(is_recent));
+        let mut recent = dates.map(|it| it.is_none_or(|since| is_within(time, since)));
         recent.any(|it| it)
     }
 
@@ -107,12 +141,17 @@ impl<'n> Remains<'n> {
     fn is_young(&self) -> bool {
         let cached = self.cached.and_then(|it| it.since);
         let is_young = |since: SystemTime| {
-            let is_recent = since.elapsed().is_ok_and(|age| age < LONGEST_ADD);
-            is_recent && cached.is_none_or(|cached| cached < since)
+            is_within(LONGEST_ADD, since) && cached.is_none_or(|cached| cached < since)
         };
         let mut leases = self.leases.iter();
         leases.any(|it| it.since.is_none_or(is_young))
     }
+}
+
+/// Returns whether `since` is less than `time` ago, or less than `time` ahead: then the clock was
+/// set back a little. A date that is further ahead is from before the clock was set.
+fn is_within(time: Duration, since: SystemTime) -> bool {
+    since.elapsed().unwrap_or_else(|it| it.duration()) < time
 }
 
 /// Returns the state of the attachment of `remains`.
@@ -126,15 +165,31 @@ pub fn life(node: &Node, remains: &Remains<'_>) -> Life {
     if remains.is_young() {
         return Life::Young;
     }
-    sees(node, network).map_or_else(Life::Unseen, |()| Life::Gone)
+    let bridges = match sees(node, network) {
+        Ok(bridges) => bridges,
+        Err(reason) => return Life::Unseen(Unseen::Network(reason)),
+    };
+    let mut unexplained = node.host_links.unexplained();
+    let behind = unexplained.find(|it| is_port(it, &bridges) && remains.may_have(node, it));
+    behind.map_or(Life::Gone, |it| {
+        Life::Unseen(Unseen::Behind(it.name.clone()))
+    })
+}
+
+/// Returns whether the link is one of the network's, by the network's bridges.
+fn is_port(link: &HostLink, bridges: &[u32]) -> bool {
+    match link.master {
+        Some(master) => bridges.contains(&master),
+        None => bridges.is_empty(),
+    }
 }
 
 /// Checks that every live sandbox of `network` would have a visible link on this host. Only then
-/// does a missing link prove that a sandbox is gone.
+/// does a missing link prove that a sandbox is gone. Returns the indexes of the network's bridges.
 ///
 /// # Errors
 /// The reason why this is not certain.
-fn sees(node: &Node, network: &NetworkName) -> Result<(), String> {
+fn sees(node: &Node, network: &NetworkName) -> Result<Vec<u32>, String> {
     let networks = networks(node, network);
     if networks.is_empty() {
         return Err(format!("no network {network} is configured"));
@@ -161,16 +216,7 @@ fn sees(node: &Node, network: &NetworkName) -> Result<(), String> {
             "here is {lacks}, as in another network namespace than the host's, or after a reboot"
         ));
     }
-    let is_port = |it: &&HostLink| match it.master {
-        Some(master) => bridges.contains(&master),
-        None => bridges.is_empty(),
-    };
-    match node.host_links.unexplained().find(is_port) {
-        None => Ok(()),
-        Some(HostLink { name, .. }) => Err(format!(
-            "the kernel shows no address of the sandbox behind {name}, which may be any of them"
-        )),
-    }
+    Ok(bridges)
 }
 
 /// Returns whether the host has a link of `network`. Such a link is tagged with an attachment to

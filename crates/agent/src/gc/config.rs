@@ -15,6 +15,9 @@ pub(crate) struct Config {
     /// The time between two rounds.
     #[serde(deserialize_with = "interval")]
     pub interval: Duration,
+    /// The longest time of a plugin's DEL.
+    #[serde(deserialize_with = "del_timeout")]
+    pub del_timeout: Duration,
     /// The sockets of container runtimes.
     #[serde(deserialize_with = "runtime_socket")]
     pub runtime_socket: RuntimeSocket,
@@ -42,6 +45,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             interval: Duration::from_mins(5),
+            del_timeout: Duration::from_mins(2),
             runtime_socket: RuntimeSocket::Usual,
             dry_run: false,
         }
@@ -60,14 +64,25 @@ impl RuntimeSocket {
 }
 
 fn interval<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+    time(from, "interval", SHORTEST_INTERVAL)
+}
+
+fn del_timeout<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+    time(from, "delTimeout", SHORTEST_DEL)
+}
+
+fn time<'de, D: Deserializer<'de>>(
+    from: D,
+    key: &str,
+    shortest: Duration,
+) -> Result<Duration, D::Error> {
     let value = Value::deserialize(from)?;
-    let wrong =
-        |reason: &dyn Display| D::Error::custom(format_args!("gc.interval {value}: {reason}"));
+    let wrong = |reason: &dyn Display| D::Error::custom(format_args!("gc.{key} {value}: {reason}"));
     let text = value.as_str();
     let text = text.ok_or_else(|| wrong(&"expected a time such as \"5m\""))?;
     let time = humantime::parse_duration(text).map_err(|error| wrong(&error))?;
-    if time < SHORTEST_INTERVAL {
-        return Err(wrong(&"it is shorter than 30s"));
+    if time < shortest {
+        return Err(wrong(&format_args!("it is shorter than {shortest:?}")));
     }
     Ok(time)
 }
@@ -99,6 +114,9 @@ fn dry_run<'de, D: Deserializer<'de>>(from: D) -> Result<bool, D::Error> {
 /// The shortest allowed interval. A round reads all leases, links and elements, so rounds should be
 /// rare.
 const SHORTEST_INTERVAL: Duration = Duration::from_secs(30);
+
+/// A busy node needs some seconds for a DEL.
+const SHORTEST_DEL: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {
@@ -140,6 +158,10 @@ mod tests {
             ),
             (r#"{"interval": "soon"}"#, r#"gc.interval "soon": "#),
             (r#"{"interval": 300}"#, "gc.interval 300: "),
+            (
+                r#"{"delTimeout": "1ms"}"#,
+                r#"gc.delTimeout "1ms": it is shorter than 1s"#,
+            ),
             (
                 r#"{"runtimeSocket": "run/crio.sock"}"#,
                 r#"gc.runtimeSocket "run/crio.sock": "#,

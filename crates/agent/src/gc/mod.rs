@@ -5,6 +5,7 @@
 //! If the runtime does not answer, a round removes nothing.
 
 mod appearance;
+mod clock;
 mod config;
 mod counters;
 mod pause;
@@ -12,7 +13,6 @@ mod round;
 mod sandboxes;
 mod verdict;
 
-use std::collections::BTreeSet;
 use std::pin::pin;
 use std::time::Duration;
 
@@ -26,6 +26,7 @@ use tokio::time::timeout;
 use crate::health::Health;
 use crate::shared::Shared;
 
+use self::clock::Clock;
 use self::pause::Pause;
 use self::round::{Collector, Report, look};
 
@@ -47,17 +48,17 @@ pub(crate) async fn run(config: Config, shared: Shared, counters: Counters) -> a
         counters,
     };
     let health = &shared.health;
-    let mut noted = BTreeSet::new();
+    let (mut clock, mut last) = (Clock::start(), Report::default());
     loop {
         pause.wait(&mut hangups, &sockets).await;
-        match shown_if_slow(health, round(&collector)).await {
-            Ok(report) => {
-                pause.succeeded();
-                for line in report.notes.difference(&noted) {
+        match shown_if_slow(health, round(&collector, &mut clock)).await {
+            Ok((report, unsteady)) => {
+                pause.succeeded(unsteady);
+                for line in report.notes.difference(&last.notes) {
                     note(format_args!("gc: {line}"));
                 }
-                health.set(PART, report.failure());
-                noted = report.notes;
+                health.set(PART, report.failure(&last));
+                last = report;
             }
             Err(error) => {
                 pause.failed();
@@ -73,7 +74,7 @@ pub(crate) async fn run(config: Config, shared: Shared, counters: Counters) -> a
 /// # Errors
 /// The node cannot be read, or a runtime does not answer.
 pub(crate) async fn dry_run(config: Config, directories: Directories) -> anyhow::Result<String> {
-    let seen = look(&config.runtime_socket, &directories).await?;
+    let seen = look(&config.runtime_socket, &directories, &mut Clock::start()).await?;
     let networks = seen.networks().into_iter();
     let verdicts = networks.flat_map(|it| seen.verdicts(it));
     let lines = verdicts.map(|it| it.to_string());
@@ -81,22 +82,27 @@ pub(crate) async fn dry_run(config: Config, directories: Directories) -> anyhow:
     Ok(lines.collect())
 }
 
-async fn round(collector: &Collector) -> anyhow::Result<Report> {
+/// Runs a round. Also returns how long the clock has to stay steady before a round removes
+/// anything.
+async fn round(
+    collector: &Collector,
+    clock: &mut Clock,
+) -> anyhow::Result<(Report, Option<Duration>)> {
     let config = &collector.config;
-    let seen = look(&config.runtime_socket, &collector.directories).await?;
-    let collector = collector.clone();
+    let seen = look(&config.runtime_socket, &collector.directories, clock).await?;
+    let (collector, unsteady) = (collector.clone(), seen.unsteady);
     let report = spawn_blocking(move || collector.collect(&seen));
-    report.await.context("remove attachments")
+    Ok((report.await.context("remove attachments")?, unsteady))
 }
 
-/// Waits for the end of a round. DEL has no time limit, so a plugin that hangs is shown as a
-/// failure.
+/// Waits for the end of a round. A round that takes long is shown as a failure: many DELs may take
+/// their longest time, or a file may be on a file system that does not answer.
 async fn shown_if_slow<T>(health: &Health, round: impl Future<Output = T>) -> T {
     let mut round = pin!(round);
     if let Ok(ended) = timeout(SLOW, round.as_mut()).await {
         return ended;
     }
-    let reason = format!("a round has been running for {SLOW:?}: its last DEL may hang");
+    let reason = format!("a round has been running for {SLOW:?}: a DEL or a file may hang");
     health.set(PART, Some(reason));
     round.await
 }

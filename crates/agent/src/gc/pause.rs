@@ -37,10 +37,10 @@ impl Pause {
         }
     }
 
-    /// Sets the time after a round that could judge.
-    pub fn succeeded(&mut self) {
+    /// Sets the time after a round that could judge: the interval or, if it is shorter, `again`.
+    pub fn succeeded(&mut self, again: Option<Duration>) {
         self.is_failing = false;
-        self.time = self.interval;
+        self.time = again.map_or(self.interval, |it| it.min(self.interval));
     }
 
     /// Sets the time after a round that could not judge the attachments. The time doubles with each
@@ -76,7 +76,7 @@ mod tests {
         let times: Vec<_> = times.take(12).collect();
         assert_eq!(times[..3], [1, 2, 4].map(|it| SHORTEST_RETRY * it));
         assert_eq!(times[11], Duration::from_secs(30));
-        pause.succeeded();
+        pause.succeeded(None);
         pause.failed();
         assert_eq!(pause.time, SHORTEST_RETRY);
     }

@@ -1,12 +1,15 @@
 //! One round: reads the node, asks the runtimes, and removes what is proven stale.
 
 use std::collections::BTreeSet;
+use std::time::Instant;
 
 use anyhow::Context as _;
+use cni::NetworkName;
 use runtime::{Chain, Conflist, Directories};
 use tokio::task::spawn_blocking;
-use upkeep::{Removal, read_node, remove};
+use upkeep::{Removal, Unseen, read_node, remove};
 
+use super::clock::Clock;
 use super::config::{Config, RuntimeSocket};
 use super::counters::Counters;
 use super::sandboxes::Runtimes;
@@ -17,6 +20,11 @@ use super::verdict::{Seen, Verdict};
 pub(super) struct Report {
     /// Errors of DELs.
     pub failures: Vec<String>,
+    /// Stale attachments that the round did not try, because a DEL of their network took too long.
+    pub untried: usize,
+    /// What keeps a network's attachments from being proven gone, but does so for a moment also
+    /// while an ADD runs.
+    pub obstacles: BTreeSet<String>,
     /// What the operator should know; the same lines in each round until something changes.
     pub notes: BTreeSet<String>,
 }
@@ -28,24 +36,45 @@ pub(super) struct Report {
 pub(super) async fn look(
     sockets: &RuntimeSocket,
     directories: &Directories,
+    clock: &mut Clock,
 ) -> anyhow::Result<Seen> {
     let runtimes = Runtimes::connect(sockets).await.context(NOTHING)?;
     let directories = directories.clone();
     let node = spawn_blocking(move || read_node(&directories));
     let node = node.await.context("read the node")??;
     let listed = runtimes.sandboxes().await.context(NOTHING)?;
-    Ok(Seen { node, listed })
+    Ok(Seen {
+        node,
+        listed,
+        unsteady: clock.unsteady_for(),
+    })
 }
 
 const NOTHING: &str = "nothing was removed";
 
 impl Report {
-    /// Returns why stale attachments remain; `None` if none does.
-    pub fn failure(&self) -> Option<String> {
+    /// Returns why stale attachments remain; `None` if none does. Of the obstacles, only those
+    /// count that `before`, the last round, had, too.
+    pub fn failure(&self, before: &Self) -> Option<String> {
+        let remaining = self.failures.first().map(|first| {
+            let count = self.failures.len() + self.untried;
+            format!("{count} of the stale attachments remain: {first}")
+        });
+        let lasting = self.obstacles.intersection(&before.obstacles).cloned();
+        let reasons: Vec<_> = remaining.into_iter().chain(lasting).collect();
         // The text of a failing part is one line, whatever plugins print.
-        let first = self.failures.first()?.replace('\n', "; ");
-        let count = self.failures.len();
-        Some(format!("{count} of the stale attachments remain: {first}"))
+        (!reasons.is_empty()).then(|| reasons.join("; ").replace('\n', "; "))
+    }
+
+    /// Adds why attachments of `network` are not proven gone.
+    fn add_unproven(&mut self, network: &NetworkName, reason: &Unseen) {
+        let stay = format!("network {network}: attachments that no runtime lists stay: {reason}");
+        match reason {
+            Unseen::Network(_) => self.notes.insert(stay),
+            Unseen::Behind(link) => self.obstacles.insert(format!(
+                "{stay}; if {link} is no container's, delete it or take it off the bridge"
+            )),
+        };
     }
 }
 
@@ -68,21 +97,36 @@ impl Collector {
             notes: seen.left_out().into_iter().collect(),
             ..Report::default()
         };
+        // All are judged before the first DEL, which may take minutes: in this time, the leases of
+        // running ADDs would grow old.
+        let networks = seen.networks().into_iter();
+        let judged: Vec<_> = networks.map(|it| (it, seen.verdicts(it))).collect();
         let mut unproven = Vec::new();
-        for network in seen.networks() {
-            let verdicts = seen.verdicts(network);
+        for (network, verdicts) in &judged {
             let reasons: Vec<_> = verdicts.iter().filter_map(Verdict::unproven).collect();
             unproven.push((&network.name, reasons.len()));
-            let name = &network.name;
-            report.notes.extend(reasons.into_iter().map(|reason| {
-                format!("network {name}: attachments that no runtime lists stay: {reason}")
-            }));
-            let stale = verdicts.iter().filter(|it| it.kept.is_none());
-            stale.for_each(|it| self.remove(network, it, &mut report));
+            for reason in reasons {
+                report.add_unproven(&network.name, reason);
+            }
+            self.remove_stale(network, verdicts, &mut report);
         }
         self.counters.set_unproven(unproven.into_iter());
         self.counters.round_ended(report.failures.is_empty());
         report
+    }
+
+    /// Removes the stale attachments of a network. A plugin that hangs once probably hangs for all
+    /// attachments, so the first DEL that takes too long is the network's last one in the round.
+    fn remove_stale(&self, network: &Conflist, verdicts: &[Verdict<'_>], report: &mut Report) {
+        let mut stale = verdicts.iter().filter(|it| it.kept.is_none());
+        for verdict in stale.by_ref() {
+            let start = Instant::now();
+            self.remove(network, verdict, report);
+            if start.elapsed() >= self.config.del_timeout {
+                break;
+            }
+        }
+        report.untried += stale.count();
     }
 
     fn remove(&self, network: &Conflist, stale: &Verdict<'_>, report: &mut Report) {
@@ -91,7 +135,8 @@ impl Collector {
             report.notes.insert(format!("dryRun: no DEL {attachment}"));
             return;
         }
-        match remove(&Chain::new(network, &self.directories), &stale.remains) {
+        let chain = Chain::new(network, &self.directories).within(self.config.del_timeout);
+        match remove(&chain, &stale.remains) {
             Ok(Removal::Removed) => self.counters.removed(&network.name),
             Ok(Removal::Kept) => {}
             Err(error) => {

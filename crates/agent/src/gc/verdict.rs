@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use node::Node;
 use runtime::Conflist;
-use upkeep::{Life, Remains, judge};
+use upkeep::{Life, Remains, Unseen, judge};
 
 /// The state from which a round decides.
 #[derive(Debug)]
@@ -16,6 +16,8 @@ pub(super) struct Seen {
     pub node: Node,
     /// IDs of the sandboxes that the runtimes listed.
     pub listed: BTreeSet<String>,
+    /// How long the dates of files do not yet show their ages; `None` if they do.
+    pub unsteady: Option<Duration>,
 }
 
 /// The decision about an attachment.
@@ -41,8 +43,10 @@ pub(super) enum Reason {
     /// Its lease or cached result changed a moment ago, so its runtime may be removing it at this
     /// moment.
     Recent,
+    /// The wall clock does not show how old it is.
+    Undated,
     /// It may be live where this host does not show it.
-    Unproven(String),
+    Unproven(Unseen),
 }
 
 impl Seen {
@@ -77,13 +81,14 @@ impl Seen {
             }
             Life::Young => Some(Reason::Young),
             Life::Unseen(reason) => Some(Reason::Unproven(reason)),
+            Life::Gone if self.unsteady.is_some() => Some(Reason::Undated),
             Life::Gone if remains.changed_within(RECENT) => Some(Reason::Recent),
             Life::Gone => None,
         }
     }
 
-    /// Returns what the round leaves out: invalid configuration files, and the firewall if it
-    /// cannot be read.
+    /// Returns what the round leaves out: invalid configuration files, the firewall if it cannot be
+    /// read, and everything while the dates of files show no ages.
     pub fn left_out(&self) -> Vec<String> {
         let configuration = &self.node.configuration;
         let invalid = configuration.files.iter().filter_map(|file| {
@@ -95,13 +100,16 @@ impl Seen {
         });
         let unread = self.node.unread.iter();
         let unread = unread.map(|(_, reason)| format!("{reason}; going on without it"));
-        invalid.chain(unread).collect()
+        let undated = self
+            .unsteady
+            .map(|_| format!("{UNDATED}: nothing is removed until then"));
+        invalid.chain(unread).chain(undated).collect()
     }
 }
 
 impl Verdict<'_> {
     /// Returns why the attachment is not proven gone, if that is the reason why it stays.
-    pub fn unproven(&self) -> Option<&str> {
+    pub fn unproven(&self) -> Option<&Unseen> {
         match &self.kept {
             Some(Reason::Unproven(reason)) => Some(reason),
             _ => None,
@@ -127,6 +135,7 @@ impl fmt::Display for Reason {
             Self::Listed => "a container runtime lists its sandbox",
             Self::Young => "its address was leased less than five minutes ago",
             Self::Recent => "its lease or cached result changed less than a minute ago",
+            Self::Undated => return write!(f, "{UNDATED}"),
             Self::Unproven(reason) => return write!(f, "it may be live: {reason}"),
         })
     }
@@ -135,3 +144,6 @@ impl fmt::Display for Reason {
 /// A runtime whose sandbox ended calls DEL itself. The agent gives it this time before it calls DEL
 /// instead.
 const RECENT: Duration = Duration::from_mins(1);
+
+const UNDATED: &str = "the clock was set, or the node booted, a short time ago, so dates of files \
+                       show their ages only after five minutes";

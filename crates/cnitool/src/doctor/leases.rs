@@ -26,7 +26,7 @@ fn stale_leases(node: &Node) -> Vec<Finding> {
     for lease in &node.leases {
         let reason = match Remains::of_lease(node, lease).map(|it| life(node, &it)) {
             Some(Life::Gone) => None,
-            Some(Life::Unseen(reason)) => Some(reason),
+            Some(Life::Unseen(reason)) => Some(reason.to_string()),
             _ => continue,
         };
         let of = stale.entry((&lease.network, reason)).or_default();

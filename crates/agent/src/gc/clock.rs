@@ -1,0 +1,116 @@
+//! Decides whether the dates of files show how old the files are.
+//!
+//! A file's date is that of the wall clock. If the clock is set forward, as by NTP at boot or after
+//! a virtual machine was suspended, the lease of an ADD that still runs looks old. So rounds remove
+//! something only if the agent has compared the wall clock with the monotonic clock, which nobody
+//! can set, for longer than an ADD takes.
+
+use std::fs;
+use std::time::{Duration, Instant, SystemTime};
+
+/// Compares both clocks from round to round.
+#[derive(Debug, Clone)]
+pub(super) struct Clock {
+    /// Both clocks when they were last compared.
+    last: (SystemTime, Instant),
+    /// Since when the wall clock is known to be steady; `None` if that is longer ago than the agent
+    /// can know.
+    since: Option<Instant>,
+}
+
+impl Clock {
+    /// Starts to compare. NTP sets the clock early after a boot, so the clock of a node that has
+    /// been up for [`SETTLED`] counts as steady.
+    pub fn start() -> Self {
+        let now = (SystemTime::now(), Instant::now());
+        Self::after(uptime(), now)
+    }
+
+    fn after(uptime: Option<Duration>, now: (SystemTime, Instant)) -> Self {
+        let is_settled = uptime.is_none_or(|it| it >= SETTLED);
+        Self {
+            last: now,
+            since: (!is_settled).then_some(now.1),
+        }
+    }
+
+    /// Compares the clocks. Returns how long the clock has to stay steady before dates show ages;
+    /// `None` if they do.
+    pub fn unsteady_for(&mut self) -> Option<Duration> {
+        self.compare((SystemTime::now(), Instant::now()))
+    }
+
+    fn compare(&mut self, now: (SystemTime, Instant)) -> Option<Duration> {
+        let passed = now.1.saturating_duration_since(self.last.1);
+        let expected = self.last.0.checked_add(passed);
+        let step = expected.map(|it| match now.0.duration_since(it) {
+            Ok(forward) => forward,
+            Err(backward) => backward.duration(),
+        });
+        self.last = now;
+        if step.is_none_or(|it| it > TOLERANCE) {
+            self.since = Some(now.1);
+        }
+        let steady = now.1.saturating_duration_since(self.since?);
+        STEADY.checked_sub(steady).filter(|it| !it.is_zero())
+    }
+}
+
+/// Returns the time since the boot.
+fn uptime() -> Option<Duration> {
+    let text = fs::read_to_string("/proc/uptime").ok()?;
+    let seconds = text.split_whitespace().next()?.parse().ok()?;
+    Duration::try_from_secs_f64(seconds).ok()
+}
+
+/// A lease without link is that of a running ADD for at most this time: see `upkeep::Life::Young`.
+const STEADY: Duration = Duration::from_mins(5);
+
+/// NTP has set the clock by then.
+const SETTLED: Duration = Duration::from_mins(10);
+
+/// A smaller step is not noticed. The kubelet gives up an ADD after four minutes, so leases may
+/// look older than they are by almost a minute.
+const TOLERANCE: Duration = Duration::from_secs(20);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MINUTE: Duration = Duration::from_mins(1);
+
+    #[test]
+    fn clock_that_is_set_is_unsteady_for_five_minutes() {
+        let (wall, own) = (SystemTime::now(), Instant::now());
+        for shift in [3600, 21] {
+            let shift = Duration::from_secs(shift);
+            for set in [wall + shift, wall - shift] {
+                let mut clock = Clock::after(Some(SETTLED), (wall, own));
+                assert_eq!(clock.compare((wall, own)), None);
+                let at = |minutes| (set + minutes * MINUTE, own + minutes * MINUTE);
+                assert_eq!(clock.compare(at(1)), Some(5 * MINUTE));
+                assert_eq!(clock.compare(at(3)), Some(3 * MINUTE));
+                assert_eq!(clock.compare(at(6)), None);
+            }
+        }
+    }
+
+    #[test]
+    fn slow_changes_are_no_step() {
+        let (wall, own) = (SystemTime::now(), Instant::now());
+        let mut clock = Clock::after(Some(SETTLED), (wall, own));
+        for minute in 1..100 {
+            let slewed = wall + minute * (MINUTE + Duration::from_secs(1));
+            assert_eq!(clock.compare((slewed, own + minute * MINUTE)), None);
+        }
+    }
+
+    #[test]
+    fn clock_after_a_boot_is_unsteady() {
+        let now = (SystemTime::now(), Instant::now());
+        let mut clock = Clock::after(Some(MINUTE), now);
+        assert_eq!(clock.compare(now), Some(5 * MINUTE));
+        let later = (now.0 + 5 * MINUTE, now.1 + 5 * MINUTE);
+        assert_eq!(clock.compare(later), None);
+    }
+}
