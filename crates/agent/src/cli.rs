@@ -7,9 +7,10 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::{CommandFactory as _, Parser};
 use cni::note;
-use tokio::runtime::Builder;
 
 use crate::config::Config;
+use crate::ending::{event_loop, until_signal};
+use crate::log::Log;
 use crate::{capabilities, gc, parts};
 
 /// Keeps a node's network in order while pods run.
@@ -31,30 +32,44 @@ pub fn command() -> clap::Command {
 
 /// Runs the agent until SIGTERM or SIGINT.
 pub fn run() -> ExitCode {
-    match execute(&Cli::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            note(format_args!("cni-agent: {error:#}"));
-            ExitCode::FAILURE
+    let cli = Cli::parse();
+    let outcome = Config::read(&cli.config).and_then(|config| {
+        capabilities::drop_others()?;
+        if cli.dry_run {
+            return dry_run(config);
         }
-    }
+        Ok(run_parts(config, Log::start()?))
+    });
+    outcome.unwrap_or_else(|error| failure(&error))
 }
 
-fn execute(cli: &Cli) -> anyhow::Result<()> {
-    let config = Config::read(&cli.config)?;
-    capabilities::drop_others()?;
-    // One thread serves all sockets. Work that blocks runs on threads of its own.
-    let runtime = Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.context("start the event loop")?;
-    let outcome = if cli.dry_run {
-        let lines = gc::dry_run(config.gc.unwrap_or_default(), config.runtime.directories());
-        runtime.block_on(lines).and_then(|it| print(&it))
-    } else {
-        runtime.block_on(parts::run(config))
-    };
-    // A thread that waits for a plugin does not delay the end of the process.
+fn dry_run(config: Config) -> anyhow::Result<ExitCode> {
+    let runtime = event_loop()?;
+    let lines = gc::dry_run(config.gc.unwrap_or_default(), config.runtime.directories());
+    let lines = runtime.block_on(lines);
     runtime.shutdown_background();
-    outcome
+    print(&lines?)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Runs the parts and returns the status of the process. Whatever ends them is in the log.
+fn run_parts(config: Config, log: Log) -> ExitCode {
+    let dropped = log.dropped();
+    let outcome = until_signal(move |end| {
+        let runtime = event_loop()?;
+        let ended = runtime.block_on(parts::run(config, dropped, end));
+        // A thread that waits for a plugin does not delay the end of the process.
+        runtime.shutdown_background();
+        ended
+    });
+    let status = outcome.map_or_else(|error| failure(&error), |()| ExitCode::SUCCESS);
+    log.end();
+    status
+}
+
+fn failure(error: &anyhow::Error) -> ExitCode {
+    note(format_args!("cni-agent: {error:#}"));
+    ExitCode::FAILURE
 }
 
 fn print(text: &str) -> anyhow::Result<()> {

@@ -1,41 +1,42 @@
-//! Starts the configured parts, and ends them on a signal.
+//! Starts the configured parts, and ends them.
 
 use anyhow::Context as _;
+use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 
 use crate::config::Config;
+use crate::ending::End;
 use crate::health::Health;
 use crate::shared::Shared;
 use crate::{devices, gc, http, repair, uplink};
 
-/// Runs all configured parts until SIGTERM or SIGINT.
+/// Runs all configured parts until `end`.
 ///
 /// # Errors
 /// A part cannot start, or ends. A part does not end because its peer fails: it waits for the peer
 /// and shows the failure in its [`Health`].
-pub(crate) async fn run(config: Config) -> anyhow::Result<()> {
-    let mut ends = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
-    let mut interrupts = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
+pub(crate) async fn run(config: Config, dropped: Counter, end: End) -> anyhow::Result<()> {
     // SIGHUP asks the parts to look at once. It must not end an agent whose parts ignore it.
     let _hangups = signal(SignalKind::hangup()).context("listen for SIGHUP")?;
-    let mut parts = start(config)?;
+    let mut parts = start(config, dropped)?;
     tokio::select! {
-        _ = ends.recv() => Ok(()),
-        _ = interrupts.recv() => Ok(()),
+        _ = end => Ok(()),
         Some(ended) = parts.join_next() => ended.context("a part of the agent panicked")?,
     }
 }
 
 /// Starts the parts. Each one registers its counters in the registry, which `/metrics` shows.
-fn start(config: Config) -> anyhow::Result<JoinSet<anyhow::Result<()>>> {
+fn start(config: Config, dropped: Counter) -> anyhow::Result<JoinSet<anyhow::Result<()>>> {
     let shared = Shared {
         directories: config.runtime.directories(),
         health: Health::default(),
     };
     let mut registry = Registry::default();
     let own = registry.sub_registry_with_prefix("cni_agent");
+    let lines = "Lines of the log that were dropped because nothing read standard error";
+    own.register("log_lines_dropped", lines, dropped);
     let mut parts = JoinSet::new();
     if let Some(config) = config.devices {
         let counters = devices::Counters::default();

@@ -1,0 +1,68 @@
+//! Ends the agent on SIGTERM and SIGINT within a second, whatever its parts do.
+//!
+//! The main thread does nothing but wait for signals. The parts have an event loop on a thread of
+//! their own, which ends with the process at the latest.
+//!
+//! A thread that waits in the kernel for a lock, such as the one of links (RTNL), is the exception:
+//! no signal ends a process before the kernel has released such a lock.
+
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use cni::note;
+use tokio::runtime::{Builder, Runtime};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+/// Gets a message when the agent has to end.
+pub(crate) type End = oneshot::Receiver<()>;
+
+/// Returns an event loop. One thread serves all sockets. Work that blocks runs on threads of its
+/// own.
+///
+/// # Errors
+/// The kernel refuses an epoll instance.
+pub(crate) fn event_loop() -> anyhow::Result<Runtime> {
+    let runtime = Builder::new_current_thread().enable_all().build();
+    runtime.context("start the event loop")
+}
+
+/// Runs `work` on a thread of its own, and returns after its end. After SIGTERM or SIGINT, it
+/// returns at the latest after [`LONGEST_END`], so nothing that `work` waits for delays the end of
+/// the process.
+///
+/// # Errors
+/// `work` fails or panics, or the signals cannot be received.
+pub(crate) fn until_signal(
+    work: impl FnOnce(End) -> anyhow::Result<()> + Send + 'static,
+) -> anyhow::Result<()> {
+    event_loop()?.block_on(async {
+        let mut terminations = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
+        let mut interrupts = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
+        let (ask, asked) = oneshot::channel();
+        let (ended, mut outcome) = oneshot::channel();
+        let thread = thread::Builder::new().name(THREAD.to_owned());
+        let started = thread.spawn(move || ended.send(work(asked)));
+        started.context("start the thread of the parts")?;
+        tokio::select! {
+            outcome = &mut outcome => return outcome.context("the agent panicked")?,
+            _ = terminations.recv() => {}
+            _ = interrupts.recv() => {}
+        }
+        // The receiver is gone if the parts end at this moment.
+        ask.send(()).ok();
+        if let Ok(outcome) = timeout(LONGEST_END, outcome).await {
+            return outcome.context("the agent panicked")?;
+        }
+        note("cni-agent: ended while a part was still busy");
+        Ok(())
+    })
+}
+
+/// Longest time in which the parts end, which mostly takes some milliseconds.
+const LONGEST_END: Duration = Duration::from_millis(600);
+
+/// Name of the thread, as `ps -L` shows it.
+const THREAD: &str = "parts";

@@ -1,0 +1,103 @@
+//! A log that cannot block the agent.
+//!
+//! A write to standard error waits if its reader stopped, such as a hanging journald. All parts
+//! share one thread, and the plugins that they call inherit standard error, so repair would stop,
+//! too. So standard error becomes a pipe. One thread always reads the pipe, and another one writes
+//! the lines to the former standard error. Between both is a queue; lines that do not fit are
+//! counted and dropped.
+
+use std::fs::File;
+use std::io::{self, BufRead as _, BufReader, PipeReader, Read as _, Write as _};
+use std::os::fd::AsFd as _;
+use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use nix::unistd::dup2_stderr;
+use prometheus_client::metrics::counter::Counter;
+
+/// The agent's standard error until [`Log::end`].
+#[derive(Debug)]
+pub(crate) struct Log {
+    former: File,
+    dropped: Counter,
+    /// Disconnected after the last line was written.
+    ended: Receiver<()>,
+}
+
+impl Log {
+    /// Replaces standard error by a pipe.
+    ///
+    /// # Errors
+    /// The agent has too many open files.
+    pub fn start() -> anyhow::Result<Self> {
+        let former = io::stderr().as_fd().try_clone_to_owned();
+        let former = File::from(former.context("open standard error")?);
+        let mut output = former.try_clone().context("open standard error")?;
+        let (reader, writer) = io::pipe().context("create a pipe")?;
+        dup2_stderr(&writer).context("replace standard error")?;
+        let (lines, queue) = sync_channel::<Vec<u8>>(MOST_WAITING);
+        let (end, ended) = channel();
+        thread::spawn(move || {
+            for line in queue {
+                // An error loses the line, as without a log.
+                drop(output.write_all(&line));
+            }
+            drop(end);
+        });
+        let dropped = Counter::default();
+        let counter = dropped.clone();
+        thread::spawn(move || pass_on(reader, &lines, &counter));
+        Ok(Self {
+            former,
+            dropped,
+            ended,
+        })
+    }
+
+    /// Returns the counter of dropped lines.
+    pub fn dropped(&self) -> Counter {
+        self.dropped.clone()
+    }
+
+    /// Restores standard error, and waits a moment until all lines are written.
+    pub fn end(self) {
+        if dup2_stderr(&self.former).is_ok() {
+            // A plugin that still runs has the pipe open, so its end may not come.
+            self.ended.recv_timeout(LAST).ok();
+        }
+    }
+}
+
+/// Reads lines until the end of the pipe, and never waits for the queue.
+fn pass_on(reader: PipeReader, lines: &SyncSender<Vec<u8>>, dropped: &Counter) {
+    let mut reader = BufReader::new(reader);
+    let mut lost = 0_u64;
+    loop {
+        let mut line = Vec::new();
+        let mut longest = reader.by_ref().take(LONGEST_LINE);
+        if longest.read_until(b'\n', &mut line).unwrap_or_default() == 0 {
+            return;
+        }
+        if lost > 0 {
+            let count = format!("{lost} lines were dropped: nothing read standard error\n");
+            if lines.try_send(count.into_bytes()).is_ok() {
+                lost = 0;
+            }
+        }
+        if lost > 0 || lines.try_send(line).is_err() {
+            lost = lost.saturating_add(1);
+            dropped.inc();
+        }
+    }
+}
+
+/// Lines that wait for the reader of standard error.
+const MOST_WAITING: usize = 1024;
+
+/// In bytes. The rest of a longer line counts as another line.
+const LONGEST_LINE: u64 = 4096;
+
+/// How long the end waits for the reader of standard error.
+const LAST: Duration = Duration::from_millis(100);

@@ -1,0 +1,204 @@
+//! The end of cni-agent, and its log, while something blocks it.
+
+use std::fs::{self, File};
+use std::io::{self, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::{Value, json};
+use tests::cri::Cri;
+use tests::leaks::{
+    age, agent, agent_with, has_stale_lease, round, socket, stale_lease, with_a_pod,
+};
+use tests::{Agent, Host, eventually};
+
+/// Starts an agent whose standard error is a full pipe. Returns the pipe's read end.
+fn with_full_log(host: &Host, sections: &Value) -> (Child, io::PipeReader) {
+    let (reader, writer) = io::pipe().unwrap();
+    let filler = File::from(std::os::fd::OwnedFd::from(writer.try_clone().unwrap()));
+    let size = nix::fcntl::fcntl(&filler, nix::fcntl::F_GETPIPE_SZ).unwrap();
+    let full = vec![b'\n'; size.try_into().unwrap()];
+    (&filler).write_all(&full).unwrap();
+    let mut command = Agent::run(host, sections).command();
+    command.stdin(Stdio::null()).stdout(Stdio::null());
+    let child = command.stderr(writer).spawn().unwrap();
+    (child, reader)
+}
+
+/// Ends it by SIGTERM, and returns how long that took.
+fn end(mut child: Child) -> Duration {
+    let start = Instant::now();
+    let number = Pid::from_raw(child.id().try_into().unwrap());
+    kill(number, Signal::SIGTERM).unwrap();
+    assert!(child.wait().unwrap().success());
+    start.elapsed()
+}
+
+#[test]
+fn a_log_that_nothing_reads_stops_neither_collection_nor_the_end() {
+    let host = Host::new();
+    let (_tool, _pod) = with_a_pod(&host);
+    let cri = Cri::serve(&socket(&host));
+    stale_lease(&host);
+    let gc = json!({"runtimeSocket": socket(&host)});
+    let (child, mut reader) = with_full_log(&host, &json!({ "gc": gc }));
+    assert!(eventually(|| !has_stale_lease(&host)));
+    let number = Pid::from_raw(child.id().try_into().unwrap());
+    stale_lease(&host);
+    kill(number, Signal::SIGHUP).unwrap();
+    assert!(eventually(|| !has_stale_lease(&host)));
+    assert!(cri.lists() >= 2);
+    assert!(end(child) < Duration::from_secs(1));
+    let mut text = String::new();
+    reader.read_to_string(&mut text).unwrap();
+    assert_eq!(text.trim(), "", "nothing was read before the end");
+}
+
+#[test]
+fn a_log_that_is_read_again_has_the_waiting_lines_and_the_number_of_the_others() {
+    let host = Host::new();
+    let (tool, _pod) = with_a_pod(&host);
+    let bridge = host.bridge_v4().with("bridge", "cni1");
+    let talks = json!({"type": "talks"});
+    tool.configure("pods", &[bridge.config().clone(), talks]);
+    host.script("talks", "seq 5000 >&2; touch /run/test/talked");
+    stale_lease(&host);
+    let cri = Cri::serve(&socket(&host));
+    let gc = json!({"runtimeSocket": socket(&host)});
+    let (child, mut reader) = with_full_log(&host, &json!({ "gc": gc }));
+    assert!(eventually(|| host.dir().join("talked").exists()));
+    assert!(eventually(|| !has_stale_lease(&host)));
+    let reading = std::thread::spawn(move || {
+        let mut text = String::new();
+        reader.read_to_string(&mut text).unwrap();
+        text
+    });
+    // The next line follows the number of those that were dropped.
+    stale_lease(&host);
+    let number = Pid::from_raw(child.id().try_into().unwrap());
+    let lists = cri.lists();
+    kill(number, Signal::SIGHUP).unwrap();
+    assert!(eventually(|| cri.lists() > lists && !has_stale_lease(&host)));
+    assert!(end(child) < Duration::from_secs(1));
+    let text = reading.join().unwrap();
+    assert!(
+        text.contains("\nDEL container gone interface eth0 on network pods\n1\n2\n"),
+        "{text}"
+    );
+    assert!(
+        text.contains(" lines were dropped: nothing read standard error\n"),
+        "{text}"
+    );
+}
+
+#[test]
+fn plugins_write_to_the_log() {
+    let host = Host::new();
+    let (tool, _pod) = with_a_pod(&host);
+    let bridge = host.bridge_v4().with("bridge", "cni1");
+    tool.configure("pods", &[bridge.config().clone(), json!({"type": "talks"})]);
+    host.script("talks", "echo hello from a plugin >&2");
+    stale_lease(&host);
+    let cri = Cri::serve(&socket(&host));
+    let agent = agent(&host);
+    round(&agent, &cri);
+    agent.says("hello from a plugin\n");
+    assert!(agent.end() < Duration::from_secs(1));
+}
+
+/// strace stops the thread of the event loop for ten seconds after a signal woke it.
+#[test]
+fn a_blocked_event_loop_does_not_delay_the_end() {
+    let host = Host::new();
+    let agent = agent_with(&host, &json!({"runtimeSocket": null}));
+    let directory = PathBuf::from(format!("/proc/{}", agent.pid()));
+    let tasks = fs::read_dir(directory.join("task")).unwrap();
+    let mut tasks = tasks.map(|it| it.unwrap().path());
+    let is_loop = |it: &PathBuf| fs::read_to_string(it.join("comm")).unwrap() == "parts\n";
+    let event_loop = tasks.find(is_loop).unwrap();
+    let mut strace = Command::new("strace");
+    strace.arg("-p").arg(event_loop.file_name().unwrap());
+    strace.args(["-o", "/dev/null", "-e", "trace=/epoll_p?wait"]);
+    strace.args(["-e", "inject=/epoll_p?wait:delay_exit=10000000"]);
+    let mut strace = strace.stderr(Stdio::null()).spawn().unwrap();
+    let status = |directory: &Path| fs::read_to_string(directory.join("status")).unwrap();
+    let tracer = format!("TracerPid:\t{}\n", strace.id());
+    assert!(eventually(|| status(&event_loop).contains(&tracer)));
+    agent.signal(Signal::SIGHUP);
+    assert!(eventually(|| status(&event_loop).contains("State:\tt")));
+    let start = Instant::now();
+    agent.signal(Signal::SIGTERM);
+    let has_ended = eventually(|| status(&directory).contains("State:\tZ"));
+    let time = start.elapsed();
+    // It cannot be waited for before strace has let its thread go.
+    strace.kill().unwrap();
+    strace.wait().unwrap();
+    assert!(has_ended && time < Duration::from_secs(1), "{time:?}");
+    agent.says("cni-agent: ended while a part was still busy");
+}
+
+/// Files and directories of an agent are trusted, but a pipe may be among them by mistake.
+#[test]
+fn a_file_that_blocks_does_not_delay_the_end() {
+    let host = Host::new();
+    let (_tool, _pod) = with_a_pod(&host);
+    let mode = nix::sys::stat::Mode::S_IRWXU;
+    let lease = host.lease_dir().join("pods/10.1.0.77");
+    let consent = host.dir().join("consent");
+    for path in [&lease, &host.dir().join("net.d/pipe.conflist"), &consent] {
+        nix::unistd::mkfifo(path, mode).unwrap();
+    }
+    let cri = Cri::serve(&socket(&host));
+    let gc = json!({"runtimeSocket": socket(&host)});
+    let sections = json!({
+        "gc": gc,
+        "repair": {"unless": consent},
+        "uplink": {},
+        "metrics": {"listen": "unix:/run/test/agent.sock", "logFiles": [host.dir().join("consent")]},
+    });
+    let agent = Agent::start(&host, &sections);
+    agent.is_up();
+    agent.signal(Signal::SIGHUP);
+    assert!(eventually(|| cri.lists() > 0), "{}", agent.log());
+    assert!(agent.end() < Duration::from_secs(1));
+}
+
+/// Processes of the node change its links and rules all the time, which holds the kernel's locks.
+#[test]
+fn changes_of_links_and_rules_do_not_delay_the_end() {
+    let host = Host::new();
+    let (_tool, _pod) = with_a_pod(&host);
+    age(&host.lease_dir());
+    let cri = Cri::serve(&socket(&host));
+    let script =
+        "while :; do for i in $(seq 20); do echo link add t$i type dummy; done >/run/test/b
+        for i in $(seq 20); do echo link delete t$i; done >>/run/test/b
+        ip -force -batch /run/test/b; nft 'add table t; add chain t c; delete table t'; done";
+    let mut busy = Command::new("sh");
+    let mut busy = busy
+        .args(["-c", script])
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let gc = json!({"runtimeSocket": socket(&host)});
+    let sections = json!({"gc": gc, "repair": {}, "uplink": {}});
+    let times = (0..5).map(|_| {
+        let lists = cri.lists();
+        let agent = Agent::start(&host, &sections);
+        agent.is_up();
+        agent.signal(Signal::SIGHUP);
+        assert!(eventually(|| cri.lists() > lists), "{}", agent.log());
+        agent.end()
+    });
+    let times: Vec<_> = times.collect();
+    busy.kill().unwrap();
+    busy.wait().unwrap();
+    drop(fs::remove_file(host.dir().join("b")));
+    assert!(
+        times.iter().all(|it| *it < Duration::from_secs(1)),
+        "{times:?}"
+    );
+}
