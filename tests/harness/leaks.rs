@@ -76,7 +76,7 @@ pub fn has_stale_lease(host: &Host) -> bool {
 /// Runs ADD with a cache where the agent does not look.
 pub fn add_by_multus(tool: &Tool<'_>, pod: &Sandbox) {
     let add = tool.on("add", "pods", pod);
-    add.env("CNI_CACHE_DIR", "/var/lib/cni/multus").ok();
+    add.env("CNI_CACHE_DIR", "/var/lib/other").ok();
 }
 
 /// Returns a run of the network's first plugin.

@@ -57,7 +57,7 @@ fn start(turn: u32, (cri, tool): (&Cri, &Tool<'_>), (pod, call): (&Sandbox, &Inv
     if turn % 3 == 1 {
         cri.runs(pod.name());
     }
-    // Multus caches results where the agent does not look.
+    // Some runtimes cache results where the agent does not look.
     if turn.is_multiple_of(2) {
         tool.remember("pods", (pod, &result));
     }

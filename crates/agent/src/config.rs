@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use cni::SearchPath;
 use runtime::{Cache, Directories};
-use serde::Deserialize;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
 
 use crate::{devices, gc, http, repair, uplink};
 
@@ -38,8 +39,9 @@ pub(crate) struct RuntimePaths {
     pub conf_dir: PathBuf,
     /// The directories of plugins.
     pub bin_dirs: Vec<String>,
-    /// The directory whose `results` contains cached results.
-    pub cache_dir: PathBuf,
+    /// The directories whose `results` contain cached results.
+    #[serde(alias = "cacheDir", deserialize_with = "one_or_more")]
+    pub cache_dirs: Vec<PathBuf>,
 }
 
 impl Config {
@@ -59,7 +61,7 @@ impl RuntimePaths {
         Directories {
             networks: self.conf_dir.clone(),
             plugins: SearchPath::parse(&self.bin_dirs.join(":")),
-            cache: Cache(self.cache_dir.clone()),
+            cache: Cache(self.cache_dirs.clone()),
         }
     }
 }
@@ -69,7 +71,22 @@ impl Default for RuntimePaths {
         Self {
             conf_dir: PathBuf::from("/etc/cni/net.d"),
             bin_dirs: vec!["/opt/cni/bin".to_owned()],
-            cache_dir: PathBuf::from("/var/lib/cni"),
+            cache_dirs: Cache::default().0,
         }
+    }
+}
+
+/// Reads a path, or a list of them that is not empty.
+fn one_or_more<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<PathBuf>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged, expecting = "expected a path or a list of paths")]
+    enum Paths {
+        One(PathBuf),
+        More(Vec<PathBuf>),
+    }
+    match Paths::deserialize(from)? {
+        Paths::One(path) => Ok(vec![path]),
+        Paths::More(paths) if paths.is_empty() => Err(D::Error::custom("the list is empty")),
+        Paths::More(paths) => Ok(paths),
     }
 }

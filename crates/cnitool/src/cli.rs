@@ -312,7 +312,8 @@ Environment:
   CNI_ARGS       Arguments for the plugins: KEY=value;KEY=value
   CAP_ARGS       Values of capabilities, a JSON object: {\"mac\": \"02:00:00:00:00:01\"}
   CNI_IFNAME     The interface in the sandbox [default: eth0]
-  CNI_CACHE_DIR  Directory whose `results` has cached results [default: /var/lib/cni]
+  CNI_CACHE_DIR  Directories whose `results` have cached results, separated by colons; `add` writes
+                 to the first one [default: /var/lib/cni:/var/lib/cni/multus]
   CNI_LOG_FILE   Log file of the plugins, for `metrics` [default: those of the configuration]
   SKIP_CNI_BINARIES    Executables that `install` skips: names, separated by commas
   UPDATE_CNI_BINARIES  `false`: `install` keeps existing executables

@@ -1,5 +1,6 @@
 //! Environment variables of cnitool. An empty variable counts as absent.
 
+use std::env;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -39,7 +40,14 @@ impl Settings {
             directories: Directories {
                 networks: path("NETCONFPATH", "/etc/cni/net.d"),
                 plugins: SearchPath::parse(&plugins),
-                cache: Cache(path("CNI_CACHE_DIR", "/var/lib/cni")),
+                cache: set("CNI_CACHE_DIR").map_or_else(Cache::default, |directories| {
+                    let directories = env::split_paths(&directories);
+                    Cache(
+                        directories
+                            .filter(|it| !it.as_os_str().is_empty())
+                            .collect(),
+                    )
+                }),
             },
             interface: interface.parse().context("CNI_IFNAME")?,
             cni_args: cni_args.transpose()?,
@@ -82,9 +90,16 @@ mod tests {
             PathBuf::from("/etc/cni/net.d")
         );
         assert_eq!(settings.directories.plugins.to_string(), "/opt/cni/bin");
-        assert_eq!(settings.directories.cache.0, PathBuf::from("/var/lib/cni"));
+        assert_eq!(settings.directories.cache.0, Cache::default().0);
         assert_eq!(settings.interface.as_str(), "eth0");
         assert_eq!((settings.cni_args, settings.capability_args), (None, None));
+    }
+
+    #[test]
+    fn caches_are_separated_by_colons() {
+        let settings = read(&[("CNI_CACHE_DIR", "/a::/b")]).unwrap();
+        let caches = [PathBuf::from("/a"), PathBuf::from("/b")];
+        assert_eq!(settings.directories.cache.0, caches);
     }
 
     #[test]

@@ -19,7 +19,7 @@ impl Node {
         let mut node = Self::default();
         node.configuration = node.take(Part::Configuration, Configuration::read(directories));
         let mut data_directories = data_directories(&node.configuration);
-        data_directories.insert(directories.cache.0.join("networks"));
+        data_directories.extend(directories.cache.0.iter().map(|it| it.join("networks")));
         node.leases = node.take(Part::Leases, leases(&data_directories));
         node.resting = node.take(Part::Leases, resting(&node.configuration));
         (node.tables, node.firewall.elements) = node.take(Part::Firewall, TableState::read_all());

@@ -19,10 +19,10 @@ use crate::conflist::Conflist;
 use crate::parts;
 use crate::sandbox::{Arguments, Sandbox};
 
-/// The cache directory of libcni, which need not exist. Its subdirectory `results` contains the
-/// cached results.
+/// Cache directories of libcni, which need not exist. The subdirectory `results` of each contains
+/// cached results. New entries are written to the first one.
 #[derive(Debug, Clone)]
-pub struct Cache(pub PathBuf);
+pub struct Cache(pub Vec<PathBuf>);
 
 /// The cached data of one attachment.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -44,17 +44,14 @@ pub struct Entry {
 }
 
 impl Cache {
-    /// Returns the entry of `attachment`; `None` if there is none.
+    /// Returns the entry of `attachment` in the first directory that has one; `None` if none has.
     ///
     /// # Errors
     /// The file exists and cannot be read, or is not an entry.
     pub fn read(&self, attachment: &Attachment) -> anyhow::Result<Option<Entry>> {
-        let path = self.path(attachment);
-        let read = if_present(fs::read(&path));
-        let bytes = read.with_context(|| format!("read {}", path.display()))?;
-        let entry = bytes.map(|it| serde_json::from_slice(&it).and_then(Entry::from_json));
-        let entry = entry.transpose();
-        entry.with_context(|| format!("decode {}", path.display()))
+        let files = self.files(attachment);
+        let mut entries = files.filter_map(|it| Entry::read(&it).transpose());
+        entries.next().transpose()
     }
 
     /// Returns `sandbox` with the arguments of its cached entry. If it has no entry, a runtime may
@@ -78,7 +75,7 @@ impl Cache {
         }))
     }
 
-    /// Writes the entry of `sandbox` with the result of its ADD.
+    /// Writes the entry of `sandbox` with the result of its ADD to the first directory.
     ///
     /// # Errors
     /// The directory or the file cannot be written.
@@ -88,12 +85,13 @@ impl Cache {
         sandbox: &Sandbox,
         result: Value,
     ) -> anyhow::Result<()> {
-        let path = self.path(&sandbox.attachment);
+        let path = self.files(&sandbox.attachment).next();
+        let path = path.context("no cache directory is configured")?;
         let entry = Entry::new(network, sandbox, result);
         let write = || {
             let mut directories = fs::DirBuilder::new();
             let directories = directories.recursive(true).mode(0o700);
-            directories.create(self.results())?;
+            path.parent().map_or(Ok(()), |it| directories.create(it))?;
             let mut options = fs::OpenOptions::new();
             let options = options.write(true).create(true).truncate(true);
             let file = options.mode(0o600).open(&path)?;
@@ -102,20 +100,22 @@ impl Cache {
         write().with_context(|| format!("write {}", path.display()))
     }
 
-    /// Returns the time of the entry's last change; `None` without an entry.
+    /// Returns the time of the last change of the entry that [`Self::read`] returns; `None` without
+    /// an entry.
     pub fn written(&self, attachment: &Attachment) -> Option<SystemTime> {
-        let metadata = fs::metadata(self.path(attachment)).ok()?;
-        metadata.modified().ok()
+        let mut files = self.files(attachment);
+        files.find_map(|it| fs::metadata(it).ok())?.modified().ok()
     }
 
-    /// Removes the entry of `attachment`, if it exists.
+    /// Removes the entry of `attachment` from all directories.
     ///
     /// # Errors
-    /// The file exists and cannot be removed.
+    /// A file exists and cannot be removed.
     pub fn remove(&self, attachment: &Attachment) -> anyhow::Result<()> {
-        let path = self.path(attachment);
-        let removed = if_present(fs::remove_file(&path)).map(drop);
-        removed.with_context(|| format!("remove {}", path.display()))
+        self.files(attachment).try_for_each(|file| {
+            let removed = if_present(fs::remove_file(&file)).map(drop);
+            removed.with_context(|| format!("remove {}", file.display()))
+        })
     }
 
     /// Returns all cached attachments of `network` with their entries.
@@ -133,9 +133,12 @@ impl Cache {
     /// error that names the file.
     ///
     /// # Errors
-    /// The directory cannot be read.
+    /// A directory cannot be read.
     pub fn entries(&self) -> anyhow::Result<Vec<anyhow::Result<(Attachment, Entry)>>> {
-        let paths = parts::paths_in(&self.results())?;
+        let mut paths = Vec::new();
+        for directory in &self.0 {
+            paths.extend(parts::paths_in(&directory.join(RESULTS))?);
+        }
         let read = |path: &PathBuf| {
             let entry: Entry = serde_json::from_slice(&fs::read(path)?)?;
             ensure!(entry.kind == KIND, "kind {:?} is not {KIND}", entry.kind);
@@ -145,18 +148,36 @@ impl Cache {
         Ok(paths.iter().map(read).collect())
     }
 
-    fn results(&self) -> PathBuf {
-        self.0.join("results")
-    }
-
-    fn path(&self, attachment: &Attachment) -> PathBuf {
+    /// Returns the file of the attachment's entry in each directory.
+    fn files(&self, attachment: &Attachment) -> impl Iterator<Item = PathBuf> {
         let (container, interface) = (&attachment.container, &attachment.interface);
         let name = format!("{}-{container}-{interface}", attachment.network);
-        self.results().join(name)
+        let directories = self.0.iter();
+        directories.map(move |it| it.join(RESULTS).join(&name))
+    }
+}
+
+impl Default for Cache {
+    /// Returns the directories of libcni and of Multus, which calls plugins itself.
+    fn default() -> Self {
+        Self(
+            ["/var/lib/cni", "/var/lib/cni/multus"]
+                .map(PathBuf::from)
+                .into(),
+        )
     }
 }
 
 impl Entry {
+    /// Reads a file; returns `None` if it is missing.
+    fn read(path: &Path) -> anyhow::Result<Option<Self>> {
+        let read = if_present(fs::read(path));
+        let bytes = read.with_context(|| format!("read {}", path.display()))?;
+        let entry = bytes.map(|it| serde_json::from_slice(&it).and_then(Self::from_json));
+        let entry = entry.transpose();
+        entry.with_context(|| format!("decode {}", path.display()))
+    }
+
     fn new(network: &Conflist, sandbox: &Sandbox, result: Value) -> Self {
         let attachment = &sandbox.attachment;
         Self {
@@ -266,6 +287,9 @@ fn is_same_path(one: &Path, other: &Path) -> bool {
 }
 
 const KIND: &str = "cniCacheV1";
+
+/// The subdirectory of results.
+const RESULTS: &str = "results";
 
 #[cfg(test)]
 mod tests;

@@ -33,7 +33,7 @@ pub struct Directories {
     pub networks: PathBuf,
     /// `CNI_PATH`: the directories of plugins.
     pub plugins: SearchPath,
-    /// `CNI_CACHE_DIR`: the directory whose `results` contains cached results.
+    /// `CNI_CACHE_DIR`: the directories with cached results.
     pub cache: Cache,
 }
 

@@ -26,7 +26,7 @@ fn sandbox(container: &str) -> Sandbox {
 #[test]
 fn file_is_the_one_of_libcni() {
     let directory = tempfile::tempdir().unwrap();
-    let cache = Cache(directory.path().to_owned());
+    let cache = Cache(vec![directory.path().to_owned()]);
     cache
         .write(
             &network(),
@@ -51,7 +51,7 @@ fn file_is_the_one_of_libcni() {
 #[test]
 fn what_was_written_is_read_listed_and_forgotten() {
     let directory = tempfile::tempdir().unwrap();
-    let cache = Cache(directory.path().to_owned());
+    let cache = Cache(vec![directory.path().to_owned()]);
     let [a, b] = ["c1", "c1-x"].map(sandbox);
     assert!(cache.read(&a.attachment).unwrap().is_none());
     assert!(cache.of_network(&network().name).unwrap().is_empty());
@@ -79,6 +79,29 @@ fn what_was_written_is_read_listed_and_forgotten() {
             .is_empty()
     );
     assert_eq!(cache.of_network(&network().name).unwrap().len(), 1);
+}
+
+#[test]
+fn entries_of_all_directories_are_read_and_the_first_is_written() {
+    let directories = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let [first, second] = [0, 1].map(|it: usize| directories[it].path().to_owned());
+    let cache = Cache(vec![first.clone(), second.clone()]);
+    let elsewhere = Cache(vec![second.clone()]);
+    let [a, b] = ["c1", "c2"].map(sandbox);
+    let write = |cache: &Cache, sandbox| cache.write(&network(), sandbox, json!({})).unwrap();
+    write(&cache, &a);
+    write(&elsewhere, &b);
+    assert!(first.join("results/pods-c1-eth0").exists());
+    assert!(elsewhere.read(&a.attachment).unwrap().is_none());
+    for it in [&a, &b] {
+        assert!(cache.read(&it.attachment).unwrap().is_some());
+        assert!(cache.written(&it.attachment).is_some());
+    }
+    assert_eq!(cache.entries().unwrap().len(), 2);
+    write(&elsewhere, &a);
+    cache.remove(&a.attachment).unwrap();
+    assert!(elsewhere.read(&a.attachment).unwrap().is_none());
+    assert_eq!(cache.entries().unwrap().len(), 1);
 }
 
 #[test]

@@ -41,7 +41,7 @@ impl Field {
             directories: &Directories {
                 networks: directory.to_owned(),
                 plugins: SearchPath::parse(&directory.to_string_lossy()),
-                cache: Cache(directory.to_owned()),
+                cache: Cache(vec![directory.to_owned()]),
             },
         })
     }
