@@ -15,20 +15,44 @@ use crate::{Host, Invocation, eventually};
 #[derive(Debug)]
 pub struct Agent {
     child: Child,
+    /// The agent itself; the child, unless that is a program that started it.
+    main: u32,
     log: PathBuf,
 }
 
 impl Agent {
     /// Starts it with these sections.
     pub fn start(host: &Host, sections: &Value) -> Self {
+        Self::spawn(host, &Self::run(host, sections))
+    }
+
+    /// Starts this run.
+    pub fn spawn(host: &Host, run: &Invocation) -> Self {
         let log = host.dir().join("agent.log");
-        let mut command = Self::run(host, sections).command();
+        let mut command = run.command();
         command.stdin(Stdio::null()).stdout(Stdio::null());
         command.stderr(File::create(&log).unwrap());
-        Self {
-            child: command.spawn().unwrap(),
-            log,
-        }
+        let child = command.spawn().unwrap();
+        let main = child.id();
+        Self { child, main, log }
+    }
+
+    /// Starts it as a container does: as process 1 of a pid namespace, so that all plugins end with
+    /// it.
+    pub fn contain(host: &Host, sections: &Value) -> Self {
+        let unshare = ["unshare", "--pid", "--fork", "--kill-child"].map(str::to_owned);
+        let mut agent = Self::spawn(host, &Self::run(host, sections).under(&unshare));
+        let children = format!("/proc/{0}/task/{0}/children", agent.main);
+        let main = || fs::read_to_string(&children).unwrap().trim().parse().ok();
+        assert!(eventually(|| main().is_some()));
+        agent.main = main().unwrap();
+        agent
+    }
+
+    /// Kills it, and all plugins if it is in a pid namespace, and waits for their end.
+    pub fn kill(self, host: &Host) {
+        drop(self);
+        assert!(eventually(|| host.processes().is_empty()));
     }
 
     /// Returns a run with these sections, for other arguments.
@@ -64,7 +88,7 @@ impl Agent {
     /// Waits until it receives signals.
     #[track_caller]
     pub fn is_up(&self) {
-        let status = format!("/proc/{}/status", self.child.id());
+        let status = format!("/proc/{}/status", self.main);
         let catches = |signal: Signal| {
             let status = fs::read_to_string(&status).unwrap();
             let mask = status.lines().find_map(|it| it.strip_prefix("SigCgt:"));
@@ -76,7 +100,7 @@ impl Agent {
 
     /// Returns the peak of its resident memory in KiB.
     pub fn peak(&self) -> u64 {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let status = fs::read_to_string(format!("/proc/{}/status", self.main)).unwrap();
         let peak = status.lines().find_map(|it| it.strip_prefix("VmHWM:"));
         let number = peak.unwrap().trim().trim_end_matches(" kB");
         number.parse().unwrap()
@@ -94,7 +118,7 @@ impl Agent {
 
     /// Returns its process ID.
     pub fn pid(&self) -> Pid {
-        Pid::from_raw(self.child.id().try_into().unwrap())
+        Pid::from_raw(self.main.try_into().unwrap())
     }
 }
 

@@ -44,6 +44,7 @@ mod pod_resources;
 pub mod points;
 mod ports;
 pub mod promql;
+pub mod repair;
 pub mod router_advertisement;
 mod sandbox;
 mod snapshot;

@@ -1,85 +1,14 @@
 //! cni-agent, part `repair`: restores what the suite's tables lose.
 
 use std::fs;
-use std::thread;
 use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
+use serde_json::json;
+use tests::repair::{PERIOD, agent, counts, flush, pass, restored, rules, sections};
 use tests::traffic::{tcp, tcp_by_port};
 use tests::{Agent, Firewalld, Host, Place as _, Sandbox, Tool, at_once, eventually, http};
 
 const PORTS: [&str; 2] = ["8080:80", "8053:53/udp"];
-
-/// Longer than the shortest time between two RELOADs.
-const PERIOD: Duration = Duration::from_millis(1100);
-
-fn sections() -> Value {
-    json!({"repair": {}, "metrics": {"listen": "127.0.0.1:9799"}})
-}
-
-/// Starts an agent, and returns after its first RELOAD, when another one may follow at once.
-fn agent(host: &Host, sections: &Value) -> Agent {
-    let agent = Agent::start(host, sections);
-    agent.says("reloaded: ");
-    assert!(eventually(|| number("repair_reloads_total") == Some(1)));
-    pass(PERIOD);
-    agent
-}
-
-fn number(name: &str) -> Option<u64> {
-    http::value(
-        &http::get(9799, "/metrics").ok()?,
-        &format!("cni_agent_{name}"),
-    )
-}
-
-/// Waits until the metrics show `wanted`. They are up to two seconds old.
-#[track_caller]
-fn counts(name: &str, wanted: u64) {
-    let is_shown = eventually(|| number(name) == Some(wanted));
-    assert!(is_shown, "{name}: {:?}", number(name));
-}
-
-/// Lets this time pass. That the agent does nothing has no event.
-fn pass(time: Duration) {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the agent's own pauses and inaction are what is tested"
-    )]
-    thread::sleep(time);
-}
-
-fn flush(host: &Host) {
-    host.run("nft", &["flush", "ruleset"]);
-}
-
-/// Returns all rules and elements of the suite, in an order of their own.
-fn rules(host: &Host) -> Vec<String> {
-    let rules = host.run("nft", &["--json", "--stateless", "list", "ruleset"]);
-    let rules: Value = serde_json::from_str(&rules).unwrap();
-    let mut objects = rules["nftables"].as_array().unwrap().clone();
-    for object in &mut objects {
-        for (_, content) in object.as_object_mut().unwrap() {
-            let content = content.as_object_mut().unwrap();
-            content.remove("handle");
-            if let Some(elements) = content.get_mut("elem").and_then(Value::as_array_mut) {
-                elements.sort_by_key(Value::to_string);
-            }
-        }
-    }
-    let mut objects: Vec<_> = objects.iter().map(Value::to_string).collect();
-    objects.sort();
-    objects
-}
-
-/// Waits until the rules are `wanted`, and returns how long that took.
-#[track_caller]
-fn restored(host: &Host, wanted: &[String]) -> Duration {
-    let start = Instant::now();
-    let is_restored = eventually(|| rules(host) == wanted);
-    assert!(is_restored, "{:#?}", rules(host));
-    start.elapsed()
-}
 
 #[track_caller]
 fn works(pod: &Sandbox, outside: &Sandbox) {

@@ -34,9 +34,12 @@ pub(crate) fn drop_others() -> anyhow::Result<()> {
 ///
 /// - `CAP_NET_ADMIN`: links, `nf_tables`, `IPsec` policies, sysctls of the network;
 /// - `CAP_NET_RAW`: legacy iptables, which the plugin `firewall` reads and changes;
-/// - `CAP_SYS_ADMIN`: plugins enter the namespaces of sandboxes.
-const KEPT: [Capability; 3] = [
+/// - `CAP_SYS_ADMIN`: plugins enter the namespaces of sandboxes;
+/// - `CAP_SYS_PTRACE`: opens namespaces that a runtime names by `/proc/PID/ns/net`. Few nodes need
+///   it, so the unit and the `DaemonSet` do not grant it.
+const KEPT: [Capability; 4] = [
     Capability::CAP_NET_ADMIN,
     Capability::CAP_NET_RAW,
     Capability::CAP_SYS_ADMIN,
+    Capability::CAP_SYS_PTRACE,
 ];

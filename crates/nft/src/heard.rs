@@ -1,10 +1,10 @@
-//! Reads notifications of deletions.
+//! Reads notifications of deletions and of new elements.
 
 use crate::element::Element;
 use crate::elements::read_elements;
 use crate::raw::{
     CHAIN_NAME, DELETE_CHAIN, DELETE_ELEMENTS, DELETE_RULE, DELETE_SET, DELETE_TABLE, ELEMENTS_SET,
-    RULE_CHAIN, RawMessage, TABLE,
+    NEW_ELEMENTS, RULE_CHAIN, RawMessage, TABLE,
 };
 use crate::table::{Family, Table};
 
@@ -13,6 +13,15 @@ use crate::table::{Family, Table};
 pub enum Heard {
     /// An object of one of the caller's tables was deleted.
     Deletion(Deletion),
+    /// Elements were added to one of the caller's tables.
+    Addition {
+        /// The table's family.
+        family: Family,
+        /// The table's name.
+        table: &'static str,
+        /// The elements.
+        elements: Vec<Element>,
+    },
     /// Notifications were lost, because the socket overflowed.
     Lost,
     /// Anything else.
@@ -50,33 +59,45 @@ pub enum Deleted {
     Elements(Vec<Element>),
 }
 
-impl Deletion {
-    /// Reads a notification; `None` if it reports no deletion in one of `tables`.
-    pub(crate) fn read(report: &RawMessage, tables: &[Table]) -> Option<Self> {
-        if !DELETIONS.contains(&report.kind) {
-            return None;
+impl Heard {
+    /// Reads a notification. What it reports counts only in `tables`.
+    pub(crate) fn read(report: &RawMessage, tables: &[Table]) -> Self {
+        if !KINDS.contains(&report.kind) {
+            return Self::Other;
         }
         let name = report.text(TABLE);
         let is_meant = |it: &&Table| it.name == name && it.family.number() == report.family;
-        let table = tables.iter().find(is_meant)?;
-        Some(Self {
+        let Some(table) = tables.iter().find(is_meant) else {
+            return Self::Other;
+        };
+        let elements = || read_elements(&report.text(ELEMENTS_SET), report);
+        let deleted = match report.kind {
+            NEW_ELEMENTS => {
+                return Self::Addition {
+                    family: table.family,
+                    table: table.name,
+                    elements: elements(),
+                };
+            }
+            DELETE_TABLE => Deleted::Table,
+            DELETE_SET => Deleted::Set,
+            DELETE_CHAIN => Deleted::Chain(report.text(CHAIN_NAME)),
+            DELETE_RULE => Deleted::Rule {
+                chain: report.text(RULE_CHAIN),
+                comment: report.rule_comment(),
+            },
+            _ => Deleted::Elements(elements()),
+        };
+        Self::Deletion(Deletion {
             family: table.family,
             table: table.name,
-            deleted: match report.kind {
-                DELETE_TABLE => Deleted::Table,
-                DELETE_SET => Deleted::Set,
-                DELETE_CHAIN => Deleted::Chain(report.text(CHAIN_NAME)),
-                DELETE_RULE => Deleted::Rule {
-                    chain: report.text(RULE_CHAIN),
-                    comment: report.rule_comment(),
-                },
-                _ => Deleted::Elements(read_elements(&report.text(ELEMENTS_SET), report)),
-            },
+            deleted,
         })
     }
 }
 
-const DELETIONS: [u16; 5] = [
+const KINDS: [u16; 6] = [
+    NEW_ELEMENTS,
     DELETE_TABLE,
     DELETE_SET,
     DELETE_CHAIN,
@@ -88,7 +109,6 @@ const DELETIONS: [u16; 5] = [
 mod tests {
     use super::*;
     use crate::attributes::Attributes;
-    use crate::raw::NEW_ELEMENTS;
 
     #[test]
     fn deletion_is_read_for_the_table_of_its_family_only() {
@@ -101,7 +121,10 @@ mod tests {
         let report = |kind, family| {
             let attributes = Attributes::new().text(TABLE, "cni-bandwidth");
             let report = RawMessage::new(kind, family, attributes.text(CHAIN_NAME, "prerouting"));
-            Deletion::read(&report, std::slice::from_ref(&table)).map(|it| it.deleted)
+            match Heard::read(&report, std::slice::from_ref(&table)) {
+                Heard::Deletion(it) => Some(it.deleted),
+                _ => None,
+            }
         };
         let chain = Deleted::Chain("prerouting".to_owned());
         assert_eq!(report(DELETE_CHAIN, 7), Some(chain));
@@ -115,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn deletion_is_heard_of_the_own_table_alone() {
+    fn elements_are_heard_of_the_own_table_alone() {
         let own = Table {
             family: Family::Inet,
             name: "cni-portmap",
@@ -124,10 +147,11 @@ mod tests {
         };
         let report = |kind, table| RawMessage::new(kind, 1, Attributes::new().text(TABLE, table));
         let is_heard =
-            |report: &RawMessage| Deletion::read(report, std::slice::from_ref(&own)).is_some();
+            |report: &RawMessage| Heard::read(report, std::slice::from_ref(&own)) != Heard::Other;
         assert!(is_heard(&report(DELETE_ELEMENTS, "cni-portmap")));
         assert!(!is_heard(&report(DELETE_ELEMENTS, "cni-another")));
-        assert!(!is_heard(&report(NEW_ELEMENTS, "cni-portmap")));
+        assert!(is_heard(&report(NEW_ELEMENTS, "cni-portmap")));
+        assert!(!is_heard(&report(NEW_ELEMENTS, "cni-another")));
         let torn = RawMessage::read(DELETE_ELEMENTS, &[1, 0, 0, 0, 200]).unwrap();
         assert!(!is_heard(&torn));
     }

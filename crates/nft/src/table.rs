@@ -19,7 +19,7 @@ pub struct Table {
 }
 
 /// Packets that a table sees.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Family {
     /// Frames on bridges.

@@ -1,4 +1,4 @@
-//! Waits for the kernel's notification of a deletion.
+//! Waits for the kernel's notifications of deletions and of new elements.
 
 use std::slice;
 use std::time::{Duration, Instant};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use netlink::Silence;
 
 use crate::error::Error;
-use crate::heard::{Deletion, Heard};
+use crate::heard::Heard;
 use crate::socket::{NetfilterSocket, RECEIVE, failed};
 use crate::table::Table;
 
@@ -35,16 +35,16 @@ impl Watch {
         self.socket.make_room()
     }
 
-    /// Returns the next notification; `None` if there is none within `patience`. Deletions count
-    /// only in `tables`.
+    /// Returns the next notification; `None` if there is none within `patience`. What is not in
+    /// `tables` is [`Heard::Other`].
     ///
     /// # Errors
     /// [`Error::Socket`].
     pub fn hear(&self, tables: &[Table], patience: Duration) -> Result<Option<Heard>, Error> {
         match self.socket.report(patience) {
             Ok(report) => {
-                let deletion = report.and_then(|it| Deletion::read(&it, tables));
-                Ok(Some(deletion.map_or(Heard::Other, Heard::Deletion)))
+                let heard = report.map(|it| Heard::read(&it, tables));
+                Ok(Some(heard.unwrap_or(Heard::Other)))
             }
             Err(Silence::Deadline) => Ok(None),
             Err(Silence::Lost) => Ok(Some(Heard::Lost)),
@@ -68,7 +68,7 @@ impl Watch {
             match self.hear(slice::from_ref(table), left)? {
                 None => return Ok(false),
                 Some(Heard::Deletion(_) | Heard::Lost) => return Ok(true),
-                Some(Heard::Other) => {}
+                Some(Heard::Addition { .. } | Heard::Other) => {}
             }
         }
     }

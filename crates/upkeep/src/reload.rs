@@ -7,10 +7,14 @@ use std::num::NonZero;
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, ScopedJoinHandle};
+use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, ensure};
 use cni::{Attachment, NetworkName, SearchPath, Verb, note};
+use netlink::{Connection, Link, LinkKind, Monitor, Wait};
 use runtime::{Chain, Conflist, Directories, Entry, may_exist};
+
+use crate::deprived::deprivation;
 
 /// Calls RELOAD of the plugins for every cached and live attachment of all networks, or of the
 /// network `only`.
@@ -28,18 +32,29 @@ pub fn reload(directories: &Directories, only: Option<&NetworkName>) -> anyhow::
         // because the name may be misspelt.
         Conflist::find(&directories.networks, only.as_str())?;
     }
-    reload_remembered(directories, &remembered)
+    let reloads = reload_remembered(directories, &remembered, &BTreeSet::new());
+    for (attachment, reason) in reloads.failed() {
+        note(format_args!("{attachment}: {reason}"));
+    }
+    note(reloads.summary());
+    let failed = reloads.count(|it| matches!(it, Outcome::Failed(_) | Outcome::Deprived(_)));
+    ensure!(failed == "0", "failed: {failed}");
+    Ok(())
 }
 
-/// Calls RELOAD like [`reload`], for the attachments for which `is_meant` returns true.
+/// Calls RELOAD like [`reload`], for the attachments for which `is_meant` returns true. Attachments
+/// with tags in `left_out` are called only if their sandboxes have their interfaces and addresses
+/// again.
 ///
 /// # Errors
-/// As [`reload`].
+/// The cache cannot be read.
 pub fn reload_each(
     directories: &Directories,
+    left_out: &BTreeSet<String>,
     is_meant: impl Fn(&Attachment) -> bool,
-) -> anyhow::Result<()> {
-    reload_remembered(directories, &remembered(directories, is_meant)?)
+) -> anyhow::Result<Reloads> {
+    let remembered = remembered(directories, is_meant)?;
+    Ok(reload_remembered(directories, &remembered, left_out))
 }
 
 /// Returns the cached attachments for which `is_meant` returns true. Files that are no entries are
@@ -61,13 +76,19 @@ fn remembered(
     Ok(remembered)
 }
 
-fn reload_remembered(directories: &Directories, remembered: &[Remembered]) -> anyhow::Result<()> {
+fn reload_remembered(
+    directories: &Directories,
+    remembered: &[Remembered],
+    left_out: &BTreeSet<String>,
+) -> Reloads {
     let reloading = reloading(&directories.plugins, remembered);
     let outcomes = side_by_side(remembered, |it| {
-        let outcome = it.outcome(directories, &reloading);
-        (&it.attachment.network, outcome)
+        let is_left_out = left_out.contains(&it.attachment.owner());
+        let still = is_left_out.then(|| it.deprivation()).flatten();
+        let outcome = still.unwrap_or_else(|| it.outcome(directories, &reloading));
+        (it.attachment.clone(), outcome)
     });
-    report(&outcomes)
+    Reloads(outcomes)
 }
 
 /// Calls [`reload`] at once, and after each reload and each start of firewalld. SIGTERM may end
@@ -104,15 +125,76 @@ struct Remembered {
     network: anyhow::Result<Conflist>,
 }
 
+/// What RELOAD did for each attachment.
+#[derive(Debug, Default)]
+pub struct Reloads(pub Vec<(Attachment, Outcome)>);
+
 /// What RELOAD did for an attachment.
-#[derive(PartialEq)]
-enum Outcome {
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// All plugins succeeded.
     Reloaded,
     /// None of the attachment's plugins supports RELOAD, so there is nothing to restore.
     Nothing,
     /// The attachment's sandbox no longer exists.
     Gone,
-    Failed,
+    /// RELOAD failed for this reason.
+    Failed(String),
+    /// RELOAD cannot succeed because the sandbox has lost its interface or its addresses. Contains
+    /// what it has lost.
+    Deprived(String),
+}
+
+impl Reloads {
+    /// Returns the tags of the attachments that RELOAD restored.
+    pub fn reloaded(&self) -> BTreeSet<String> {
+        let restored = self.0.iter().filter(|it| it.1 == Outcome::Reloaded);
+        restored.map(|(attachment, _)| attachment.owner()).collect()
+    }
+
+    /// Returns whether RELOAD was called for an attachment.
+    pub fn has_called(&self) -> bool {
+        let is_called = |it: &Outcome| matches!(it, Outcome::Reloaded | Outcome::Failed(_));
+        self.0.iter().any(|it| is_called(&it.1))
+    }
+
+    /// Returns the attachments that RELOAD did not restore, with the reasons.
+    fn failed(&self) -> impl Iterator<Item = (&Attachment, &str)> {
+        self.0
+            .iter()
+            .filter_map(|(attachment, outcome)| match outcome {
+                Outcome::Failed(reason) | Outcome::Deprived(reason) => {
+                    Some((attachment, &**reason))
+                }
+                _ => None,
+            })
+    }
+
+    /// Returns one line with the number of attachments of each network.
+    pub fn summary(&self) -> String {
+        format!(
+            "reloaded: {}; sandbox gone: {}; nothing to reload: {}",
+            self.count(|it| *it == Outcome::Reloaded),
+            self.count(|it| *it == Outcome::Gone),
+            self.count(|it| *it == Outcome::Nothing),
+        )
+    }
+
+    fn count(&self, is_wanted: impl Fn(&Outcome) -> bool) -> String {
+        let mut networks = BTreeMap::<_, usize>::new();
+        for (attachment, _) in self.0.iter().filter(|it| is_wanted(&it.1)) {
+            *networks.entry(&attachment.network).or_default() += 1;
+        }
+        let all: usize = networks.values().sum();
+        let each = networks
+            .iter()
+            .map(|(name, count)| format!("{name} {count}"));
+        let each: Vec<_> = each.collect();
+        match all {
+            0 => "0".to_owned(),
+            all => format!("{all} ({})", each.join(", ")),
+        }
+    }
 }
 
 impl Remembered {
@@ -130,19 +212,37 @@ impl Remembered {
     }
 
     fn outcome(&self, directories: &Directories, reloading: &BTreeSet<String>) -> Outcome {
-        let is_gone = || {
-            let is_forgotten = matches!(directories.cache.read(&self.attachment), Ok(None));
-            is_forgotten || !may_exist(self.entry.netns())
-        };
+        let is_forgotten = || matches!(directories.cache.read(&self.attachment), Ok(None));
         match self.reload(directories, reloading) {
             Ok(outcome) => outcome,
             // A DEL may have run since the cache was read, so the error is no fault.
-            Err(_) if is_gone() => Outcome::Gone,
+            Err(_) if is_forgotten() => Outcome::Gone,
+            Err(_) if !may_exist(self.entry.netns()) => self.gone(),
             Err(error) => {
-                note(format_args!("{}: {error:#}", self.attachment));
-                Outcome::Failed
+                let failed = || Outcome::Failed(format!("{error:#}"));
+                self.deprivation().unwrap_or_else(failed)
             }
         }
+    }
+
+    /// Returns the outcome for a sandbox whose path does not exist. The kernel deletes the link on
+    /// the host together with the sandbox, so an existing link shows that the sandbox exists and
+    /// that this process cannot see it.
+    fn gone(&self) -> Outcome {
+        match lasting_link(&self.attachment.owner()) {
+            Ok(None) => Outcome::Gone,
+            Ok(Some(link)) => Outcome::Failed(format!(
+                "its namespace {} does not exist here, but its link {link} on the host does",
+                self.entry.netns().display()
+            )),
+            Err(error) => Outcome::Failed(error.to_string()),
+        }
+    }
+
+    fn deprivation(&self) -> Option<Outcome> {
+        // A sandbox that cannot be read may have everything.
+        let lost = deprivation(&self.attachment, &self.entry);
+        lost.ok().flatten().map(Outcome::Deprived)
     }
 
     /// Calls RELOAD of the attachment's plugins that are in `reloading`.
@@ -153,7 +253,7 @@ impl Remembered {
     ) -> anyhow::Result<Outcome> {
         let netns = self.entry.netns();
         if !may_exist(netns) {
-            return Ok(Outcome::Gone);
+            return Ok(self.gone());
         }
         let network = self.network.as_ref().map_err(|it| anyhow!("{it:#}"))?;
         let mut plugins = network.plugins.iter();
@@ -169,6 +269,25 @@ impl Remembered {
         chain.reload(&sandbox, &self.entry, reloading)?;
         Ok(Outcome::Reloaded)
     }
+}
+
+/// Returns the name of the host's link with this tag, if there is one that is not about to
+/// disappear: the kernel deletes a link some milliseconds after the namespace of its other end.
+fn lasting_link(owner: &str) -> Result<Option<String>, netlink::Error> {
+    let host = Connection::open()?;
+    let is_meant = |it: &Link| it.kind == LinkKind::Veth && it.alias.as_deref() == Some(owner);
+    let Some(link) = host.links()?.into_iter().find(is_meant) else {
+        return Ok(None);
+    };
+    let wait = Wait {
+        link: link.index,
+        what: "the link of an ended sandbox to be gone",
+        deadline: END_OF_A_NAMESPACE,
+    };
+    let never = |_: &Link| false;
+    let waited = Monitor::new().wait_for_link(&host, &wait, never);
+    let is_gone = waited.is_err_and(|error| error.is_not_found());
+    Ok((!is_gone).then_some(link.name))
 }
 
 /// Returns the plugins that support RELOAD. Also returns those that cannot be asked for their
@@ -209,32 +328,8 @@ fn side_by_side<'a, T: Sync, R: Send>(all: &'a [T], work: impl Fn(&'a T) -> R + 
     })
 }
 
-fn report(outcomes: &[(&NetworkName, Outcome)]) -> anyhow::Result<()> {
-    let count = |wanted| {
-        let mut networks = BTreeMap::<_, usize>::new();
-        for (network, _) in outcomes.iter().filter(|it| it.1 == wanted) {
-            *networks.entry(network).or_default() += 1;
-        }
-        let all: usize = networks.values().sum();
-        let each = networks
-            .iter()
-            .map(|(name, count)| format!("{name} {count}"));
-        let each: Vec<_> = each.collect();
-        match all {
-            0 => "0".to_owned(),
-            all => format!("{all} ({})", each.join(", ")),
-        }
-    };
-    note(format_args!(
-        "reloaded: {}; sandbox gone: {}; nothing to reload: {}",
-        count(Outcome::Reloaded),
-        count(Outcome::Gone),
-        count(Outcome::Nothing),
-    ));
-    let failed = count(Outcome::Failed);
-    ensure!(failed == "0", "failed: {failed}");
-    Ok(())
-}
-
 /// Plugins wait for one lock of `nf_tables`, so more of them at once cost only memory.
 const MOST_THREADS: usize = 8;
+
+/// Maximum time that the kernel needs to delete the links of a namespace.
+const END_OF_A_NAMESPACE: Duration = Duration::from_secs(1);

@@ -9,6 +9,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 use upkeep::Loss;
 
+use super::unrepaired::Unrepaired;
+
 /// Counters of the part.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Counters {
@@ -16,6 +18,10 @@ pub(crate) struct Counters {
     pub reloads: Counter,
     pub failures: Counter,
     pub declined: Counter,
+    /// Attachments that lack rules by a fault.
+    unrepaired: Gauge,
+    /// Attachments whose containers deleted their interfaces or addresses.
+    left_out: Gauge,
     last: Gauge,
 }
 
@@ -47,12 +53,29 @@ impl Counters {
             "Repairs that waited because the administrator's file forbade them",
             self.declined.clone(),
         );
+        registry.register(
+            "repair_unrepaired",
+            "Attachments that lack rules which RELOAD could not restore",
+            self.unrepaired.clone(),
+        );
+        registry.register(
+            "repair_left_out",
+            "Attachments that lack rules because their containers deleted interfaces or addresses",
+            self.left_out.clone(),
+        );
         registry.register_with_unit(
             "repair_last_timestamp",
             "Unix time of the last repair that succeeded; 0 before the first one",
             Unit::Seconds,
             self.last.clone(),
         );
+    }
+
+    /// Sets the numbers of attachments that lack rules.
+    pub(super) fn set_unrepaired(&self, unrepaired: &Unrepaired) {
+        let number = |it: usize| i64::try_from(it).unwrap_or(i64::MAX);
+        self.unrepaired.set(number(unrepaired.faults()));
+        self.left_out.set(number(unrepaired.left_out().len()));
     }
 
     /// Counts a repair that succeeded.

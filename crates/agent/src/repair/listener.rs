@@ -4,7 +4,7 @@ use std::mem;
 
 use anyhow::Context as _;
 use tokio::sync::mpsc::Receiver;
-use upkeep::{Heard, Losses, Suspicion};
+use upkeep::{Heard, Holdings, Losses, Suspicion};
 
 use crate::events::events;
 
@@ -15,8 +15,8 @@ pub(super) struct Listener {
 }
 
 impl Listener {
-    pub fn open() -> anyhow::Result<Self> {
-        let losses = Losses::open()?;
+    pub fn open(holdings: Holdings) -> anyhow::Result<Self> {
+        let losses = Losses::open(holdings)?;
         Ok(Self {
             reports: events(move || losses.hear()),
             suspicion: Suspicion::default(),
@@ -25,10 +25,15 @@ impl Listener {
 
     /// Waits until the kernel has reported a deletion that may be a loss.
     pub async fn suspicious(&mut self) -> anyhow::Result<()> {
-        while self.suspicion.is_empty() {
+        while !self.is_suspicious() {
             self.hear().await?;
         }
         Ok(())
+    }
+
+    /// Returns whether deletions were reported that may be losses.
+    pub fn is_suspicious(&self) -> bool {
+        !self.suspicion.is_empty()
     }
 
     /// Returns what was reported so far.

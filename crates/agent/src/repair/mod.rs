@@ -6,6 +6,7 @@
 mod consent;
 mod counters;
 mod listener;
+mod unrepaired;
 
 use std::convert::Infallible;
 use std::path::PathBuf;
@@ -18,9 +19,10 @@ use serde::Deserialize;
 use tokio::sync::Notify;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, sleep_until};
-use upkeep::{Loss, Suspicion};
+use upkeep::{Holdings, Lacking, Loss, Reloads, Suspicion};
 
 use self::listener::Listener;
+use self::unrepaired::Unrepaired;
 use crate::shared::Shared;
 
 pub(crate) use self::counters::Counters;
@@ -58,7 +60,9 @@ pub(crate) async fn run(config: Config, shared: Shared, counters: Counters) -> a
         shared,
         counters,
         firewalld,
+        holdings: Holdings::default(),
         earliest: Instant::now(),
+        unrepaired: Unrepaired::default(),
         retry: None,
     };
     let mut pause = SHORTEST_PAUSE;
@@ -82,16 +86,28 @@ struct Part {
     counters: Counters,
     /// Notified after each reload and start of firewalld.
     firewalld: Arc<Notify>,
+    /// The elements that attachments have.
+    holdings: Holdings,
     /// No RELOAD begins before.
     earliest: Instant,
-    /// When a failed RELOAD is repeated, and how long that pause was.
-    retry: Option<(Instant, Duration)>,
+    /// What the last RELOAD of each attachment could not restore.
+    unrepaired: Unrepaired,
+    /// The next attempt to restore it.
+    retry: Option<Retry>,
+}
+
+/// A RELOAD that is repeated.
+struct Retry {
+    at: Instant,
+    /// The time since the last attempt.
+    pause: Duration,
+    loss: Loss,
 }
 
 impl Part {
     /// Listens and repairs until the socket fails.
     async fn serve(&mut self) -> anyhow::Result<Infallible> {
-        let mut listener = Listener::open()?;
+        let mut listener = Listener::open(self.holdings.clone())?;
         self.shared.health.set(PART, None);
         // Nothing was heard before, so anything may be missing.
         let mut loss = Some(Loss::of_anything());
@@ -105,7 +121,8 @@ impl Part {
 
     /// Waits until something may have been lost. Returns what is lost; `None` if nothing is.
     async fn next_loss(&mut self, listener: &mut Listener) -> anyhow::Result<Option<Loss>> {
-        let retry = self.retry.map(|it| it.0);
+        let retry = self.retry.as_ref();
+        let again = retry.map(|it| it.loss.clone());
         tokio::select! {
             heard = listener.suspicious() => {
                 heard?;
@@ -113,7 +130,7 @@ impl Part {
                 self.judged(listener).await
             }
             () = self.firewalld.notified() => Ok(Some(Loss::of_anything())),
-            () = at(retry) => Ok(Some(Loss::of_anything())),
+            () = at(retry.map(|it| it.at)) => Ok(again),
         }
     }
 
@@ -122,25 +139,68 @@ impl Part {
         listener.during(sleep_until(self.earliest)).await?;
         // Also repairs what was lost during this wait.
         let more = self.judged(listener).await?;
-        // What failed before has to succeed before the part is healthy again.
-        let failed = self.retry.map(|_| Loss::of_anything());
-        let loss = loss.and(more).and(failed);
-        let loss = self.consent(loss).await;
+        let loss = self.consent(loss.and(more)).await;
         report(&loss);
-        let (start, directories) = (Instant::now(), self.shared.directories.clone());
-        let concerned = loss.clone();
+        let start = Instant::now();
+        let reloads = self.reload(&loss, listener).await?;
+        self.earliest = start + SHORTEST_PERIOD.max(2 * start.elapsed());
+        let outcome = match reloads {
+            Ok(reloads) => {
+                let lacking = self.lacking(&loss, &reloads, listener).await?;
+                lacking.map(|lacking| (reloads, lacking))
+            }
+            Err(error) => Err(error),
+        };
+        self.count(loss, outcome);
+        Ok(())
+    }
+
+    /// Calls RELOAD for the attachments that `loss` concerns. The outer error is that of the socket.
+    async fn reload(
+        &self,
+        loss: &Loss,
+        listener: &mut Listener,
+    ) -> anyhow::Result<anyhow::Result<Reloads>> {
+        let (directories, concerned) = (self.shared.directories.clone(), loss.clone());
+        let left_out = self.unrepaired.left_out();
         let work = spawn_blocking(move || {
-            upkeep::reload_each(&directories, |it| concerned.concerns(&it.owner()))
+            upkeep::reload_each(&directories, &left_out, |it| {
+                concerned.concerns(&it.owner())
+            })
         });
         let health = self.shared.health.clone();
         let outcome = listener.during(watched(work, |time| {
             let reason = format!("RELOAD has been running for {time:?}; a plugin may hang");
             health.set(PART, Some(reason));
         }));
-        let outcome = outcome.await??;
-        self.earliest = start + SHORTEST_PERIOD.max(2 * start.elapsed());
-        self.count(&loss, outcome);
-        Ok(())
+        Ok(outcome.await??)
+    }
+
+    /// Returns which attachments of `loss` still lack elements that they had. What lacks something
+    /// only for a moment, as during a DEL, does not count.
+    async fn lacking(
+        &self,
+        loss: &Loss,
+        reloads: &Reloads,
+        listener: &mut Listener,
+    ) -> anyhow::Result<anyhow::Result<Lacking>> {
+        let reloaded = reloads.reloaded();
+        let look = || {
+            let (holdings, reloaded) = (self.holdings.clone(), reloaded.clone());
+            spawn_blocking(move || holdings.lacking(&reloaded))
+        };
+        let first = listener.during(look()).await??;
+        if first.as_ref().is_ok_and(Lacking::is_empty) {
+            return Ok(first);
+        }
+        listener.during(sleep(CONFIRM)).await?;
+        let mut second = listener.during(look()).await??;
+        if let Ok(lacking) = &mut second {
+            // After further deletions, another RELOAD follows.
+            let follows = |it: &String| listener.is_suspicious() && reloaded.contains(it);
+            lacking.retain(|it, _| loss.concerns(it) && !follows(it));
+        }
+        Ok(second)
     }
 
     /// Compares what was heard with the kernel's state.
@@ -159,7 +219,8 @@ impl Part {
         suspicion: Arc<Suspicion>,
         listener: &mut Listener,
     ) -> anyhow::Result<Option<Loss>> {
-        let judged = spawn_blocking(move || suspicion.judge());
+        let holdings = self.holdings.clone();
+        let judged = spawn_blocking(move || suspicion.judge(&holdings));
         let failure = |error| {
             let reason = format!("{error:#}");
             self.shared.health.set(PART, Some(reason));
@@ -184,21 +245,48 @@ impl Part {
         loss.and(Some(Loss::of_anything()))
     }
 
-    fn count(&mut self, loss: &Loss, outcome: anyhow::Result<()>) {
-        self.counters.reloads.inc();
-        match outcome {
-            Ok(()) => {
-                self.retry = None;
-                self.counters.repaired(loss);
-                self.shared.health.set(PART, None);
+    fn count(&mut self, loss: Loss, outcome: anyhow::Result<(Reloads, Lacking)>) {
+        let (failure, is_new) = match outcome {
+            Ok((reloads, lacking)) => {
+                // A look at attachments that are left out is neither noted nor counted.
+                if loss.is_of_tables() || reloads.has_called() {
+                    note(reloads.summary());
+                    self.counters.reloads.inc();
+                }
+                let is_new = self.unrepaired.update(&loss, (&reloads, &lacking));
+                (self.unrepaired.failure(), is_new)
             }
-            Err(error) => {
-                let pause = self.retry.map_or(FIRST_RETRY, |it| 2 * it.1);
-                let pause = pause.min(LAST_RETRY);
-                self.retry = Some((Instant::now() + pause, pause));
-                self.counters.failures.inc();
-                let reason = format!("RELOAD: {error:#}");
-                self.shared.health.set(PART, Some(reason));
+            Err(error) => (Some(format!("RELOAD: {error:#}")), false),
+        };
+        let is_known = self.unrepaired.failure() == failure;
+        if is_known && !self.unrepaired.has_fault_in(&loss) {
+            self.counters.repaired(&loss);
+        } else {
+            self.counters.failures.inc();
+        }
+        self.counters.set_unrepaired(&self.unrepaired);
+        let failed = (!is_known).then_some(loss);
+        let again = self.unrepaired.loss().map(|it| it.and(failed.clone()));
+        self.retry = again.or(failed).map(|it| self.next_retry(it, is_new));
+        self.shared.health.set(PART, failure);
+    }
+
+    fn next_retry(&self, loss: Loss, is_new: bool) -> Retry {
+        let now = Instant::now();
+        match self.retry.as_ref().filter(|_| !is_new) {
+            // This repair was about other attachments.
+            Some(next) if next.at > now => Retry {
+                loss,
+                at: next.at,
+                pause: next.pause,
+            },
+            last => {
+                let pause = last.map_or(FIRST_RETRY, |it| (2 * it.pause).min(LAST_RETRY));
+                Retry {
+                    loss,
+                    at: now + pause,
+                    pause,
+                }
             }
         }
     }

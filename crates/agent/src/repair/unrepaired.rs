@@ -1,0 +1,117 @@
+//! Attachments that lack rules after a RELOAD.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use cni::{Attachment, note};
+use upkeep::{Lacking, Loss, Outcome, Reloads};
+
+/// Attachments that RELOAD could not restore, by their tags.
+#[derive(Debug, Default)]
+pub(super) struct Unrepaired(BTreeMap<String, Reason>);
+
+/// Why RELOAD could not restore an attachment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Reason {
+    /// A plugin failed, no cache has the result, or something is missing nevertheless.
+    Fault(String),
+    /// The container itself deleted its interface or addresses. That is no fault of the node.
+    LeftOut(String),
+}
+
+impl Unrepaired {
+    /// Replaces what is known of the attachments that `loss` concerns, and notes what is new.
+    /// Returns whether an attachment is new.
+    pub fn update(&mut self, loss: &Loss, (reloads, lacking): (&Reloads, &Lacking)) -> bool {
+        let mut found = BTreeMap::new();
+        for (owner, tables) in lacking {
+            found.insert(owner.clone(), Reason::of_lack(owner, tables, reloads));
+        }
+        for (attachment, outcome) in &reloads.0 {
+            if let Some(reason) = Reason::of(outcome) {
+                found.insert(attachment.owner(), reason);
+            }
+        }
+        for (owner, reason) in &found {
+            if self.0.get(owner) != Some(reason) {
+                note(format_args!("repair: {}: {}", name(owner), reason.text()));
+            }
+        }
+        let is_new = found.keys().any(|it| !self.0.contains_key(it));
+        self.0.retain(|owner, _| !loss.concerns(owner));
+        self.0.extend(found);
+        is_new
+    }
+
+    /// Returns the loss of all of them; `None` if there are none.
+    pub fn loss(&self) -> Option<Loss> {
+        let owners: BTreeSet<_> = self.0.keys().cloned().collect();
+        (!owners.is_empty()).then(|| Loss::of(owners))
+    }
+
+    /// Returns the tags of the attachments that are left out.
+    pub fn left_out(&self) -> BTreeSet<String> {
+        let left_out = self
+            .0
+            .iter()
+            .filter(|it| matches!(it.1, Reason::LeftOut(_)));
+        left_out.map(|(owner, _)| owner.clone()).collect()
+    }
+
+    /// Returns the number of the attachments that lack rules by a fault.
+    pub fn faults(&self) -> usize {
+        self.0.len() - self.left_out().len()
+    }
+
+    /// Returns whether an attachment that `loss` concerns lacks rules by a fault.
+    pub fn has_fault_in(&self, loss: &Loss) -> bool {
+        let mut all = self.0.iter();
+        all.any(|(owner, reason)| matches!(reason, Reason::Fault(_)) && loss.concerns(owner))
+    }
+
+    /// Returns why the part is not healthy; `None` if it is.
+    pub fn failure(&self) -> Option<String> {
+        let mut all = self.0.iter();
+        let (owner, reason) = all.find(|it| matches!(it.1, Reason::Fault(_)))?;
+        let first = reason.text().replace('\n', "; ");
+        let count = self.faults();
+        Some(format!(
+            "attachments that RELOAD could not restore: {count}; the first is {}: {first}",
+            name(owner)
+        ))
+    }
+}
+
+impl Reason {
+    fn of(outcome: &Outcome) -> Option<Self> {
+        match outcome {
+            Outcome::Failed(reason) => Some(Self::Fault(format!("RELOAD: {reason}"))),
+            Outcome::Deprived(lost) => Some(Self::LeftOut(format!(
+                "{lost}: left out until that changes"
+            ))),
+            Outcome::Reloaded | Outcome::Nothing | Outcome::Gone => None,
+        }
+    }
+
+    fn of_lack(owner: &str, tables: &BTreeSet<&'static str>, reloads: &Reloads) -> Self {
+        let tables: Vec<_> = tables.iter().copied().collect();
+        let tables = tables.join(", ");
+        let is_cached = reloads.0.iter().any(|it| it.0.owner() == owner);
+        let why = if is_cached {
+            "RELOAD did not restore it"
+        } else {
+            "no directory of cacheDirs has its result, so RELOAD cannot restore it"
+        };
+        Self::Fault(format!(
+            "it has lost elements of nf_tables table {tables}, and {why}; a new pod in its place gets them"
+        ))
+    }
+
+    fn text(&self) -> &str {
+        let (Self::Fault(text) | Self::LeftOut(text)) = self;
+        text
+    }
+}
+
+fn name(owner: &str) -> String {
+    Attachment::of_owner(owner).map_or_else(|| owner.to_owned(), |it| it.to_string())
+}

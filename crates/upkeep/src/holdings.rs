@@ -1,0 +1,93 @@
+//! Remembers which elements the attachments have in the suite's tables.
+//!
+//! The kernel does not report the elements of a deleted table, and RELOAD restores only attachments
+//! whose results it finds in a cache. So after a RELOAD, this memory shows which attachments still
+//! lack something.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use nft::{Element, Table};
+
+use crate::judge::Judge;
+use crate::lost::{Name, tables};
+
+/// Elements with an owner. Clones share them.
+#[derive(Debug, Clone, Default)]
+pub struct Holdings(Arc<Mutex<BTreeMap<Name, Held>>>);
+
+/// The owners of a table's elements, by set and key.
+type Held = HashMap<(String, Vec<u8>), String>;
+
+/// The tags of attachments, each with the tables in which it lacks elements.
+pub type Lacking = BTreeMap<String, BTreeSet<&'static str>>;
+
+impl Holdings {
+    /// Records elements of a table.
+    pub(crate) fn add(&self, table: Name, elements: Vec<Element>) {
+        let mut tables = self.tables();
+        let held = tables.entry(table).or_default();
+        for element in elements.into_iter().filter(|it| !it.owner.is_empty()) {
+            let (set, key) = element.place();
+            held.insert((set.to_owned(), key.to_vec()), element.owner);
+        }
+    }
+
+    /// Removes elements, each given with its table, unless another owner has them.
+    pub(crate) fn forget(&self, ended: &[(Name, Element)]) {
+        let mut tables = self.tables();
+        for (table, element) in ended {
+            let (set, key) = element.place();
+            let place = (set.to_owned(), key.to_vec());
+            let held = tables.entry(*table).or_default();
+            if held.get(&place) == Some(&element.owner) {
+                held.remove(&place);
+            }
+        }
+    }
+
+    /// Returns which attachments with a link on the host lack elements that they had. An attachment
+    /// in `reloaded` lacks something only if it has no element in the table at all: RELOAD knows
+    /// better which elements it needs now. Reads all elements of the tables.
+    ///
+    /// # Errors
+    /// Refusals of the kernel.
+    pub fn lacking(&self, reloaded: &BTreeSet<String>) -> anyhow::Result<Lacking> {
+        let mut judge = Judge::open()?;
+        let mut lacking = Lacking::new();
+        for table in tables() {
+            let name = (table.family, table.name);
+            let elements = judge.connection.elements(&table)?;
+            let absent = self.absent(&table, &elements);
+            let owners: BTreeSet<_> = elements.iter().map(|it| it.owner.as_str()).collect();
+            for (place, owner) in absent {
+                let is_restored = reloaded.contains(&owner) && owners.contains(owner.as_str());
+                if is_restored || !judge.is_attached(table.name, &owner)? {
+                    self.tables().entry(name).or_default().remove(&place);
+                } else {
+                    lacking.entry(owner).or_default().insert(table.name);
+                }
+            }
+            self.add(name, elements);
+        }
+        Ok(lacking)
+    }
+
+    /// Returns the recorded elements of the table that are not among `elements`.
+    fn absent(&self, table: &Table, elements: &[Element]) -> Held {
+        let places: HashSet<_> = elements.iter().map(Element::place).collect();
+        let tables = self.tables();
+        let held = tables
+            .get(&(table.family, table.name))
+            .into_iter()
+            .flatten();
+        let absent = held.filter(|((set, key), _)| !places.contains(&(set.as_str(), key)));
+        absent
+            .map(|(it, owner)| (it.clone(), owner.clone()))
+            .collect()
+    }
+
+    fn tables(&self) -> MutexGuard<'_, BTreeMap<Name, Held>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,144 @@
+//! Looks for deleted objects, and judges whether an existing attachment needs them.
+
+use netlink::{Link, LinkKind};
+use nft::{Connection, Deleted, Deletion, Element, Table};
+
+use crate::lost::{Loss, Name, tables};
+
+/// Looks for deleted objects, and for what shows that their owners exist.
+pub(crate) struct Judge {
+    pub connection: Connection,
+    tables: Vec<Table>,
+    /// The node's links, read when the first one is needed.
+    links: Option<Vec<Link>>,
+    /// Deleted elements whose owners have ended, each with its table.
+    pub ended: Vec<(Name, Element)>,
+}
+
+impl Judge {
+    pub fn open() -> anyhow::Result<Self> {
+        Ok(Self {
+            connection: Connection::open()?,
+            tables: tables(),
+            links: None,
+            ended: Vec::new(),
+        })
+    }
+
+    pub fn judge(&mut self, deletion: &Deletion, loss: &mut Loss) -> anyhow::Result<()> {
+        let is_of = |it: &&Table| (it.family, it.name) == (deletion.family, deletion.table);
+        let Some(table) = self.tables.iter().find(is_of).cloned() else {
+            return Ok(());
+        };
+        if loss.owners.is_none() && loss.tables.contains(table.name) {
+            return Ok(());
+        }
+        let is_lost = match &deletion.deleted {
+            // No plugin deletes these, except to recreate a table that an earlier version made.
+            // Then elements may be lost, too.
+            Deleted::Table | Deleted::Set => true,
+            Deleted::Chain(chain) => self.lacks_chain(&table, chain)?,
+            Deleted::Rule { chain, comment } => {
+                self.lacks_rule(&table, chain, comment.as_deref())?
+            }
+            Deleted::Elements(elements) => {
+                return self.judge_elements(&table, elements, loss);
+            }
+        };
+        if is_lost {
+            loss.tables.insert(table.name);
+            loss.owners = None;
+        }
+        Ok(())
+    }
+
+    /// Returns whether a chain is missing that no DEL deletes. A chain to which elements point is
+    /// deleted with its last element, and the kernel keeps it until then.
+    fn lacks_chain(&self, table: &Table, chain: &str) -> anyhow::Result<bool> {
+        let is_described = table.chains.iter().any(|it| it.name == chain);
+        let stays = is_described || firewall::is_chain_of_mark(table, chain);
+        Ok(stays && !self.connection.has_chain(table, chain)?)
+    }
+
+    /// Returns whether a rule with a comment of this suite is missing in a chain that should exist.
+    fn lacks_rule(
+        &self,
+        table: &Table,
+        chain: &str,
+        comment: Option<&str>,
+    ) -> anyhow::Result<bool> {
+        let Some(comment) = comment else {
+            return Ok(false);
+        };
+        if !self.connection.has_chain(table, chain)? {
+            return self.lacks_chain(table, chain);
+        }
+        let comments = self.connection.comments(table.family, table.name)?;
+        Ok(comments.iter().all(|it| it != comment))
+    }
+
+    fn judge_elements(
+        &mut self,
+        table: &Table,
+        deleted: &[Element],
+        loss: &mut Loss,
+    ) -> anyhow::Result<()> {
+        for element in deleted {
+            if !self.is_needed(table, element)? {
+                let name = (table.family, table.name);
+                self.ended.push((name, element.clone()));
+            } else if !self.has(table, element)? {
+                loss.tables.insert(table.name);
+                if element.owner.is_empty() {
+                    loss.owners = None;
+                }
+                let owners = loss.owners.as_mut();
+                owners.map(|it| it.insert(element.owner.clone()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns whether the owner of the element exists.
+    fn is_needed(&mut self, table: &Table, element: &Element) -> anyhow::Result<bool> {
+        match table.name {
+            firewall::TABLE if firewall::is_shared(element) => {
+                Ok(firewall::is_needed(&self.connection, element)?)
+            }
+            _ => self.is_owner(table.name, &element.owner),
+        }
+    }
+
+    /// Returns whether the attachment with this tag exists, and has a link on the host.
+    pub fn is_attached(&mut self, table: &str, owner: &str) -> anyhow::Result<bool> {
+        Ok(self.is_owner(table, owner)? && self.has_link(owner, &LinkKind::Veth)?)
+    }
+
+    /// Returns whether the attachment with this tag has what its elements in `table` depend on.
+    fn is_owner(&mut self, table: &str, owner: &str) -> anyhow::Result<bool> {
+        match table {
+            _ if owner.is_empty() => Ok(false),
+            firewall::TABLE | firewall::FRAMES_TABLE => Ok(firewall::is_recorded(owner)),
+            portmap::TABLE => Ok(portmap::is_recorded(owner)),
+            bandwidth::TABLE => self.has_link(owner, &LinkKind::Ifb),
+            _ => self.has_link(owner, &LinkKind::Veth),
+        }
+    }
+
+    fn has_link(&mut self, owner: &str, kind: &LinkKind) -> anyhow::Result<bool> {
+        let links = match &mut self.links {
+            Some(links) => links,
+            none => none.insert(netlink::Connection::open()?.links()?),
+        };
+        let is_of = |it: &Link| it.kind == *kind && it.alias.as_deref() == Some(owner);
+        Ok(links.iter().any(is_of))
+    }
+
+    fn has(&self, table: &Table, element: &Element) -> anyhow::Result<bool> {
+        match self.connection.holder(table, element) {
+            // Without the set, the kernel refuses the look-up.
+            Err(error) if error.is_not_found() => Ok(false),
+            holder => Ok(holder?.is_some_and(|it| it.owner == element.owner)),
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! What the suite's tables have lost.
+
+use std::collections::BTreeSet;
+
+use nft::{Family, Table};
+
+/// What the suite's tables lack.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Loss {
+    /// Names of the tables that are known to lack something.
+    pub tables: BTreeSet<&'static str>,
+    /// The owners of the lost elements; `None` if any attachment may have lost some.
+    pub owners: Option<BTreeSet<String>>,
+}
+
+impl Loss {
+    /// Returns a loss of unknown extent.
+    pub fn of_anything() -> Self {
+        Self::default()
+    }
+
+    /// Returns a loss of these attachments, in tables that are not known.
+    pub fn of(owners: BTreeSet<String>) -> Self {
+        Self {
+            owners: Some(owners),
+            ..Self::default()
+        }
+    }
+
+    /// Returns this loss together with another one.
+    pub fn and(mut self, other: Option<Self>) -> Self {
+        if let Some(other) = other {
+            self.tables.extend(other.tables);
+            let owners = self.owners.zip(other.owners);
+            self.owners = owners.map(|(mut all, more)| {
+                all.extend(more);
+                all
+            });
+        }
+        self
+    }
+
+    /// Returns whether tables lack something, or may: no attempt to restore known attachments.
+    pub fn is_of_tables(&self) -> bool {
+        !self.tables.is_empty() || self.owners.is_none()
+    }
+
+    /// Returns whether only elements of known owners are missing. The plugin `bandwidth` deletes the
+    /// ifb after the elements, and a failed ADD removes the link after them. So such a loss may end
+    /// by itself.
+    pub fn may_pass(&self) -> bool {
+        self.owners.is_some()
+    }
+
+    /// Returns whether an attachment with this tag may have lost something.
+    pub fn concerns(&self, owner: &str) -> bool {
+        self.owners.as_ref().is_none_or(|it| it.contains(owner))
+    }
+}
+
+/// Family and name of a table.
+pub(crate) type Name = (Family, &'static str);
+
+/// Returns the tables of the suite.
+pub(crate) fn tables() -> Vec<Table> {
+    node::tables().into_iter().map(|(_, table)| table).collect()
+}
