@@ -39,6 +39,7 @@ main() {
     local features=yes profile=default
     in_private_network ip link add probe type bridge vlan_filtering 1 2>/dev/null || features=no
     [[ -e /proc/net/sctp ]] || modprobe sctp 2>/dev/null || features=no
+    in_private_network tc qdisc add dev lo root fq_codel 2>/dev/null || features=no
     [[ $features == yes ]] || profile=no-vlan-filtering
 
     say "testing"
@@ -52,7 +53,7 @@ main() {
         local tests=()
         mapfile -t tests < <(basename --suffix .rs tests/tests/*.rs)
         [[ $features == yes ]] ||
-            mapfile -t tests < <(printf '%s\n' "${tests[@]}" | grep -vxE 'bridge_vlan.*|portmap_sctp')
+            mapfile -t tests < <(printf '%s\n' "${tests[@]}" | grep -vxE 'bridge_vlan.*|portmap_sctp|bandwidth_queue')
         in_private_network cargo test --workspace --exclude tests --offline --locked \
             --no-fail-fast "$@"
         in_private_network cargo test --package tests --lib "${tests[@]/#/--test=}" \
@@ -60,9 +61,10 @@ main() {
     fi
     say "all tests passed"
     [[ $features == yes ]] || {
-        not_run bridge_vlan "VLAN filtering or SCTP"
-        not_run bridge_vlan_gateway "VLAN filtering or SCTP"
-        not_run portmap_sctp "VLAN filtering or SCTP"
+        not_run bridge_vlan "VLAN filtering, SCTP or fq_codel"
+        not_run bridge_vlan_gateway "VLAN filtering, SCTP or fq_codel"
+        not_run portmap_sctp "VLAN filtering, SCTP or fq_codel"
+        not_run bandwidth_queue "VLAN filtering, SCTP or fq_codel"
     }
 }
 

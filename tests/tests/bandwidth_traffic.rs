@@ -186,3 +186,78 @@ fn shaped_subnets_alone_are_limited() {
 fn unshaped_subnets_alone_are_not_limited() {
     with_subnets("unshapedSubnets", FAR, OTHER);
 }
+
+/// Returns the bytes that the link's limit let pass, and its rate.
+fn passed(host: &Host, link: &str) -> (u64, u64) {
+    let shown = host.tc(&format!("-statistics -json qdisc show dev {link} root"));
+    let shown: Value = serde_json::from_str(&shown).unwrap();
+    let rate = shown[0]["options"]["rate"].as_u64().unwrap_or_default();
+    (shown[0]["bytes"].as_u64().unwrap(), rate)
+}
+
+#[test]
+fn second_add_changes_the_rate_of_the_same_qdiscs_within_a_second() {
+    let scene = Scene::new();
+    let result = scene.limited(10_000_000).add(&scene.a);
+    let interfaces = result["interfaces"].as_array().unwrap();
+    let [link, ifb] = [&interfaces[1], interfaces.last().unwrap()];
+    let links = [link, ifb].map(|it| it["name"].as_str().unwrap());
+    for direction in BOTH {
+        scene.expect_rate(direction, (Flood::Tcp, FAR[0]), 10.0);
+    }
+    let before = links.map(|it| passed(&scene.host, it).0);
+    let faster = scene.limited(20_000_000);
+    faster.add(&scene.a);
+    faster.check(&scene.a, &result).ok();
+    for (link, before) in links.into_iter().zip(before) {
+        let (bytes, rate) = passed(&scene.host, link);
+        // A new qdisc would start to count at 0.
+        assert!(
+            bytes >= before && rate == 2_500_000,
+            "{link}: {bytes} {rate}"
+        );
+    }
+    for direction in BOTH {
+        scene.expect_rate(direction, (Flood::Udp, FAR[0]), 20.0);
+    }
+}
+
+#[test]
+fn second_add_changes_the_rate_for_subnets_in_place() {
+    let scene = Scene::new();
+    let shaped = |rate| {
+        let network = scene.limited(rate);
+        network.with("shapedSubnets", json!(["198.51.100.0/24"]))
+    };
+    let result = shaped(10_000_000).add(&scene.a);
+    scene.expect_rate(Direction::Ingress, (Flood::Tcp, OTHER[0]), 10.0);
+    let link = result["interfaces"][1]["name"].as_str().unwrap();
+    let before = passed(&scene.host, link).0;
+    shaped(5_000_000).add(&scene.a);
+    shaped(5_000_000).check(&scene.a, &result).ok();
+    assert!(before > 0 && passed(&scene.host, link).0 >= before);
+    scene.expect_rate(Direction::Ingress, (Flood::Tcp, OTHER[0]), 5.0);
+}
+
+#[test]
+fn ping_waits_no_longer_than_the_queue_is_long() {
+    let scene = Scene::new();
+    scene.limited(10_000_000).add(&scene.a);
+    let stream = (Flood::Udp, FAR[0]);
+    let mut times = std::thread::scope(|scope| {
+        let flooding = scope.spawn(|| scene.flood(Direction::Ingress, stream, 4));
+        let outside = &scene.outside;
+        let shown = outside.run("ping", &["-n", "-i", "0.1", "-w", "3", "10.1.0.2"]);
+        flooding.join().unwrap();
+        let times = shown.lines().filter_map(|it| it.split_once("time="));
+        times
+            .filter_map(|(_, rest)| rest.split(' ').next()?.parse::<f64>().ok())
+            .collect::<Vec<_>>()
+    });
+    times.sort_by(f64::total_cmp);
+    // A kernel without fair queues has one of 25 ms; earlier releases added the burst to it.
+    assert!(
+        times.len() > 5 && times[times.len() / 2] < 40.0,
+        "{times:?}"
+    );
+}

@@ -97,13 +97,11 @@ pub(crate) fn set_up(
     attachment: &Attachment,
     limit: &Limit,
 ) -> anyhow::Result<()> {
-    let requests = vec![
-        LinkEgress::first(link, limit),
+    let more = vec![
         Request::change_link(&link.name, &LinkChange::Alias(&attachment.owner())),
         Request::change_link(&link.name, &LinkChange::Up),
     ];
-    let done = host.execute(requests);
-    Ok(done.map_err(|error| tc::Error::of(module::TBF, error))?)
+    Ok(LinkEgress::new(host, link).ensure_first(limit, more)?)
 }
 
 /// Takes over an ifb that an interrupted ADD or the reference created: sets the alias to the owner,
@@ -131,7 +129,7 @@ pub(crate) fn adopt(
 ///
 /// # Errors
 /// Refusals of the kernel.
-pub(crate) fn limit(host: &Connection, link: &Link, limit: &Limit) -> anyhow::Result<()> {
+pub(crate) fn limit(host: &Connection, link: &Link, limit: &Limit) -> Result<(), tc::Error> {
     LinkEgress::new(host, link).ensure(limit, &Traffic::All)?;
     if !link.is_up {
         host.execute([Request::change_link(&link.name, &LinkChange::Up)])?;
@@ -142,7 +140,7 @@ pub(crate) fn limit(host: &Connection, link: &Link, limit: &Limit) -> anyhow::Re
 /// Returns the name that the reference would choose for the ifb, and a second name. The reference's
 /// name does not depend on the interface, so the ifb of another interface of the container may have
 /// the first name.
-pub(crate) fn names(attachment: &Attachment) -> [String; 2] {
+pub fn names(attachment: &Attachment) -> [String; 2] {
     let (network, container) = (attachment.network.as_str(), attachment.container.as_str());
     let interface = attachment.interface.as_str();
     [

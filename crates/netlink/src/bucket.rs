@@ -15,6 +15,9 @@ pub struct TokenBucket {
     pub burst: u32,
     /// Bytes that may queue; the kernel drops packets beyond that. An HTB class has no such limit.
     pub limit: u32,
+    /// Length in bytes of the largest packet that a TBF sends in one piece. The kernel splits a
+    /// larger segment into frames. With `None`, this length is the burst.
+    pub piece: Option<u32>,
 }
 
 /// A token bucket as the kernel reports it. The burst is given as the time that it takes to send
@@ -27,6 +30,8 @@ pub struct HeldBucket {
     pub ticks: u32,
     /// Bytes that may queue; 0 for a class.
     pub limit: u32,
+    /// The peak rate of a TBF in bytes a second; 0 without one.
+    pub peak: u64,
 }
 
 impl TokenBucket {
@@ -43,6 +48,18 @@ impl TokenBucket {
         self.all_ticks() > u128::from(u32::MAX)
     }
 
+    /// Returns whether `held` sends packets of the same length in one piece.
+    pub fn is_split_like(&self, held: &HeldBucket) -> bool {
+        self.peak() == held.peak
+    }
+
+    /// Returns the peak rate, whose bucket makes a TBF split segments; 0 without a piece. The
+    /// kernel does not report the size of that bucket exactly. So the rate is the one at which a
+    /// piece takes 10 ns: it shows the size, and delays nothing.
+    fn peak(&self) -> u64 {
+        u64::from(self.piece.unwrap_or_default()) * PIECES_PER_SECOND
+    }
+
     fn ticks(&self) -> u32 {
         u32::try_from(self.all_ticks() & u128::from(u32::MAX)).unwrap_or_default()
     }
@@ -57,20 +74,28 @@ impl TokenBucket {
     /// `TCA_TBF_BURST` is the burst in bytes. With this attribute, the kernel does not use the
     /// ticks, which overflow for a large burst.
     pub(crate) fn tbf_options(&self) -> Vec<DefaultNla> {
-        let mut parameters = self.rate_specification();
-        parameters.extend([0; RATE_SPECIFICATION]);
+        let mut parameters = rate_specification(self.rate);
+        parameters.extend(rate_specification(self.peak()));
         parameters.extend([self.limit, self.ticks(), 0].map(u32::to_ne_bytes).concat());
-        vec![
+        let mut options = vec![
             DefaultNla::new(TBF_PARMS, parameters),
             DefaultNla::new(TBF_RATE64, self.rate.to_ne_bytes().into()),
             DefaultNla::new(TBF_BURST, self.burst.to_ne_bytes().into()),
-        ]
+        ];
+        if let Some(piece) = self.piece {
+            options.push(DefaultNla::new(
+                TBF_PRATE64,
+                self.peak().to_ne_bytes().into(),
+            ));
+            options.push(DefaultNla::new(TBF_PBURST, piece.to_ne_bytes().into()));
+        }
+        options
     }
 
     /// Returns `struct tc_htb_opt` and the attributes for values that do not fit into it. The
     /// ceiling equals the rate, so a class never borrows.
     pub(crate) fn htb_options(&self) -> Vec<DefaultNla> {
-        let mut parameters = self.rate_specification().repeat(2);
+        let mut parameters = rate_specification(self.rate).repeat(2);
         let ticks = self.ticks();
         let numbers = [ticks, ticks, HTB_QUANTUM, 0, 0].map(u32::to_ne_bytes);
         parameters.extend(numbers.concat());
@@ -81,16 +106,6 @@ impl TokenBucket {
             DefaultNla::new(HTB_CEIL64, rate.into()),
         ]
     }
-
-    /// Returns `struct tc_ratespec` for Ethernet; without a link layer the kernel asks for a rate
-    /// table.
-    fn rate_specification(&self) -> Vec<u8> {
-        const LINKLAYER_ETHERNET: u8 = 1;
-        let mut bytes = vec![0, LINKLAYER_ETHERNET, 0, 0, 0, 0, 0, 0];
-        let rate = u32::try_from(self.rate).unwrap_or(u32::MAX);
-        bytes.extend(rate.to_ne_bytes());
-        bytes
-    }
 }
 
 impl HeldBucket {
@@ -100,6 +115,8 @@ impl HeldBucket {
             rate: long(options, TBF_RATE64).or(parameter(RATE_OFFSET).map(u64::from))?,
             limit: parameter(2 * RATE_SPECIFICATION)?,
             ticks: parameter(2 * RATE_SPECIFICATION + 4)?,
+            peak: long(options, TBF_PRATE64)
+                .or(parameter(RATE_SPECIFICATION + RATE_OFFSET).map(u64::from))?,
         })
     }
 
@@ -109,6 +126,7 @@ impl HeldBucket {
             rate: long(options, HTB_RATE64).or(parameter(RATE_OFFSET).map(u64::from))?,
             limit: 0,
             ticks: parameter(2 * RATE_SPECIFICATION)?,
+            peak: 0,
         })
     }
 
@@ -132,10 +150,22 @@ impl fmt::Display for HeldBucket {
 
 impl fmt::Display for TokenBucket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { rate, burst, limit } = self;
+        let Self {
+            rate, burst, limit, ..
+        } = self;
         let words = format!("rate {rate} B/s, burst {burst} bytes, limit {limit} bytes");
         f.write_str(&words)
     }
+}
+
+/// Returns `struct tc_ratespec` for Ethernet; without a link layer the kernel asks for a rate table.
+/// A rate of 0 is none.
+fn rate_specification(rate: u64) -> Vec<u8> {
+    const LINKLAYER_ETHERNET: u8 = 1;
+    let mut bytes = vec![0, LINKLAYER_ETHERNET, 0, 0, 0, 0, 0, 0];
+    let rate = u32::try_from(rate).unwrap_or(u32::MAX);
+    bytes.extend(rate.to_ne_bytes());
+    bytes
 }
 
 fn value(options: &[(u16, Vec<u8>)], kind: u16) -> Option<&[u8]> {
@@ -157,7 +187,9 @@ fn long(options: &[(u16, Vec<u8>)], kind: u16) -> Option<u64> {
 
 const TBF_PARMS: u16 = 1;
 const TBF_RATE64: u16 = 4;
+const TBF_PRATE64: u16 = 5;
 const TBF_BURST: u16 = 6;
+const TBF_PBURST: u16 = 7;
 
 const HTB_PARMS: u16 = 1;
 const HTB_RATE64: u16 = 6;
@@ -172,6 +204,9 @@ const HTB_QUANTUM: u32 = 60_000;
 const RATE_SPECIFICATION: usize = 12;
 const RATE_OFFSET: usize = 8;
 
+/// Pieces that pass at the peak rate in a second: one in 10 ns.
+const PIECES_PER_SECOND: u64 = 100_000_000;
+
 const NANOSECONDS: u128 = 1_000_000_000;
 /// `PSCHED_SHIFT` in `include/net/pkt_sched.h`.
 const TICK_SHIFT: u32 = 6;
@@ -183,8 +218,12 @@ mod tests {
     use super::*;
 
     fn bucket(rate: u64, burst: u32) -> TokenBucket {
-        let limit = 0;
-        TokenBucket { rate, burst, limit }
+        TokenBucket {
+            rate,
+            burst,
+            limit: 0,
+            piece: None,
+        }
     }
 
     #[test]
@@ -202,6 +241,7 @@ mod tests {
             rate: 125_000,
             ticks,
             limit: 0,
+            peak: 0,
         };
         assert!(wanted.is_held_by(&held(781_250)) && wanted.is_held_by(&held(781_234)));
         assert!(!wanted.is_held_by(&held(781_233)) && !wanted.is_held_by(&held(0)));
@@ -210,6 +250,7 @@ mod tests {
             rate: u64::MAX,
             ticks: u32::MAX,
             limit: 0,
+            peak: 0,
         };
         assert!(none.is_held_by(&held));
     }

@@ -65,6 +65,15 @@ impl Connection {
         self.replies(requests.as_ref()).map(drop)
     }
 
+    /// Sends all `requests` like [`Self::execute`]. Returns the outcome of each of them.
+    ///
+    /// # Errors
+    /// The kernel does not answer.
+    pub fn attempt(&self, requests: &[Request]) -> Result<Vec<Result<(), Error>>, Error> {
+        let outcomes = self.outcomes(requests)?.into_iter();
+        Ok(outcomes.map(|it| it.map(drop)).collect())
+    }
+
     /// Returns the objects that `read` finds in the answers to `requests`.
     pub(crate) fn objects<T>(
         &self,

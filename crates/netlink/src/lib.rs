@@ -15,6 +15,7 @@ mod connection;
 mod counters;
 mod error;
 mod events;
+mod fair_queue;
 mod filter;
 mod forwarding;
 #[cfg(fuzzing)]
@@ -46,6 +47,7 @@ pub use connection::Connection;
 pub use counters::{CountedQdisc, Counters, LinkCounters, QueueCounters};
 pub use error::{Error, created, found};
 pub use events::{RouteEvent, RouteEvents};
+pub use fair_queue::FairQueue;
 pub use filter::{Filter, HeldFilter, Packets};
 pub use ip_version::IpVersion;
 pub use link::{BridgePort, BridgeVlans, Carrier, Link, LinkKind, Multicast};

@@ -13,6 +13,7 @@ use nix::libc::{RTM_DELQDISC, RTM_GETQDISC, RTM_GETTCLASS, RTM_NEWQDISC, RTM_NEW
 use crate::bucket::{HeldBucket, TokenBucket, number};
 use crate::connection::Connection;
 use crate::error::Error;
+use crate::fair_queue::FairQueue;
 use crate::message::Message;
 use crate::request::Request;
 
@@ -56,6 +57,8 @@ pub enum QdiscKind {
         /// The class's limit; `None` if this is the qdisc.
         class: Option<HeldBucket>,
     },
+    /// One queue for each flow.
+    FqCodel(FairQueue),
     /// The hook for ingress packets.
     Ingress,
     /// The hooks for ingress and egress packets.
@@ -90,6 +93,11 @@ impl Place {
             handle,
         }
     }
+
+    /// Returns the handle of the qdisc or class itself.
+    pub const fn handle(&self) -> Handle {
+        self.handle
+    }
 }
 
 impl fmt::Display for Handle {
@@ -122,6 +130,7 @@ impl fmt::Display for QdiscKind {
         f.write_str(match self {
             Self::Tbf(_) => "tbf",
             Self::Htb { .. } => "htb",
+            Self::FqCodel(_) => "fq_codel",
             Self::Ingress => "ingress",
             Self::Clsact => "clsact",
             Self::Other(kind) => kind,
@@ -135,6 +144,14 @@ impl Request {
     pub fn set_tbf(place: Place, bucket: &TokenBucket) -> Self {
         let operation = format!("set tbf {} on {}", place.handle, place.parent);
         let message = message(place, "tbf", bucket.tbf_options());
+        Self::change(operation, RTM_NEWQDISC, &message).with(NLM_F_CREATE | NLM_F_REPLACE)
+    }
+
+    /// Creates a fair queue or changes the existing one. Equivalent to `tc qdisc replace … fq_codel
+    /// target … interval … limit … quantum …`.
+    pub fn set_fq_codel(place: Place, queue: &FairQueue) -> Self {
+        let operation = format!("set fq_codel {} on {}", place.handle, place.parent);
+        let message = message(place, "fq_codel", queue.options());
         Self::change(operation, RTM_NEWQDISC, &message).with(NLM_F_CREATE | NLM_F_REPLACE)
     }
 
@@ -174,9 +191,33 @@ impl Connection {
     /// # Errors
     /// [`Error::Refused`].
     pub fn qdisc(&self, link: u32, parent: Handle) -> Result<Option<Qdisc>, Error> {
-        let message = header(link, parent, Handle::NONE);
-        let operation = format!("read qdisc on {parent}");
-        self.one_qdisc(one(Request::read(operation, RTM_GETQDISC, &message)))
+        let [found] = self.qdiscs(link, [parent])?;
+        Ok(found)
+    }
+
+    /// Returns the qdiscs at each of `parents` on the link with this index, if any.
+    ///
+    /// # Errors
+    /// [`Error::Refused`].
+    pub fn qdiscs<const N: usize>(
+        &self,
+        link: u32,
+        parents: [Handle; N],
+    ) -> Result<[Option<Qdisc>; N], Error> {
+        let request = |parent| {
+            let message = header(link, parent, Handle::NONE);
+            let operation = format!("read qdisc on {parent}");
+            one(Request::read(operation, RTM_GETQDISC, &message))
+        };
+        let mut found = [const { None }; N];
+        let outcomes = self.outcomes(&parents.map(request))?;
+        for (found, outcome) in found.iter_mut().zip(outcomes) {
+            *found = match outcome {
+                Err(error) if error.is_no_qdisc() => None,
+                answers => answers?.iter().find_map(Qdisc::from_answer),
+            };
+        }
+        Ok(found)
     }
 
     /// Returns the class `handle` of the link with this index, if it exists. Equivalent to `tc
@@ -185,11 +226,7 @@ impl Connection {
     /// # Errors
     /// [`Error::Refused`].
     pub fn class(&self, link: u32, handle: Handle) -> Result<Option<Qdisc>, Error> {
-        self.one_qdisc(class_request(link, handle))
-    }
-
-    fn one_qdisc(&self, request: Request) -> Result<Option<Qdisc>, Error> {
-        match self.objects(&[request], Qdisc::from_answer) {
+        match self.objects(&[class_request(link, handle)], Qdisc::from_answer) {
             Err(error) if error.is_no_qdisc() => Ok(None),
             found => Ok(found?.into_iter().next()),
         }
@@ -215,6 +252,7 @@ impl Qdisc {
                 default: number(&options, HTB_INIT, DEFAULT_CLASS).unwrap_or_default(),
                 class: HeldBucket::of_htb(&options),
             },
+            "fq_codel" => QdiscKind::FqCodel(FairQueue::of(&options)?),
             "ingress" => QdiscKind::Ingress,
             "clsact" => QdiscKind::Clsact,
             other => QdiscKind::Other(other.to_owned()),
@@ -276,11 +314,16 @@ pub(crate) fn parts(message: &TcMessage) -> impl Iterator<Item = &TcOption> {
 
 /// Returns the attributes inside `TCA_OPTIONS`. For kinds that `netlink-packet-route` does not
 /// know, that crate returns all these attributes as one piece of bytes, which this function splits.
+/// Of the other kinds, only those of `fq_codel` are returned.
 fn options(message: &TcMessage) -> Vec<(u16, Vec<u8>)> {
     let mut found = Vec::new();
     for option in parts(message) {
         let mut nest = vec![0; option.value_len()];
         option.emit_value(&mut nest);
+        if let TcOption::FqCodel(_) = option {
+            found.push((option.kind(), nest));
+            continue;
+        }
         let inner = NlasIterator::new(nest.as_slice()).map_while(Result::ok);
         found.extend(inner.map(|it| (it.kind(), it.value().to_owned())));
     }

@@ -22,6 +22,8 @@ pub enum Consequence {
     AddFails,
     /// ADD succeeds, but only tc limits what pods send. Root in a pod can evade this limit.
     LimitsEvadable,
+    /// ADD succeeds, but all packets of a limited pod wait in one queue.
+    OneQueue,
 }
 
 /// Which plugins need a kernel feature. A plugin in `plugins` needs it if its configuration has one
@@ -79,8 +81,12 @@ fn limits() -> anyhow::Result<Vec<Lack>> {
     let modules = tc::missing(&netlink::Connection::open()?)?.into_iter();
     let lacks = modules.map(|module| {
         let reason = anyhow!("the kernel lacks {module}, and modprobe {module} may help");
-        let is_for_subnets = module == tc::module::HTB;
-        lack(reason, if is_for_subnets { SUBNETS } else { RATES })
+        let need = match module {
+            tc::module::HTB => SUBNETS,
+            tc::module::FQ_CODEL => QUEUES,
+            _ => RATES,
+        };
+        lack(reason, need)
     });
     Ok(lacks.collect())
 }
@@ -135,6 +141,10 @@ const ISOLATION: Need = of(&["firewall"], &["ingressPolicy"]);
 const RATES: Need = of(&["bandwidth"], &[]);
 const BACKSTOP: Need = Need {
     consequence: Consequence::LimitsEvadable,
+    ..RATES
+};
+const QUEUES: Need = Need {
+    consequence: Consequence::OneQueue,
     ..RATES
 };
 const SUBNETS: Need = of(&["bandwidth"], &["shapedSubnets", "unshapedSubnets"]);

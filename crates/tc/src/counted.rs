@@ -22,13 +22,24 @@ pub struct CountedLimit {
 /// # Errors
 /// [`Error::Netlink`].
 pub fn counted_limits(connection: &Connection) -> Result<BTreeMap<u32, CountedLimit>, Error> {
-    let mut roots = connection.counted_qdiscs()?;
-    roots.retain(|it| it.parent == Handle::ROOT && is_known(&it.qdisc));
-    let is_htb = |it: &&CountedQdisc| matches!(it.qdisc.kind, QdiscKind::Htb { .. });
+    let qdiscs = connection.counted_qdiscs()?;
+    let is_root = |it: &&CountedQdisc| it.parent == Handle::ROOT && is_known(&it.qdisc);
+    let roots: Vec<_> = qdiscs.iter().filter(is_root).collect();
+    let is_htb = |it: &&&CountedQdisc| matches!(it.qdisc.kind, QdiscKind::Htb { .. });
     let by_class: Vec<_> = roots.iter().filter(is_htb).map(|it| it.link).collect();
     let classes = connection.counted_classes(&by_class, CLASS)?;
-    let counted = roots.iter().chain(&classes);
-    Ok(counted.filter_map(CountedLimit::of).collect())
+    let counted = roots.iter().copied().chain(&classes);
+    let mut limits: BTreeMap<_, _> = counted.filter_map(CountedLimit::of).collect();
+    // A class does not count packets that were dropped after they had waited, but the TBF below
+    // it does.
+    for splitter in qdiscs.iter().filter(|it| it.parent == CLASS) {
+        if let Some(limit) = limits.get_mut(&splitter.link)
+            && by_class.contains(&splitter.link)
+        {
+            limit.counters.dropped = splitter.counters.dropped;
+        }
+    }
+    Ok(limits)
 }
 
 impl CountedLimit {

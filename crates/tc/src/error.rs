@@ -34,9 +34,11 @@ pub enum Error {
 
 /// Returns a text for the operator which says that the kernel lacks this module.
 pub fn lacks(module: &str) -> String {
-    format!(
-        "the kernel lacks {module}, so rates cannot be limited; load it with: modprobe {module}"
-    )
+    let consequence = match module {
+        module::FQ_CODEL => "all packets of a limited container wait in one queue",
+        _ => "rates cannot be limited",
+    };
+    format!("the kernel lacks {module}, so {consequence}; load it with: modprobe {module}")
 }
 
 /// Names of the kernel modules that limits need.
@@ -45,6 +47,8 @@ pub mod module {
     pub const IFB: &str = "ifb";
     /// The token bucket filter.
     pub const TBF: &str = "sch_tbf";
+    /// The fair queue. Limits can do without it.
+    pub const FQ_CODEL: &str = "sch_fq_codel";
     /// The hierarchical token bucket, which classifies packets.
     pub const HTB: &str = "sch_htb";
     /// The hook for ingress packets.

@@ -15,6 +15,7 @@ mod limit;
 mod link_egress;
 mod link_ingress;
 mod probe;
+mod queue;
 mod reference;
 mod traffic;
 

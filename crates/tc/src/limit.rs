@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use netlink::TokenBucket;
+use netlink::{FairQueue, TokenBucket};
 
 /// A rate: 8 bit/s to 1 Pbit/s.
 ///
@@ -15,8 +15,9 @@ pub struct BitsPerSecond(u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Burst {
     bytes: u32,
-    /// Minimum length of the queue in bytes, including the burst.
-    queue: u32,
+    /// Length of the link's largest frame in bytes, with the Ethernet header.
+    frame: u32,
+    is_derived: bool,
 }
 
 /// A rate with its burst.
@@ -43,9 +44,19 @@ impl BitsPerSecond {
     /// The highest rate.
     pub const MAX: Self = Self(1_000_000_000_000_000);
 
-    /// Returns how many bytes may queue in addition to the burst.
+    /// Returns how many bytes the reference lets queue in addition to the burst.
     pub(crate) fn waiting(self) -> u32 {
-        saturating(bytes_in(LATENCY, self))
+        self.bytes_in(LATENCY)
+    }
+
+    /// Returns how many bytes pass in a time.
+    fn bytes_in(self, time: Duration) -> u32 {
+        saturating(u128::from(self.bytes()) * time.as_micros() / MICROSECONDS)
+    }
+
+    /// Returns the time in microseconds that this many bytes take.
+    fn time_of(self, bytes: u32) -> u32 {
+        saturating(u128::from(bytes) * MICROSECONDS / u128::from(self.bytes()))
     }
 
     /// Returns the rate in bytes per second.
@@ -74,12 +85,14 @@ impl Burst {
     /// # Errors
     /// [`OutOfRange`] with the bounds: the burst is smaller than a frame or larger than 4 GiB.
     pub fn from_bits(bits: u64, mtu: u32) -> Result<Self, OutOfRange> {
-        let least = u64::from(mtu.saturating_add(ETHERNET_HEADER)) * BITS;
+        let frame = mtu.saturating_add(ETHERNET_HEADER);
+        let least = u64::from(frame) * BITS;
         let most = u64::from(u32::MAX) * BITS;
         let bytes = within(bits, [least, most], "bits")? / BITS;
         Ok(Self {
             bytes: saturating(bytes.into()),
-            queue: 0,
+            frame,
+            is_derived: false,
         })
     }
 
@@ -89,37 +102,79 @@ impl Burst {
     ///
     /// Measured at 1 Mbit/s and an MTU of 1500: with a burst of 50 ms (6,250 bytes), every second
     /// has 94 to 104 % of the rate. A burst of 64 KiB let 146 % pass in the first second; a burst
-    /// of 3,000 bytes cost TCP a third of the rate. The qdisc splits large segments into frames, so
-    /// the burst may be smaller than a segment.
-    ///
-    /// The queue is long enough for TCP's initial window (RFC 6928). A queue of 9,375 bytes (25 ms
-    /// plus the burst) dropped so many packets of this window that the first second had only 76 to
-    /// 81 % of the rate.
+    /// of 3,000 bytes cost TCP a third of the rate. The burst adds nothing to the latency, because the
+    /// qdisc splits segments that take long ([`Limit::piece`]).
     pub fn derived(rate: BitsPerSecond, mtu: u32) -> Self {
         let least = mtu.saturating_mul(LEAST_MTUS);
-        let bytes = saturating(bytes_in(DERIVED, rate)).max(least);
-        let frame = mtu.saturating_add(ETHERNET_HEADER);
-        let queue = frame.saturating_mul(INITIAL_WINDOW);
-        Self { bytes, queue }
-    }
-}
-
-impl Limit {
-    /// Returns the parameters for the kernel. After the burst, the kernel drops packets that would
-    /// queue longer than [`LATENCY`], unless [`Burst::derived`] asks for a longer queue.
-    pub(crate) fn bucket(&self) -> TokenBucket {
-        let Burst { bytes, queue } = self.burst;
-        TokenBucket {
-            rate: self.rate.bytes(),
-            burst: bytes,
-            limit: self.rate.waiting().saturating_add(bytes).max(queue),
+        Self {
+            bytes: rate.bytes_in(DERIVED).max(least),
+            frame: mtu.saturating_add(ETHERNET_HEADER),
+            is_derived: true,
         }
     }
 }
 
-/// Returns how many bytes the rate lets pass in a time.
-fn bytes_in(time: Duration, rate: BitsPerSecond) -> u128 {
-    u128::from(rate.bytes()) * time.as_micros() / 1_000_000
+impl Limit {
+    /// Returns the token bucket above the queue with this length in bytes.
+    pub(crate) fn bucket(&self, queue: u32) -> TokenBucket {
+        TokenBucket {
+            rate: self.rate.bytes(),
+            burst: self.burst.bytes,
+            limit: queue,
+            piece: self.piece(),
+        }
+    }
+
+    /// Returns the length in bytes of the largest packet that is not split into frames: one that
+    /// takes 2 ms, or a frame. A waiting packet of another flow has to let such a packet pass first.
+    /// Returns `None` if no segment is larger, or none larger than the burst.
+    ///
+    /// Without splitting, a segment as large as the burst passed at once: 50 ms of the rate.
+    pub(crate) fn piece(&self) -> Option<u32> {
+        let Burst { bytes, frame, .. } = self.burst;
+        let piece = self.rate.bytes_in(PIECE);
+        let piece = piece.max(frame.saturating_add(VLAN_TAGS));
+        (piece < bytes.min(LARGEST_SEGMENT)).then_some(piece)
+    }
+
+    /// Returns the queue of the packets that wait for the token bucket. `CoDel` needs a target that
+    /// is longer than a frame takes, and an interval that is longer by a round trip.
+    pub(crate) fn fair_queue(&self) -> FairQueue {
+        let frame = self.burst.frame;
+        let target = self.rate.time_of(frame.saturating_add(frame / 2));
+        let target = target.clamp(LEAST_TARGET, MOST_TARGET);
+        let frames = self.rate.bytes_in(MOST_WAITING) / frame.max(1);
+        FairQueue {
+            target,
+            interval: target.saturating_add(ROUND_TRIP),
+            limit: frames.clamp(LEAST_FRAMES, MOST_FRAMES),
+            quantum: frame,
+        }
+    }
+
+    /// Returns the length in bytes of the TBF's own queue, which counts on a kernel without fair
+    /// queues: 25 ms of the rate, or TCP's initial window (RFC 6928). With a shorter queue, the
+    /// first second had only 76 to 81 % of a rate of 1 Mbit/s. With a configured burst, the length
+    /// is the reference's, whose CHECK compares it.
+    pub(crate) fn plain_queue(&self) -> u32 {
+        if !self.burst.is_derived {
+            return self.earlier_queue();
+        }
+        let window = self.burst.frame.saturating_mul(INITIAL_WINDOW);
+        self.rate.waiting().max(window)
+    }
+
+    /// Returns the length of the queue that earlier releases set, which had no other queue.
+    pub(crate) fn earlier_queue(&self) -> u32 {
+        let Burst {
+            bytes,
+            frame,
+            is_derived,
+        } = self.burst;
+        let window = u32::from(is_derived) * INITIAL_WINDOW;
+        let queue = self.rate.waiting().saturating_add(bytes);
+        queue.max(frame.saturating_mul(window))
+    }
 }
 
 fn within(value: u64, [least, most]: [u64; 2], unit: &'static str) -> Result<u64, OutOfRange> {
@@ -141,8 +196,27 @@ const DERIVED: Duration = Duration::from_millis(50);
 const LEAST_MTUS: u32 = 4;
 /// TCP's initial window in segments (RFC 6928).
 const INITIAL_WINDOW: u32 = 10;
-/// Longest time in the queue, as in the reference.
+/// Longest time in the queue of the reference.
 const LATENCY: Duration = Duration::from_millis(25);
+/// Longest time that a packet takes which is not split.
+const PIECE: Duration = Duration::from_millis(2);
+/// Size in bytes of two VLAN tags, which a frame may have in addition to the MTU.
+const VLAN_TAGS: u32 = 8;
+/// The largest segment in bytes that the kernel lets a link have (`GSO_MAX_SIZE`).
+const LARGEST_SEGMENT: u32 = 8 * 65_535;
+/// The kernel's default target, in microseconds.
+const LEAST_TARGET: u32 = 5000;
+/// Two seconds in microseconds: the kernel's times have 32 bits.
+const MOST_TARGET: u32 = 2_000_000;
+/// Difference between the kernel's default interval and its default target, in microseconds.
+const ROUND_TRIP: u32 = 95_000;
+/// Longest time that the packets of one flow wait that does not react to drops.
+const MOST_WAITING: Duration = Duration::from_millis(250);
+/// Packets; a few initial windows.
+const LEAST_FRAMES: u32 = 64;
+/// The kernel's default, in packets.
+const MOST_FRAMES: u32 = 10_240;
+const MICROSECONDS: u128 = 1_000_000;
 /// Size in bytes of the Ethernet header (`ETH_HLEN`), which the kernel counts as a part of a sent
 /// packet.
 const ETHERNET_HEADER: u32 = 14;
@@ -165,17 +239,54 @@ mod tests {
         assert_eq!(derived(BitsPerSecond::MAX.0, 1500), u32::MAX);
     }
 
+    fn limit(bits: u64, mtu: u32) -> Limit {
+        let rate = rate(bits);
+        let burst = Burst::derived(rate, mtu);
+        Limit { rate, burst }
+    }
+
     #[test]
-    fn bucket_holds_the_burst_and_what_waits_25_milliseconds_or_ten_frames() {
-        let limit = |bits| {
-            let rate = rate(bits);
-            let burst = Burst::derived(rate, 1500);
-            Limit { rate, burst }.bucket()
+    fn segments_are_split_that_take_longer_than_2_milliseconds() {
+        let piece = |bits, mtu| limit(bits, mtu).piece();
+        assert_eq!(piece(64_000, 1500), Some(1522));
+        assert_eq!(piece(10_000_000, 1500), Some(2500));
+        assert_eq!(piece(100_000_000, 1500), Some(25_000));
+        assert_eq!(piece(10_000_000, 65_535), Some(65_557));
+        assert_eq!(piece(1_000_000_000, 1500), Some(250_000));
+        assert_eq!(piece(40_000_000_000, 1500), None);
+        let rate = rate(10_000_000);
+        let burst = Burst::from_bits(12_112, 1500).unwrap();
+        assert_eq!(Limit { rate, burst }.piece(), None);
+    }
+
+    #[test]
+    fn target_is_5_milliseconds_or_longer_than_a_frame_takes() {
+        let queue = |bits, mtu| limit(bits, mtu).fair_queue();
+        let fair = |target, interval, limit, quantum| FairQueue {
+            target,
+            interval,
+            limit,
+            quantum,
         };
-        let bucket = |rate, burst, limit| TokenBucket { rate, burst, limit };
-        assert_eq!(limit(1_000_000), bucket(125_000, 6250, 15_140));
-        assert_eq!(limit(10_000_000), bucket(1_250_000, 62_500, 93_750));
-        assert_eq!(limit(BitsPerSecond::MAX.0).limit, u32::MAX);
+        assert_eq!(queue(64_000, 1500), fair(283_875, 378_875, 64, 1514));
+        assert_eq!(queue(1_000_000, 1500), fair(18_168, 113_168, 64, 1514));
+        assert_eq!(queue(10_000_000, 1500), fair(5000, 100_000, 206, 1514));
+        assert_eq!(queue(10_000_000, 9000), fair(10_816, 105_816, 64, 9014));
+        let fast = queue(40_000_000_000, 1500);
+        assert_eq!(fast, fair(5000, 100_000, 10_240, 1514));
+        assert_eq!(queue(8, 65_535).target, 2_000_000);
+    }
+
+    #[test]
+    fn plain_queue_is_25_milliseconds_or_ten_frames() {
+        assert_eq!(limit(1_000_000, 1500).plain_queue(), 15_140);
+        assert_eq!(limit(10_000_000, 1500).plain_queue(), 31_250);
+        assert_eq!(limit(BitsPerSecond::MAX.0, 1500).plain_queue(), u32::MAX);
+        assert_eq!(limit(1_000_000, 1500).earlier_queue(), 15_140);
+        assert_eq!(limit(10_000_000, 1500).earlier_queue(), 93_750);
+        let rate = rate(10_000_000);
+        let burst = Burst::from_bits(400_000, 1500).unwrap();
+        assert_eq!(Limit { rate, burst }.plain_queue(), 31_250 + 50_000);
     }
 
     #[test]

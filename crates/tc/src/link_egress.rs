@@ -3,16 +3,17 @@
 //! A limit for all traffic uses one token bucket filter (TBF). A limit for a part of the traffic
 //! uses HTB with one limited class, and filters that classify packets; other packets bypass the
 //! class. An HTB class lets a segment of 64 KiB pass in one piece, which is half a second's data at
-//! 1 Mbit/s. So the class contains a TBF that never delays packets but splits segments.
+//! 1 Mbit/s. So the class contains a TBF that never delays packets but splits segments. Both TBFs
+//! have the [`Queue`] of the waiting packets.
 
 use ipnetwork::IpNetwork;
 use netlink::{
     Connection, Filter, Handle, HeldBucket, Link, Packets, Place, Qdisc, QdiscKind, Request,
-    TokenBucket,
 };
 
 use crate::error::{Error, module};
-use crate::limit::{BitsPerSecond, Limit};
+use crate::limit::Limit;
+use crate::queue::{BELOW_LEAF, OURS, Queue, Step, carry_out};
 use crate::traffic::Traffic;
 
 /// A link whose egress packets are limited.
@@ -22,45 +23,70 @@ pub struct LinkEgress<'a> {
     pub(crate) link: &'a Link,
 }
 
+/// Qdiscs of a link.
+#[derive(Default)]
+struct Held {
+    /// The root, if this crate or the reference set it.
+    root: Option<Qdisc>,
+    /// The qdisc below a root TBF or the limited class.
+    first: Option<Qdisc>,
+    /// The qdisc below the TBF of the limited class.
+    second: Option<Qdisc>,
+}
+
+impl Held {
+    /// Returns the TBF of the limited class.
+    fn splitter(&self) -> Option<&HeldBucket> {
+        match &self.first.as_ref()?.kind {
+            QdiscKind::Tbf(held) => Some(held),
+            _ => None,
+        }
+    }
+}
+
 impl<'a> LinkEgress<'a> {
     /// Wraps the link and a connection to the link's namespace.
     pub fn new(connection: &'a Connection, link: &'a Link) -> Self {
         Self { connection, link }
     }
 
-    /// Limits `traffic` to `limit` and replaces earlier limits of this crate.
+    /// Limits `traffic` to `limit` and replaces earlier limits of this crate. If only the limit
+    /// differs, the kernel changes the existing qdiscs: their packets stay, and the link always has
+    /// a limit.
     ///
     /// # Errors
     /// [`Error::Foreign`], [`Error::Lacks`] and [`Error::Netlink`].
     pub fn ensure(&self, limit: &Limit, traffic: &Traffic) -> Result<(), Error> {
-        let (root, bucket) = (self.root()?, limit.bucket());
-        let difference = self.difference_of(root.as_ref(), &bucket, traffic)?;
-        if difference.is_none() {
-            return Ok(());
-        }
-        let handle = match root {
-            // The kernel can change the parameters of an existing TBF.
-            Some(Qdisc {
-                handle,
-                kind: QdiscKind::Tbf(_),
-            }) if *traffic == Traffic::All => handle,
-            Some(_) => {
-                self.delete_root()?;
-                ROOT
+        let held = self.held()?;
+        match (traffic, held.root.as_ref()) {
+            (Traffic::All, None) => self.limit_all(limit, &held),
+            (Traffic::All, Some(root)) if matches!(root.kind, QdiscKind::Tbf(_)) => {
+                self.limit_all(limit, &held)
             }
-            None => ROOT,
-        };
-        let place = Place::new(self.link.index, Handle::ROOT, handle);
-        if *traffic == Traffic::All {
-            return self.execute(module::TBF, &[Request::set_tbf(place, &bucket)]);
+            (Traffic::Only(_) | Traffic::AllBut(_), Some(root))
+                if self.is_classified(root, traffic)? =>
+            {
+                self.limit_class(limit, &held)
+            }
+            (_, root) => {
+                if root.is_some() {
+                    self.delete_root()?;
+                }
+                self.limit_new(limit, traffic)
+            }
         }
-        self.add_class(place, &bucket, traffic)
     }
 
-    /// Returns the request that limits all traffic of a new link. A new link has no qdisc to
-    /// compare with, so the caller can send the request together with others.
-    pub fn first(link: &Link, limit: &Limit) -> Request {
-        Request::set_tbf(Place::new(link.index, Handle::ROOT, ROOT), &limit.bucket())
+    /// Limits all traffic of a new link and carries out `more`, in one message to the kernel. A new
+    /// link has no qdisc to compare with.
+    ///
+    /// # Errors
+    /// [`Error::Lacks`] and [`Error::Netlink`].
+    pub fn ensure_first(&self, limit: &Limit, more: Vec<Request>) -> Result<(), Error> {
+        let queue = Queue::at_root(self.link.index, ROOT, limit);
+        let mut steps = queue.steps(None);
+        steps.extend(more.into_iter().map(|it| Step::new(module::IFB, it)));
+        carry_out(self.connection, steps)
     }
 
     /// Removes a limit of this crate or of the reference; qdiscs of other programs stay.
@@ -68,7 +94,8 @@ impl<'a> LinkEgress<'a> {
     /// # Errors
     /// [`Error::Netlink`].
     pub fn remove(&self) -> Result<(), Error> {
-        match self.root() {
+        let root = self.connection.qdisc(self.link.index, Handle::ROOT)?;
+        match self.own_root(root) {
             Err(Error::Foreign { .. }) | Ok(None) => Ok(()),
             Err(error) => Err(error),
             Ok(Some(_)) => self.delete_root(),
@@ -80,45 +107,79 @@ impl<'a> LinkEgress<'a> {
     /// # Errors
     /// [`Error::Netlink`].
     pub fn difference(&self, limit: &Limit, traffic: &Traffic) -> Result<Option<String>, Error> {
-        match self.root() {
+        match self.held() {
             Err(Error::Foreign { link, kind, handle }) => Ok(Some(format!(
                 "{link} has qdisc {kind} {handle} of another program"
             ))),
-            root => self.difference_of(root?.as_ref(), &limit.bucket(), traffic),
+            Err(error) => Err(error),
+            Ok(held) => self.difference_of(&held, limit, traffic),
         }
     }
 
     fn difference_of(
         &self,
-        root: Option<&Qdisc>,
-        bucket: &TokenBucket,
+        held: &Held,
+        limit: &Limit,
         traffic: &Traffic,
     ) -> Result<Option<String>, Error> {
         let name = &self.link.name;
-        let (is_as_left, difference) = match (traffic, root.map(|it| &it.kind)) {
-            (Traffic::All, Some(QdiscKind::Tbf(held))) => (
-                holds(held, bucket),
-                format!("{name} has {held}, not {bucket}"),
-            ),
-            (Traffic::Only(_) | Traffic::AllBut(_), Some(QdiscKind::Htb { default, .. })) => {
-                let is_as_left = *default == default_class(traffic)
-                    && self.is_class_as_left(bucket)?
-                    && self.has_filters(traffic)?;
+        let (is_accepted, difference) = match (traffic, held.root.as_ref()) {
+            (
+                Traffic::All,
+                Some(Qdisc {
+                    handle,
+                    kind: QdiscKind::Tbf(bucket),
+                }),
+            ) => {
+                let queue = Queue::at_root(self.link.index, *handle, limit);
+                let difference = format!("{name} has {bucket}, not {}", queue.bucket());
+                (queue.is_accepted(bucket, held.first.as_ref()), difference)
+            }
+            (Traffic::Only(_) | Traffic::AllBut(_), Some(root)) => {
+                let queue = Queue::below_class(self.link.index, CLASS, limit);
+                let is_accepted = self.is_classified(root, traffic)?
+                    && self.has_class(limit)?
+                    && held
+                        .splitter()
+                        .is_some_and(|it| queue.is_accepted(it, held.second.as_ref()));
+                let bucket = limit.bucket(limit.plain_queue());
                 let difference = format!("the limit of {name} is not {bucket} for these subnets");
-                (is_as_left, difference)
+                (is_accepted, difference)
             }
             _ => (false, format!("{name} has no limit")),
         };
-        Ok((!is_as_left).then_some(difference))
+        Ok((!is_accepted).then_some(difference))
     }
 
-    /// Returns the root qdisc if this crate or the reference set it; `None` for the kernel's
+    /// Reads the qdiscs of the link.
+    ///
+    /// # Errors
+    /// [`Error::Foreign`]: another program set the root qdisc.
+    fn held(&self) -> Result<Held, Error> {
+        let places = [Handle::ROOT, CLASS, BELOW_LEAF];
+        let [root, first, second] = self.connection.qdiscs(self.link.index, places)?;
+        let root = self.own_root(root)?;
+        let first = match &root {
+            Some(root) if root.handle.major == MAJOR_OF_REFERENCE => {
+                let below = Handle::new(MAJOR_OF_REFERENCE, 1);
+                self.connection.qdisc(self.link.index, below)?
+            }
+            _ => first,
+        };
+        Ok(Held {
+            root,
+            first,
+            second,
+        })
+    }
+
+    /// Returns `root` if this crate or the reference set it; `None` for the kernel's
     /// default qdisc.
     ///
     /// # Errors
     /// [`Error::Foreign`]: another program set the root qdisc.
-    fn root(&self) -> Result<Option<Qdisc>, Error> {
-        let Some(root) = self.connection.qdisc(self.link.index, Handle::ROOT)? else {
+    fn own_root(&self, root: Option<Qdisc>) -> Result<Option<Qdisc>, Error> {
+        let Some(root) = root else {
             return Ok(None);
         };
         // The kernel's default qdisc has no handle.
@@ -135,21 +196,52 @@ impl<'a> LinkEgress<'a> {
         })
     }
 
+    /// Limits all traffic of a link that has no qdisc, or a TBF.
+    fn limit_all(&self, limit: &Limit, held: &Held) -> Result<(), Error> {
+        let root = held.root.as_ref();
+        let queue = Queue::at_root(self.link.index, root.map_or(ROOT, |it| it.handle), limit);
+        let leaf = held.first.as_ref().filter(|_| root.is_some());
+        match root.map(|it| &it.kind) {
+            Some(QdiscKind::Tbf(bucket)) if queue.is_as_left(bucket, leaf) => Ok(()),
+            _ => carry_out(self.connection, queue.steps(leaf)),
+        }
+    }
+
+    /// Changes the limit of the existing class.
+    fn limit_class(&self, limit: &Limit, held: &Held) -> Result<(), Error> {
+        let queue = Queue::below_class(self.link.index, CLASS, limit);
+        let leaf = held.second.as_ref();
+        let is_queue_as_left = held.splitter().is_some_and(|it| queue.is_as_left(it, leaf));
+        if is_queue_as_left && self.has_class(limit)? {
+            return Ok(());
+        }
+        let mut steps = vec![Step::new(module::HTB, self.class_request(limit))];
+        steps.extend(queue.steps(leaf));
+        carry_out(self.connection, steps)
+    }
+
     /// Limits some traffic of a link that has no qdisc yet.
-    fn add_class(&self, root: Place, bucket: &TokenBucket, traffic: &Traffic) -> Result<(), Error> {
-        let class = Place::new(self.link.index, ROOT, CLASS);
+    fn limit_new(&self, limit: &Limit, traffic: &Traffic) -> Result<(), Error> {
+        if *traffic == Traffic::All {
+            return self.limit_all(limit, &Held::default());
+        }
+        let root = Place::new(self.link.index, Handle::ROOT, ROOT);
         let classes = [
             Request::add_htb(root, default_class(traffic)),
-            Request::set_htb_class(class, bucket),
+            self.class_request(limit),
         ];
         self.execute(module::HTB, &classes)?;
-        let leaf = Place::new(self.link.index, CLASS, LEAF);
-        let segments = Request::set_tbf(leaf, &segmenter(bucket));
-        self.execute(module::TBF, &[segments])?;
+        let queue = Queue::below_class(self.link.index, CLASS, limit);
+        carry_out(self.connection, queue.steps(None))?;
         let filters = wanted_filters(traffic);
         let filters = filters.iter();
         let filters = filters.map(|it| Request::add_filter(self.link.index, ROOT, it));
         self.execute(module::U32, &filters.collect::<Vec<_>>())
+    }
+
+    fn class_request(&self, limit: &Limit) -> Request {
+        let class = Place::new(self.link.index, ROOT, CLASS);
+        Request::set_htb_class(class, &limit.bucket(0))
     }
 
     fn delete_root(&self) -> Result<(), Error> {
@@ -157,23 +249,24 @@ impl<'a> LinkEgress<'a> {
         Ok(self.connection.execute([root])?)
     }
 
-    fn is_class_as_left(&self, bucket: &TokenBucket) -> Result<bool, Error> {
-        if !self.class()?.is_some_and(|held| bucket.is_held_by(&held)) {
-            return Ok(false);
+    /// Returns whether `root` is an HTB that classifies packets by these subnets.
+    fn is_classified(&self, root: &Qdisc, traffic: &Traffic) -> Result<bool, Error> {
+        match root.kind {
+            QdiscKind::Htb { default, .. } if default == default_class(traffic) => {
+                self.has_filters(traffic)
+            }
+            _ => Ok(false),
         }
-        let leaf = self.connection.qdisc(self.link.index, CLASS)?;
-        Ok(leaf.is_some_and(|it| match it.kind {
-            QdiscKind::Tbf(held) => holds(&held, &segmenter(bucket)),
-            _ => false,
-        }))
     }
 
-    /// Returns the limit of this crate's HTB class.
-    fn class(&self) -> Result<Option<HeldBucket>, Error> {
+    /// Returns whether this crate's HTB class has this limit.
+    fn has_class(&self, limit: &Limit) -> Result<bool, Error> {
         let class = self.connection.class(self.link.index, CLASS)?;
-        Ok(class.and_then(|it| match it.kind {
-            QdiscKind::Htb { class, .. } => class,
-            _ => None,
+        Ok(class.is_some_and(|it| match it.kind {
+            QdiscKind::Htb {
+                class: Some(held), ..
+            } => limit.bucket(0).is_held_by(&held),
+            _ => false,
         }))
     }
 
@@ -197,10 +290,6 @@ pub(crate) fn is_known(root: &Qdisc) -> bool {
         MAJOR_OF_REFERENCE => of_reference,
         _ => false,
     }
-}
-
-fn holds(held: &HeldBucket, wanted: &TokenBucket) -> bool {
-    wanted.is_held_by(held) && wanted.limit == held.limit
 }
 
 /// Returns the minor number of the class for packets that match no filter: the limited class, or 0
@@ -231,20 +320,9 @@ fn wanted_filters(traffic: &Traffic) -> Vec<Filter> {
     filters
 }
 
-fn segmenter(bucket: &TokenBucket) -> TokenBucket {
-    TokenBucket {
-        rate: BitsPerSecond::MAX.bytes(),
-        ..*bucket
-    }
-}
-
-/// Major number of this crate's qdiscs. Other programs are unlikely to choose this number.
-const OURS: u16 = 0xb0;
-
 /// Major number of the reference's qdiscs.
 pub(crate) const MAJOR_OF_REFERENCE: u16 = 1;
 
 const ROOT: Handle = Handle::new(OURS, 0);
 /// The class for limited traffic.
 pub(crate) const CLASS: Handle = Handle::new(OURS, 1);
-const LEAF: Handle = Handle::new(OURS + 1, 0);

@@ -1,6 +1,8 @@
 //! Detects missing kernel modules by trying to use them.
 
-use netlink::{Connection, Filter, Handle, MacAddress, Packets, Place, Request, TokenBucket};
+use netlink::{
+    Connection, FairQueue, Filter, Handle, MacAddress, Packets, Place, Request, TokenBucket,
+};
 
 use crate::error::{Error, module};
 
@@ -29,6 +31,8 @@ pub fn missing(connection: &Connection) -> Result<Vec<&'static str>, Error> {
             break;
         }
     }
+    let fair = connection.execute([Request::set_fq_codel(root(3), &ANY_QUEUE)]);
+    missing.extend(lacking(module::FQ_CODEL, fair)?);
     Ok(missing)
 }
 
@@ -56,4 +60,12 @@ const ANY_BUCKET: TokenBucket = TokenBucket {
     rate: 1_000_000,
     burst: 10_000,
     limit: 100_000,
+    piece: None,
+};
+
+const ANY_QUEUE: FairQueue = FairQueue {
+    target: 5000,
+    interval: 100_000,
+    limit: 1000,
+    quantum: 1514,
 };

@@ -40,6 +40,7 @@ impl LinkEgress<'_> {
             rate: rate.bytes(),
             burst: burst(bits),
             limit: 0,
+            piece: None,
         };
         let is_same = |held: HeldBucket| {
             held.rate == wanted.rate && (wanted.overflows() || wanted.is_held_by(&held))

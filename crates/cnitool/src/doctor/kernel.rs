@@ -40,12 +40,17 @@ fn lack(node: &Node, lack: &Lack) -> Finding {
         None => Finding::ok(reason).impact(format!(
             "Only {what} needs it, which no network configures."
         )),
-        Some(_) if need.consequence == Consequence::LimitsEvadable => Finding::warning(reason)
-            .impact("Only tc limits the egress of pods: root in a pod can exceed its limit."),
-        Some(Source { file, .. }) => Finding::problem(reason).impact(format!(
-            "{what} needs it, and {} configures that: its ADDs fail.",
-            file.name
-        )),
+        Some(Source { file, .. }) => match need.consequence {
+            Consequence::LimitsEvadable => Finding::warning(reason)
+                .impact("Only tc limits the egress of pods: root in a pod can exceed its limit."),
+            Consequence::OneQueue => Finding::ok(reason).impact(
+                "Packets of a limited pod wait behind each other, for 25 ms or ten frames.",
+            ),
+            Consequence::AddFails => Finding::problem(reason).impact(format!(
+                "{what} needs it, and {} configures that: its ADDs fail.",
+                file.name
+            )),
+        },
     }
 }
 
@@ -86,6 +91,7 @@ mod tests {
         assert_eq!(judged((&["vlanTrunk", "ipMasq"], fails)), Level::Problem);
         assert_eq!(judged((&[], fails)), Level::Problem);
         assert_eq!(judged((&[], Consequence::LimitsEvadable)), Level::Warning);
+        assert_eq!(judged((&[], Consequence::OneQueue)), Level::Ok);
     }
 
     #[test]

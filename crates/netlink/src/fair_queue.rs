@@ -1,0 +1,102 @@
+//! Fair queues: the parameters of `fq_codel`, and how the kernel reports them.
+//!
+//! Source: `include/uapi/linux/pkt_sched.h`, `net/sched/sch_fq_codel.c`.
+
+use netlink_packet_core::DefaultNla;
+
+use crate::bucket::number;
+
+/// Parameters of an `fq_codel`: one queue for each flow, which take turns. A flow without a backlog
+/// goes first. If packets of a flow wait too long, `CoDel` drops some of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FairQueue {
+    /// Acceptable waiting time of a flow's packets, in microseconds.
+    pub target: u32,
+    /// Time in microseconds for which the waiting time has to exceed the target until `CoDel` drops
+    /// a packet.
+    pub interval: u32,
+    /// Packets of all flows that may wait. Beyond that, the kernel drops packets of the flow with
+    /// the largest backlog.
+    pub limit: u32,
+    /// Bytes that a flow sends in its turn.
+    pub quantum: u32,
+}
+
+impl FairQueue {
+    /// Returns whether `held` has these parameters. The times may differ by some microseconds,
+    /// because the kernel counts in units of 1,024 ns.
+    pub fn is_held_by(&self, held: &Self) -> bool {
+        let is_near = |one: u32, other: u32| one.abs_diff(other) <= ROUNDING;
+        is_near(self.target, held.target)
+            && is_near(self.interval, held.interval)
+            && (self.limit, self.quantum) == (held.limit, held.quantum)
+    }
+
+    pub(crate) fn options(&self) -> Vec<DefaultNla> {
+        let options = [
+            (TARGET, self.target),
+            (LIMIT, self.limit),
+            (INTERVAL, self.interval),
+            (QUANTUM, self.quantum),
+        ];
+        let option = |(kind, value): (u16, u32)| DefaultNla::new(kind, value.to_ne_bytes().into());
+        options.map(option).into()
+    }
+
+    pub(crate) fn of(options: &[(u16, Vec<u8>)]) -> Option<Self> {
+        let parameter = |kind| number(options, kind, 0);
+        Some(Self {
+            target: parameter(TARGET)?,
+            interval: parameter(INTERVAL)?,
+            limit: parameter(LIMIT)?,
+            quantum: parameter(QUANTUM)?,
+        })
+    }
+}
+
+const TARGET: u16 = 1;
+const LIMIT: u16 = 2;
+const INTERVAL: u16 = 3;
+const QUANTUM: u16 = 6;
+
+/// Microseconds.
+const ROUNDING: u32 = 2;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_compared_in_the_kernels_units() {
+        // tc qdisc add … fq_codel target 18168us interval 113168us limit 64 quantum 1514
+        let wanted = FairQueue {
+            target: 18_168,
+            interval: 113_168,
+            limit: 64,
+            quantum: 1514,
+        };
+        let held = FairQueue {
+            target: 18_167,
+            interval: 113_167,
+            ..wanted
+        };
+        assert!(wanted.is_held_by(&held));
+        for other in [
+            FairQueue {
+                target: 5000,
+                ..held
+            },
+            FairQueue {
+                interval: 100_000,
+                ..held
+            },
+            FairQueue { limit: 65, ..held },
+            FairQueue {
+                quantum: 1515,
+                ..held
+            },
+        ] {
+            assert!(!wanted.is_held_by(&other), "{other:?}");
+        }
+    }
+}

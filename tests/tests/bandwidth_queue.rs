@@ -1,0 +1,179 @@
+//! bandwidth: the queues of packets that wait. The tests need a kernel with `fq_codel`.
+
+use std::thread;
+
+use serde_json::{Value, json};
+use tests::traffic::{self, Flood};
+use tests::{Host, Network, Place as _, Sandbox};
+
+/// A container on the bridge, and another host that reaches it through this one.
+struct Scene {
+    host: Host,
+    a: Sandbox,
+    outside: Sandbox,
+    result: Value,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let host = Host::new();
+        let (outside, a) = (host.outside(), host.sandbox("a"));
+        outside.ip("route add default via 192.0.2.1");
+        let routes = json!([{"dst": "0.0.0.0/0"}]);
+        let result = host.bridge_v4().with("ipam.routes", routes).add(&a);
+        Self {
+            host,
+            a,
+            outside,
+            result,
+        }
+    }
+
+    /// Returns limits of this rate in both directions.
+    fn limited(&self, rate: u64) -> Network<'_> {
+        let limits = json!({"ingressRate": rate, "egressRate": rate});
+        let network = self.host.bandwidth();
+        let network = network.with("prevResult", self.result.clone());
+        network.with("runtimeConfig.bandwidth", limits)
+    }
+
+    fn host_link(&self) -> &str {
+        self.result["interfaces"][1]["name"].as_str().unwrap()
+    }
+
+    /// Returns the waiting times in milliseconds of pings from the other host beside a flood of the
+    /// container, in order.
+    fn pings(&self, flood: Flood) -> Vec<f64> {
+        let (a, outside) = (&self.a, &self.outside);
+        thread::scope(|scope| {
+            let flooding =
+                scope.spawn(|| traffic::flood(flood, (outside, FAR), (a, NEAR, "eth0"), 8));
+            let shown = outside.run("ping", &["-n", "-i", "0.1", "-w", "6", NEAR]);
+            flooding.join().unwrap();
+            let times = shown.lines().filter_map(|it| it.split_once("time="));
+            let mut times: Vec<f64> = times
+                .map(|(_, rest)| rest.split(' ').next().unwrap().parse().unwrap())
+                .collect();
+            times.sort_by(f64::total_cmp);
+            times
+        })
+    }
+}
+
+/// Returns the qdisc of a link with this handle, as `tc` shows it.
+#[track_caller]
+fn qdisc(host: &Host, link: &str, handle: &str) -> Value {
+    let qdiscs = host.qdiscs(link);
+    let mut found = qdiscs.iter().filter(|it| it["handle"] == handle);
+    let found = found.next().cloned();
+    found.unwrap_or_else(|| panic!("{link} has no {handle}: {qdiscs:#?}"))
+}
+
+/// Checks the queue of a link: its parent, its limit in packets and its times in microseconds.
+#[track_caller]
+fn expect_queue(host: &Host, (link, handle): (&str, &str), wanted: &Value) {
+    let queue = qdisc(host, link, handle);
+    let options = &queue["options"];
+    let times = ["target", "interval"].map(|it| options[it].as_u64().unwrap().div_ceil(10) * 10);
+    let held = json!([queue["kind"], queue["parent"], options["limit"], times]);
+    assert_eq!(held, *wanted, "{queue}");
+}
+
+const FAR: &str = "192.0.2.2";
+const NEAR: &str = "10.1.0.2";
+
+fn ifb_of(result: &Value) -> &str {
+    let last = result["interfaces"].as_array().unwrap().last().unwrap();
+    last["name"].as_str().unwrap()
+}
+
+#[test]
+fn waiting_packets_have_a_queue_for_each_flow() {
+    let scene = Scene::new();
+    let (host, a) = (&scene.host, &scene.a);
+    let network = scene.limited(10_000_000);
+    let result = network.add(a);
+    let fair = json!(["fq_codel", "b0:1", 206, [5000, 100_000]]);
+    for link in [scene.host_link(), ifb_of(&result)] {
+        expect_queue(host, (link, "b1:"), &fair);
+    }
+    network.check(a, &result).ok();
+    let slower = scene.limited(1_000_000);
+    slower.check(a, &result).error().expect(100, &["125000"]);
+    slower.add(a);
+    let fair = json!(["fq_codel", "b0:1", 64, [18_170, 113_170]]);
+    for link in [scene.host_link(), ifb_of(&result)] {
+        expect_queue(host, (link, "b1:"), &fair);
+    }
+    slower.check(a, &result).ok();
+}
+
+#[test]
+fn limits_for_subnets_have_these_queues_too() {
+    let scene = Scene::new();
+    let (host, a, link) = (&scene.host, &scene.a, scene.host_link());
+    let shaped = |rate| {
+        let network = scene.limited(rate);
+        network.with("shapedSubnets", json!(["192.0.2.0/24"]))
+    };
+    let result = shaped(10_000_000).add(a);
+    shaped(10_000_000).check(a, &result).ok();
+    let fair = json!(["fq_codel", "b1:1", 206, [5000, 100_000]]);
+    expect_queue(host, (link, "b2:"), &fair);
+    let before = host.tc(&format!("filter show dev {link} parent b0:"));
+    shaped(1_000_000).add(a);
+    let fair = json!(["fq_codel", "b1:1", 64, [18_170, 113_170]]);
+    expect_queue(host, (link, "b2:"), &fair);
+    shaped(1_000_000).check(a, &result).ok();
+    let after = host.tc(&format!("filter show dev {link} parent b0:"));
+    assert_eq!(before, after);
+}
+
+#[test]
+fn operator_may_replace_the_queue() {
+    let scene = Scene::new();
+    let (host, a, link) = (&scene.host, &scene.a, scene.host_link());
+    let network = scene.limited(10_000_000);
+    let result = network.add(a);
+    host.tc(&format!(
+        "qdisc replace dev {link} parent b0:1 handle 7: sfq"
+    ));
+    network.check(a, &result).ok();
+    scene.limited(5_000_000).add(a);
+    assert_eq!(qdisc(host, link, "7:")["kind"], "sfq");
+    assert_eq!(
+        qdisc(host, link, "b0:")["options"]["rate"].as_u64(),
+        Some(625_000)
+    );
+}
+
+#[test]
+fn changed_queue_is_reported_and_restored() {
+    let scene = Scene::new();
+    let (host, a, link) = (&scene.host, &scene.a, scene.host_link());
+    let network = scene.limited(10_000_000);
+    let result = network.add(a);
+    let change = format!("qdisc change dev {link} handle b1: parent b0:1 fq_codel target 90ms");
+    host.tc(&change);
+    network.check(a, &result).error().expect(100, &[link]);
+    network.add(a);
+    network.check(a, &result).ok();
+}
+
+#[test]
+fn ping_passes_before_the_packets_of_other_flows() {
+    // With a chosen burst, as long as a tenth of a second, and with the plugin's.
+    for (rate, burst) in [(10_000_000, 1_000_000), (10_000_000, 0), (1_000_000, 0)] {
+        let scene = Scene::new();
+        let network = scene.limited(rate);
+        let network = network.with("runtimeConfig.bandwidth.ingressBurst", burst);
+        network.add(&scene.a);
+        for flood in [Flood::Tcp, Flood::Udp] {
+            let times = scene.pings(flood);
+            let told = format!("{rate} {flood:?}: {times:?}");
+            assert!(times.len() >= 20, "{told}");
+            // The plain queue of earlier releases delays each packet by 75 and 121 ms.
+            assert!(times[times.len() / 2] < 40.0, "{told}");
+        }
+    }
+}
