@@ -131,6 +131,29 @@ fn configured_burst_is_used() {
 }
 
 #[test]
+fn slow_and_fast_rates_fit_links_of_every_mtu() {
+    for mtu in [1280, 9000, 65_535] {
+        let host = Host::new();
+        let sandbox = host.sandbox("a");
+        let result = host.bridge_v4().with("mtu", mtu).add(&sandbox);
+        for rate in [64_000, 1_000_000, 1_000_000_000, 40_000_000_000_u64] {
+            let limits = json!({"ingressRate": rate, "egressRate": rate});
+            let network = host.bandwidth().with("prevResult", result.clone());
+            let network = network.with("runtimeConfig.bandwidth", limits);
+            let limited = network.add(&sandbox);
+            let link = result["interfaces"][1]["name"].as_str().unwrap();
+            for link in [link, ifb_of(&limited)] {
+                let (held, burst) = limit(&host, link);
+                // A rate above 34 Gbit/s does not fit into 32 bits.
+                assert_eq!(held, rate / 8, "{mtu} {rate}");
+                assert!(burst >= mtu + 14, "{mtu} {rate}: {burst}");
+            }
+            network.check(&sandbox, &limited).ok();
+        }
+    }
+}
+
+#[test]
 fn burst_that_holds_no_frame_is_refused_with_its_bounds() {
     let host = Host::new();
     let a = Chain::new(&host, "a");

@@ -21,6 +21,10 @@ enum Direction {
 
 impl Scene {
     fn new() -> Self {
+        Self::with_mtu(1500)
+    }
+
+    fn with_mtu(mtu: u32) -> Self {
         let host = Host::new();
         let (outside, a) = (host.outside(), host.sandbox("a"));
         for address in ["198.51.100.2/24", "2001:db8::2/64", "2001:db8:1::2/64"] {
@@ -32,7 +36,10 @@ impl Scene {
         outside.ip("route add default via 192.0.2.1");
         outside.ip("route add default via 2001:db8::1");
         let routes = json!([{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]);
-        let result = host.bridge().with("ipam.routes", routes).add(&a);
+        let bridge = host.bridge().with("ipam.routes", routes);
+        let result = bridge.with("mtu", mtu).add(&a);
+        host.ip(&format!("link set uplink mtu {mtu}"));
+        outside.ip(&format!("link set outside mtu {mtu}"));
         Self {
             host,
             a,
@@ -260,4 +267,25 @@ fn ping_waits_no_longer_than_the_queue_is_long() {
         times.len() > 5 && times[times.len() / 2] < 40.0,
         "{times:?}"
     );
+}
+
+#[test]
+fn rate_is_kept_with_the_smallest_and_the_largest_mtu() {
+    for mtu in [1280, 65_535] {
+        let scene = Scene::with_mtu(mtu);
+        scene.limited(20_000_000).add(&scene.a);
+        for direction in BOTH {
+            scene.expect_rate(direction, (Flood::Tcp, FAR[0]), 20.0);
+            scene.expect_rate(direction, (Flood::Udp, FAR[1]), 20.0);
+        }
+    }
+}
+
+#[test]
+fn rate_that_needs_64_bits_slows_nothing_down() {
+    let scene = Scene::new();
+    scene.limited(40_000_000_000).add(&scene.a);
+    for direction in BOTH {
+        scene.expect_free(direction, FAR[0]);
+    }
 }

@@ -24,7 +24,8 @@ mod status;
 
 pub use asked::Asked;
 pub use backstop::{TABLE, tables};
-pub use config::{Config, POD_ANNOTATIONS};
+pub use config::{ANNOTATIONS, Config, POD_ANNOTATIONS};
+pub use ifb::names as ifb_names;
 pub use pod_resources::PodResources;
 pub use raw::RawConfig;
 

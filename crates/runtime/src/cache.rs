@@ -100,6 +100,33 @@ impl Cache {
         write().with_context(|| format!("write {}", path.display()))
     }
 
+    /// Replaces the entry of `attachment` in one step. Returns `false` without an entry: a DEL has
+    /// removed it.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn replace(&self, attachment: &Attachment, entry: &Entry) -> anyhow::Result<bool> {
+        let mut files = self.files(attachment);
+        let Some(path) = files.find(|it| it.exists()) else {
+            return Ok(false);
+        };
+        let new = path.with_file_name(format!(".{}.new", std::process::id()));
+        let write = || {
+            let mut options = fs::OpenOptions::new();
+            let options = options.write(true).create(true).truncate(true);
+            let file = options.mode(0o600).open(&new)?;
+            serde_json::to_writer(file, entry).map_err(std::io::Error::from)?;
+            let is_there = path.try_exists()?;
+            if is_there {
+                fs::rename(&new, &path)?;
+            } else {
+                fs::remove_file(&new)?;
+            }
+            Ok::<_, std::io::Error>(is_there)
+        };
+        write().with_context(|| format!("write {}", path.display()))
+    }
+
     /// Returns the time of the last change of the entry that [`Self::read`] returns; `None` without
     /// an entry.
     pub fn written(&self, attachment: &Attachment) -> Option<SystemTime> {
@@ -270,6 +297,16 @@ impl Entry {
         }
         let read = cni::result::read(result.clone(), version, "cached result")?;
         Ok(Some(read.to_json(version)))
+    }
+
+    /// Returns the entry with other arguments and another result.
+    #[must_use]
+    pub fn with(self, arguments: Arguments, result: Value) -> Self {
+        Self {
+            arguments,
+            result: Some(result),
+            ..self
+        }
     }
 
     /// Returns the parsed result; an empty result if the entry has no valid one.
