@@ -108,7 +108,12 @@ fn expect_health() {
 #[test]
 fn slow_scrapers_delay_no_probe_of_the_health() {
     let host = Host::new();
-    // The answer of a scrape exceeds these buffers.
+    // With a hundred networks, the answer of a scrape exceeds these buffers.
+    let tool = host.tool();
+    for number in 0..100 {
+        let plugins = [host.bridge_v4().config().clone()];
+        tool.configure(&format!("network-{number}"), &plugins);
+    }
     host.set_sysctl("net/ipv4/tcp_wmem", "4096 4096 4096");
     host.set_sysctl("net/ipv4/tcp_rmem", "4096 4096 4096");
     let sections = json!({"metrics": {}, "repair": {}, "gc": {}, "uplink": {}});
