@@ -51,13 +51,4 @@ digest() {
     sha256sum "$1" | cut -d' ' -f1
 }
 
-# Prints the architecture's name in images.
-architecture() {
-    case $(uname -m) in
-        x86_64) echo amd64 ;;
-        aarch64) echo arm64 ;;
-        *) uname -m ;;
-    esac
-}
-
 main "$@"

@@ -11,6 +11,15 @@ readonly PLUGIN_EXECUTABLES
 # shellcheck disable=SC2034
 readonly EXECUTABLES=("${PLUGIN_EXECUTABLES[@]}" cnitool) AGENT=cni-agent
 
+# Prints this machine's architecture as archives, Debian and images name it.
+architecture() {
+    case $(uname -m) in
+        x86_64) echo amd64 ;;
+        aarch64) echo arm64 ;;
+        *) uname -m ;;
+    esac
+}
+
 say() { printf '\n==> %s\n' "$*"; }
 
 die() {

@@ -5,14 +5,13 @@
 #
 # The executables come from the directory EXECUTABLES. DIR gets
 #
-#     cni-plugins-rust-linux-ARCH-vVERSION.tgz        the plugins, README and licence
-#     cni-plugins-rust-tools-linux-ARCH-vVERSION.tgz  cnitool, cni-agent, install.sh, examples, man pages,
-#                                                     completions, licence
-#     cni-plugins-rust_VERSION_ARCH.deb               with --deb: both
-#     SHA256SUMS
+#     cni-plugins-linux-ARCH-vVERSION.tgz        the plugins, README and licence, named as the reference's
+#     cni-plugins-tools-linux-ARCH-vVERSION.tgz  cnitool, cni-agent, install.sh, examples, man pages,
+#                                                completions, licence
+#     cni-plugins-rust_VERSION_ARCH.deb          with --deb: both
 #
 # All files have the time SOURCE_DATE_EPOCH, by default the time of the last commit.
-# scripts/release.sh calls this script.
+# scripts/release.sh calls this script. scripts/sign.sh adds the checksums.
 #
 # Needs Rust. Installs dpkg for the Debian package if it is missing.
 
@@ -20,6 +19,10 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/machine.sh
 source scripts/machine.sh
+
+# All plugins of the reference for Linux.
+readonly REFERENCE=(bandwidth bridge dhcp dummy firewall host-device host-local ipvlan loopback macvlan
+    portmap ptp sbr static tap tuning vlan vrf)
 
 main() {
     local deb=no directories=()
@@ -43,11 +46,9 @@ main() {
 
     say "writing man pages and completions"
     cargo run --quiet --locked --package cnitool --example generate -- "$scratch/generated"
-    local packages=()
     plugins_archive "$executables" "$directory"
     tools_archive "$executables" "$directory"
     [[ $deb == no ]] || debian_package "$executables" "$directory"
-    (cd "$directory" && sha256sum "${packages[@]}" >SHA256SUMS)
 }
 
 # plugins_archive EXECUTABLES DIR: writes a flat archive like the reference's, which installers
@@ -57,8 +58,27 @@ plugins_archive() {
     local contents=$scratch/plugins
     mkdir "$contents"
     install -m 755 "${PLUGIN_EXECUTABLES[@]/#/$1/}" "$contents"
-    install -m 644 LICENSE README.md "$contents"
-    pack "$contents" "$2" "cni-plugins-rust-linux-$(architecture)-v$(version).tgz"
+    install -m 644 LICENSE "$contents"
+    readme >"$contents/README.md"
+    pack "$contents" "$2" "cni-plugins-linux-$(architecture)-v$(version).tgz"
+}
+
+# An installer unpacks this archive in place of the reference's, so its README lists first what it
+# lacks.
+readme() {
+    local missing
+    missing=$(comm -23 <(printf '%s\n' "${REFERENCE[@]}" | sort) <(printf '%s\n' "${PLUGIN_EXECUTABLES[@]}" | sort))
+    cat <<EOF
+# CNI plugins in Rust $(version): ${#PLUGIN_EXECUTABLES[@]} plugins, NOT ALL of containernetworking/plugins
+
+This directory has: ${PLUGIN_EXECUTABLES[*]}.
+
+It does NOT have: ${missing//$'\n'/ }.
+A network that names one of these needs the executable of containernetworking/plugins beside these.
+
+To see the version of a plugin, run it without arguments. \`cnitool doctor\`, in the archive
+cni-plugins-tools, reports networks whose plugins are missing on a node.
+EOF
 }
 
 # tools_archive EXECUTABLES DIR
@@ -68,17 +88,17 @@ tools_archive() {
     install -m 755 "$1/cnitool" "$1/$AGENT" scripts/install.sh "$contents"
     install -m 644 LICENSE "$contents"
     cp -r conf-examples "$scratch"/generated/* "$contents"
-    pack "$contents" "$2" "cni-plugins-rust-tools-linux-$(architecture)-v$(version).tgz"
+    pack "$contents" "$2" "cni-plugins-tools-linux-$(architecture)-v$(version).tgz"
 }
 
 # pack CONTENTS DIR NAME: writes an archive without an entry for the top directory. Such an entry
-# would change the owner of the directory in which an administrator unpacks it.
+# would change the owner of the directory in which an administrator unpacks it. Names begin with "./"
+# as in the reference's archive: some installers unpack single members, such as ./loopback.
 pack() {
-    (cd "$1" && LC_ALL=C && printf '%s\0' *) |
+    (cd "$1" && LC_ALL=C && printf './%s\0' *) |
         tar --create --directory "$1" --null --files-from=- --sort=name --format=gnu \
             --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX --mtime="@$SOURCE_DATE_EPOCH" |
         gzip --no-name --best >"$2/$3"
-    packages+=("$3")
 }
 
 # debian_package EXECUTABLES DIR: writes a package for /opt/cni/bin, the default of containerd and
@@ -103,7 +123,6 @@ debian_package() {
     control >"$root/DEBIAN/control"
     chmod -R u=rwX,go=rX "$root"
     dpkg-deb --root-owner-group --build "$root" "$2/$package" >/dev/null
-    packages+=("$package")
 }
 
 # The package kubernetes-cni contains the reference's executables with these names, and others,
@@ -123,14 +142,6 @@ Description: network of containers: CNI plugins in Rust
  An optional agent, cni-agent, offers devices to the kubelet, removes what dead
  sandboxes left, restores rules and serves metrics.
 EOF
-}
-
-architecture() {
-    case $(uname -m) in
-        x86_64) echo amd64 ;;
-        aarch64) echo arm64 ;;
-        *) uname -m ;;
-    esac
 }
 
 version() {

@@ -41,6 +41,7 @@ main() {
     look_inside "$built"
     [[ $twice == no ]] || build_again "$built"
     scripts/package.sh "${deb[@]}" "$built" "$directory"
+    scripts/sign.sh "$directory"
     say "in $directory"
     cat "$directory/SHA256SUMS"
 }

@@ -32,11 +32,37 @@ main() {
     scripts/package.sh --deb "$built" "$scratch/once"
     (umask 077 && TZ=Asia/Tokyo LC_ALL=C.UTF-8 scripts/package.sh --deb "$built" "$scratch/twice")
     diff --recursive "$scratch/once" "$scratch/twice"
-    (cd "$scratch/once" && sha256sum --check --quiet SHA256SUMS)
+    signed
     archives
+    scripts/test-installers.sh "$scratch/once"
     debian_package
     image
     say "all packages are as they should be"
+}
+
+# Signs the packages with a key of this run, and verifies them by the commands that
+# crates/installing.md shows. A changed archive or list fails.
+signed() {
+    say "checksums and signature"
+    need minisign minisign
+    minisign -G -W -f -p "$scratch/key.pub" -s "$scratch/key" >/dev/null
+    scripts/sign.sh "$scratch/twice" | grep -F "NOT SIGNED"
+    [[ ! -e $scratch/twice/SHA256SUMS.minisig ]]
+    MINISIGN_KEY=$scratch/key scripts/sign.sh "$scratch/once" </dev/null
+    (
+        cd "$scratch/once"
+        sha256sum --check --strict --quiet ./*.sha256
+        sha512sum --check --strict --quiet ./*.sha512
+        minisign -V -Q -p "$scratch/key.pub" -m SHA256SUMS
+        sha256sum --check --strict --quiet --ignore-missing SHA256SUMS
+        cd "$scratch/twice"
+        cp "$scratch/once/SHA256SUMS.minisig" .
+        echo >>SHA256SUMS
+        minisign -V -q -p "$scratch/key.pub" -m SHA256SUMS && die "a changed list passes for signed"
+        echo >>"$(echo cni-plugins-linux-*.tgz)"
+        sha256sum --check --status --ignore-missing SHA256SUMS && die "a changed archive passes"
+        true
+    )
 }
 
 # Unpacks both archives into one directory, as an administrator does. Then runs install.sh in a
@@ -45,9 +71,9 @@ archives() {
     say "archives"
     local contents=$scratch/contents
     mkdir "$contents" "$scratch/busybox"
-    tar --extract --directory "$contents" --file "$scratch"/once/cni-plugins-rust-linux-*.tgz
+    tar --extract --directory "$contents" --file "$scratch"/once/cni-plugins-linux-*.tgz
     executables_are_plugins "$contents"
-    tar --extract --directory "$contents" --file "$scratch"/once/cni-plugins-rust-tools-linux-*.tgz
+    tar --extract --directory "$contents" --file "$scratch"/once/cni-plugins-tools-linux-*.tgz
     [[ $(stat --format '%U %a' "$contents/bridge") == "root 755" ]]
     busybox --install -s "$scratch/busybox"
     env --ignore-environment PATH="$scratch/busybox" \
