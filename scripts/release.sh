@@ -3,10 +3,10 @@
 # which `cargo audit bin`, trivy and syft read. The same source and compiler produce the same bytes
 # on every machine.
 #
-#     scripts/release.sh [--twice] [--deb] DIR
+#     scripts/release.sh [--twice] [--packages] DIR
 #
-# DIR gets the archives of scripts/package.sh, with --deb the Debian package, too, and their
-# SHA256SUMS. --twice builds the executables again from a copy of the source in another directory,
+# DIR gets the archives of scripts/package.sh, with --packages a .deb and a .rpm, too, and what
+# scripts/sign.sh adds. --twice builds the executables again from a copy of the source in another directory,
 # and compares them.
 #
 # Needs Rust; a build takes some minutes. Installs cargo-auditable if it is missing.
@@ -17,17 +17,17 @@ cd "$(dirname "$0")/.."
 source scripts/machine.sh
 
 main() {
-    local twice=no deb=() directory=
+    local twice=no packages=() directory=
     while (($# > 0)); do
         case $1 in
             --twice) twice=yes ;;
-            --deb) deb=(--deb) ;;
+            --packages) packages=(--packages) ;;
             -*) die "unknown option $1" ;;
             *) directory=$1 ;;
         esac
         shift
     done
-    [[ -n $directory ]] || die "where to? scripts/release.sh [--twice] [--deb] DIR"
+    [[ -n $directory ]] || die "where to? scripts/release.sh [--twice] [--packages] DIR"
     need_rust
     need readelf binutils
     cargo auditable --version >/dev/null 2>&1 || cargo install --locked cargo-auditable
@@ -40,7 +40,7 @@ main() {
     local built=$scratch/target/$target/release
     look_inside "$built"
     [[ $twice == no ]] || build_again "$built"
-    scripts/package.sh "${deb[@]}" "$built" "$directory"
+    scripts/package.sh "${packages[@]}" "$built" "$directory"
     scripts/sign.sh "$directory"
     say "in $directory"
     cat "$directory/SHA256SUMS"

@@ -2,10 +2,10 @@
 # Packs executables like a release, installs the packages into temporary directories and runs the
 # installed executables. On this machine it installs only the tools of the test.
 #
-# The executables are not optimized, so the test takes two minutes.
+# The executables are not optimized, so the test takes some minutes.
 #
-# Needs Rust and root. Installs buildah, busybox, dpkg and the reference (Debian's
-# containernetworking-plugins) if they are missing.
+# Needs Rust and root. Installs what else it needs: buildah, busybox, dpkg, rpm, linters of packages,
+# minisign, Ansible, and the reference (Debian's containernetworking-plugins).
 
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -18,6 +18,9 @@ main() {
     need busybox busybox-static
     need dpkg-deb dpkg
     need buildah buildah
+    need lintian lintian
+    need rpm rpm
+    need rpmlint rpmlint
     need /usr/lib/cni/bridge containernetworking-plugins
     scratch=$(mktemp -d)
     trap 'rm -rf "$scratch"' EXIT
@@ -29,13 +32,16 @@ main() {
     built=$(realpath "${CARGO_TARGET_DIR:-target}")/$target/debug
 
     say "packing"
-    scripts/package.sh --deb "$built" "$scratch/once"
-    (umask 077 && TZ=Asia/Tokyo LC_ALL=C.UTF-8 scripts/package.sh --deb "$built" "$scratch/twice")
+    scripts/package.sh --packages "$built" "$scratch/once"
+    (umask 077 && TZ=Asia/Tokyo LC_ALL=C.UTF-8 scripts/package.sh --packages "$built" "$scratch/twice")
     diff --recursive "$scratch/once" "$scratch/twice"
     signed
+    kubernetes_cni
+    versions
     archives
     scripts/test-installers.sh "$scratch/once"
     debian_package
+    rpm_package
     image
     say "all packages are as they should be"
 }
@@ -106,7 +112,7 @@ over_reference() {
 executables_are_plugins() {
     local name version
     diff <(find "$1" -type f -perm /111 -printf '%P\n' | sort) <(printf '%s\n' "${PLUGIN_EXECUTABLES[@]}" | sort)
-    version=$(cargo pkgid --package cnitool | sed 's/.*[#@]//')
+    version=$(version)
     for name in "${PLUGIN_EXECUTABLES[@]}"; do
         env --ignore-environment "$1/$name" 2>&1 | grep -qxF "CNI $name plugin v$version"
     done
@@ -117,20 +123,57 @@ executables_are_plugins() {
 debian_package() {
     say "Debian package"
     local root=$scratch/debian package
+    lintian --fail-on error,warning --allow-root "$scratch"/once/*.deb
     mkdir -p "$root/var/lib/dpkg/"{info,updates}
     touch "$root/var/lib/dpkg/status"
-    kubernetes_cni
-    for package in "$scratch/kubernetes-cni.deb" "$scratch"/once/*.deb; do
+    for package in "$scratch"/kubernetes-cni_*.deb "$scratch"/once/*.deb; do
         dpkg --root="$root" --install "$package" >/dev/null
     done
-    attach_with "$root/opt/cni/bin"
-    diff --recursive conf-examples/systemd "$root/usr/lib/systemd/system"
-    diff --recursive conf-examples "$root/usr/share/doc/cni-plugins-rust/conf-examples"
-    cmp "$built/$AGENT" "$root/usr/sbin/$AGENT"
-    dpkg --root="$root" --install "$scratch/kubernetes-cni.deb" >/dev/null
+    installed_in "$root"
+    dpkg --root="$root" --install "$scratch"/kubernetes-cni_*.deb >/dev/null
     cmp "$built/bridge" "$root/opt/cni/bin/bridge"
     dpkg --root="$root" --remove cni-plugins-rust >/dev/null
     [[ $(ls "$root/opt/cni/bin") == vlan ]]
+}
+
+# Installs the RPM in its own root directory. It conflicts with kubernetes-cni.
+rpm_package() {
+    say "RPM"
+    local root=$scratch/rpm rpm
+    rpm=(rpm --root "$root" --nodeps)
+    rpmlint --config scripts/rpmlint.toml "$scratch"/once/*.rpm
+    mkdir "$root"
+    "${rpm[@]}" --install "$scratch"/once/*.rpm 2>/dev/null
+    "${rpm[@]}" --verify cni-plugins-rust
+    installed_in "$root"
+    rpm --root "$root" --install "$scratch"/kubernetes-cni-*.rpm 2>"$scratch/conflict" &&
+        die "kubernetes-cni is installed over the RPM"
+    grep -F "kubernetes-cni conflicts with (installed) cni-plugins-rust" "$scratch/conflict"
+    "${rpm[@]}" --erase cni-plugins-rust 2>/dev/null
+    [[ -z $(find "$root/opt" "$root/usr" -path "$root/*cni*") ]]
+}
+
+# installed_in ROOT: compares what a package installed.
+installed_in() {
+    attach_with "$1/opt/cni/bin"
+    diff --recursive conf-examples/systemd "$1/usr/lib/systemd/system"
+    diff --recursive conf-examples "$1/usr/share/doc/cni-plugins-rust/conf-examples"
+    cmp "$built/$AGENT" "$1/usr/sbin/$AGENT"
+}
+
+# Compares the version of the packages with the only one there is, in Cargo.toml, and the version of
+# a pre-release with what crates/installing.md shows.
+versions() {
+    say "versions"
+    local version changed
+    version=$(version)
+    changed=${version/-/'~'}-1
+    [[ $(dpkg-deb --field "$scratch"/once/*.deb Version) == "$changed" ]]
+    [[ $(rpm -qp --queryformat '%{version}-%{release}' "$scratch"/once/*.rpm) == "$changed" ]]
+    [[ $(dpkg-deb --field "$scratch"/kubernetes-cni_*.deb Version) == 2.1.0~rc.1-1 ]]
+    [[ $(rpm -qp --queryformat '%{version}-%{release}' "$scratch"/kubernetes-cni-*.rpm) == 2.1.0~rc.1-1 ]]
+    dpkg --compare-versions 2.1.0~rc.1-1 lt 2.1.0-1
+    [[ $(rpm --eval '%{lua: print(rpm.vercmp("2.1.0~rc.1", "2.1.0"))}') == -1 ]]
 }
 
 # Builds the image from an unpacked release, checks that it contains only the executables, and runs
@@ -153,13 +196,28 @@ image() {
     attach_with "$directory"
 }
 
+# Packages a pre-release that stands for the kubernetes-cni of Kubernetes.
 kubernetes_cni() {
-    local contents=$scratch/kubernetes-cni
-    mkdir -p "$contents/DEBIAN" "$contents/opt/cni/bin"
-    echo "the reference's" | tee "$contents/opt/cni/bin/"{bridge,vlan} >/dev/null
-    printf '%s\n' "Package: kubernetes-cni" "Version: 1" "Architecture: all" "Maintainer: others" \
-        "Description: stands for the one of Kubernetes" >"$contents/DEBIAN/control"
-    dpkg-deb --build "$contents" "$scratch/kubernetes-cni.deb" >/dev/null
+    local name packager
+    for name in bridge vlan; do
+        echo "the reference's" >"$scratch/$name"
+    done
+    cat >"$scratch/kubernetes-cni.yaml" <<EOF
+name: kubernetes-cni
+arch: all
+version: 2.1.0-rc.1
+version_schema: semver
+release: 1
+maintainer: others <others@localhost>
+description: stands for the one of Kubernetes
+contents:
+  - {src: $scratch/bridge, dst: /opt/cni/bin/bridge}
+  - {src: $scratch/vlan, dst: /opt/cni/bin/vlan}
+EOF
+    for packager in deb rpm; do
+        "$(nfpm)" package --config "$scratch/kubernetes-cni.yaml" --packager "$packager" \
+            --target "$scratch" >/dev/null
+    done
 }
 
 # attach_with DIR: attaches a sandbox with the executables in DIR.
