@@ -1,15 +1,18 @@
 #!/usr/bin/env bash
-# Builds the executables of a release. They are static and contain the list of their dependencies,
-# which `cargo audit bin`, trivy and syft read. The same source and compiler produce the same bytes
-# on every machine.
+# Builds a release: archives, packages, bills of materials, provenance, checksums and a signature.
 #
-#     scripts/release.sh [--twice] [--packages] DIR
+#     [MINISIGN_KEY=FILE] scripts/release.sh [--all | --arch ARCH] [--twice] [--packages] DIR
 #
-# DIR gets the archives of scripts/package.sh, with --packages a .deb and a .rpm, too, and what
-# scripts/sign.sh adds. --twice builds the executables again from a copy of the source in another directory,
-# and compares them.
+# By default the script builds archives for the architecture of this machine. --all builds archives
+# and packages for all of architectures.txt, and in the end names those that it could not build.
+# --packages also writes a .deb and a .rpm. --twice builds the executables again from a copy of the
+# source in another directory, and compares them.
 #
-# Needs Rust; a build takes some minutes. Installs cargo-auditable if it is missing.
+# The executables are static and contain the list of their dependencies, which `cargo audit bin`,
+# trivy and syft read. The same source and compiler produce the same bytes on every machine: Rust's
+# own linker and musl make the executables, except for the targets with glibc.
+#
+# Needs Rust; a build takes some minutes per architecture. Installs what else it needs.
 
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -17,9 +20,14 @@ cd "$(dirname "$0")/.."
 source scripts/machine.sh
 
 main() {
-    local twice=no packages=() directory=
+    local architectures=() twice=no packages=() directory=
     while (($# > 0)); do
         case $1 in
+            --all)
+                mapfile -t architectures < <(all_architectures)
+                packages=(--packages)
+                ;;
+            --arch) architectures=("${2:?}") && shift ;;
             --twice) twice=yes ;;
             --packages) packages=(--packages) ;;
             -*) die "unknown option $1" ;;
@@ -27,34 +35,72 @@ main() {
         esac
         shift
     done
-    [[ -n $directory ]] || die "where to? scripts/release.sh [--twice] [--packages] DIR"
+    [[ -n $directory ]] || die "where to? scripts/release.sh [--all | --arch ARCH] [--twice] [--packages] DIR"
+    ((${#architectures[@]} > 0)) || architectures=("$(architecture)")
     need_rust
     need readelf binutils
     cargo auditable --version >/dev/null 2>&1 || cargo install --locked cargo-auditable
-
-    say "building"
-    target=$(static_target)
+    mkdir -p "$directory"
+    directory=$(realpath "$directory")
+    [[ -z $(ls "$directory") ]] || die "$directory is not empty"
     scratch=$(mktemp -d)
     trap 'rm -rf "$scratch"' EXIT
-    build "$PWD" "$scratch/target"
-    local built=$scratch/target/$target/release
-    look_inside "$built"
-    [[ $twice == no ]] || build_again "$built"
-    scripts/package.sh "${packages[@]}" "$built" "$directory"
+
+    local started summary=() missing=() arch
+    started=$(date --utc +%FT%TZ)
+    for arch in "${architectures[@]}"; do
+        if choose_target "$arch"; then one_architecture; else missing+=("$arch"); fi
+    done
+    ((${#summary[@]} > 0)) || die "no target can be installed for ${architectures[*]}"
+    scripts/provenance.sh "$started" "$directory"
     scripts/sign.sh "$directory"
     say "in $directory"
-    cat "$directory/SHA256SUMS"
+    (cd "$directory" && stat --format '%10s %n' -- *[!2] | grep -v '\.sha')
+    printf '%s\n' "${summary[@]}"
+    ((${#missing[@]} == 0)) || die "NOT BUILT: ${missing[*]}, because rustup cannot install their targets here"
+}
+
+all_architectures() {
+    sed '/^#/d; s/ .*//' scripts/architectures.txt | uniq
+}
+
+# choose_target ARCH: sets `target`, and `linker` to the linker of the target.
+choose_target() {
+    local arch prefix
+    while read -r arch target prefix; do
+        [[ $arch == "$1" ]] || continue
+        add_target "$target" || continue
+        linker=${prefix:+$prefix-gcc}
+        [[ -z $prefix ]] || need "$linker" "gcc-$prefix"
+        return
+    done <scripts/architectures.txt
+    return 1
+}
+
+# one_architecture: builds and packs for `arch`.
+one_architecture() {
+    say "building for $arch: $target"
+    local begin=$SECONDS built=$scratch/$arch/$target/release
+    build "$PWD" "$scratch/$arch"
+    look_inside "$built"
+    [[ $twice == no ]] || build_again "$built"
+    summary+=("$arch: $target in $((SECONDS - begin)) s")
+    scripts/package.sh "${packages[@]}" --arch "$arch" "$built" "$directory"
+    scripts/sbom.sh "$target" "$built" "$directory/cni-plugins-linux-$arch-v$(version).cdx.json"
 }
 
 # build SOURCE TARGET: keeps paths of this machine, of the source and of the compiler, out of the
 # executables.
 build() {
-    local remapped
-    remapped=$(printf "'--remap-path-prefix=%s'," \
+    local flags
+    flags=$(printf "'--remap-path-prefix=%s'," \
         "$1=/source" "${CARGO_HOME:-$HOME/.cargo}=/cargo" "$(rustc --print sysroot)=/rust")
+    flags+="'-Ctarget-feature=+crt-static'"
+    [[ -n $linker ]] || flags+=",'-Clink-self-contained=yes'"
     (cd "$1" && SOURCE_DATE_EPOCH=0 CARGO_TARGET_DIR=$2 CARGO_INCREMENTAL=0 \
         cargo auditable build --release --locked --bins --target "$target" \
-        --config "target.$target.rustflags=[${remapped%,}]")
+        --config "target.$target.linker='${linker:-rust-lld}'" \
+        --config "target.$target.rustflags=[$flags]")
 }
 
 look_inside() {
@@ -62,6 +108,8 @@ look_inside() {
     for executable in "${EXECUTABLES[@]}" "$AGENT"; do
         readelf --section-headers --wide "$1/$executable" | grep -qF .dep-v0 ||
             die "$executable does not list what it is made of"
+        ! readelf --program-headers --wide "$1/$executable" | grep -qF INTERP ||
+            die "$executable is not static"
         ! grep -qaF -e "$PWD" -e "$HOME/" "$1/$executable" ||
             die "$executable names a directory of this machine"
     done
@@ -70,14 +118,14 @@ look_inside() {
 build_again() {
     say "building again, elsewhere"
     local elsewhere=$scratch/of/another/depth
-    mkdir -p "$elsewhere"
-    git ls-files -z --cached --others --exclude-standard | xargs -0 cp --parents -t "$elsewhere"
+    copy_source "$elsewhere"
     build "$elsewhere" "$scratch/again"
     local executable
     for executable in "${EXECUTABLES[@]}" "$AGENT"; do
         cmp "$1/$executable" "$scratch/again/$target/release/$executable" ||
             die "$executable has other bytes when it is built elsewhere"
     done
+    rm -rf "$scratch/of" "$scratch/again"
     say "the same bytes"
 }
 

@@ -18,6 +18,7 @@ main() {
     need busybox busybox-static
     need dpkg-deb dpkg
     need buildah buildah
+    need jq jq
     need lintian lintian
     need rpm rpm
     need rpmlint rpmlint
@@ -35,6 +36,7 @@ main() {
     scripts/package.sh --packages "$built" "$scratch/once"
     (umask 077 && TZ=Asia/Tokyo LC_ALL=C.UTF-8 scripts/package.sh --packages "$built" "$scratch/twice")
     diff --recursive "$scratch/once" "$scratch/twice"
+    materials
     signed
     kubernetes_cni
     versions
@@ -174,6 +176,32 @@ versions() {
     [[ $(rpm -qp --queryformat '%{version}-%{release}' "$scratch"/kubernetes-cni-*.rpm) == 2.1.0~rc.1-1 ]]
     dpkg --compare-versions 2.1.0~rc.1-1 lt 2.1.0-1
     [[ $(rpm --eval '%{lua: print(rpm.vercmp("2.1.0~rc.1", "2.1.0"))}') == -1 ]]
+}
+
+# Checks that the bill of materials names each executable with its checksum and each crate once, and
+# that the provenance names each package with its checksum.
+materials() {
+    say "bill of materials and provenance"
+    local name sum bill=$scratch/bill.json
+    scripts/sbom.sh "$target" "$built" "$bill"
+    for name in "${EXECUTABLES[@]}" "$AGENT"; do
+        sum=$(sha256sum "$built/$name" | cut -d' ' -f1)
+        jq --exit-status --arg name "$name" --arg sum "$sum" \
+            '.metadata.component.components[] | select(.name == $name) | .hashes[0].content == $sum' "$bill"
+    done >/dev/null
+    jq --exit-status '
+        [.metadata.component, .metadata.component.components[], .components[] | ."bom-ref"]
+        | length == (unique | length) and length > 100' "$bill" >/dev/null
+    jq --exit-status '
+        [.metadata.component, .metadata.component.components[], .components[] | ."bom-ref"] as $known
+        | [.dependencies[] | .ref, .dependsOn[]] - $known == []' "$bill" >/dev/null
+    ! grep -nF -e "$PWD" -e "$HOME" -e "$scratch" "$bill" || die "the bill of materials names this machine"
+    scripts/provenance.sh 2026-01-02T03:04:05Z "$scratch/once"
+    diff <(jq --raw-output '.subject[] | "\(.digest.sha256)  \(.name)"' "$scratch/once/provenance.json") \
+        <(cd "$scratch/once" && sha256sum -- *.deb *.rpm *.tgz | sort --key 2)
+    jq --exit-status --arg commit "$(git rev-parse HEAD)" \
+        '.predicate.buildDefinition.resolvedDependencies[0].digest.gitCommit == $commit' \
+        "$scratch/once/provenance.json" >/dev/null
 }
 
 # Builds the image from an unpacked release, checks that it contains only the executables, and runs
