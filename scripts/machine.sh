@@ -95,6 +95,10 @@ in_private_network() {
         "${enter[@]}" true || die "ordinary users may not make user namespaces here: run this" \
             "as root, or first: sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0"
     fi
+    # cni-agent distrusts the clock of a node that has just booted, and removes nothing.
+    local uptime
+    read -r uptime _ </proc/uptime
+    ((${uptime%.*} > 900)) || enter+=(--time --boottime 900)
     # shellcheck disable=SC2016 # expanded inside
     "${enter[@]}" bash -euc '
         mount -t tmpfs tmpfs /run

@@ -27,7 +27,7 @@ fn limited(run: Invocation, files: &[&str]) -> Invocation {
 }
 
 /// Attaches a pod with a process by the path of that process.
-fn pod<'h>(host: &'h Host) -> (Tool<'h>, Sandbox, Inhabitant) {
+fn pod(host: &Host) -> (Tool<'_>, Sandbox, Inhabitant) {
     let tool = host.pods();
     let pod = host.sandbox("a");
     let inhabitant = pod.inhabitant();

@@ -5,7 +5,7 @@ use std::thread;
 
 use serde_json::{Value, json};
 use tests::traffic::{self, Flood};
-use tests::{Host, Invocation, Place as _, Sandbox, Tool};
+use tests::{Host, Invocation, Place as _, Sandbox, Tool, eventually};
 
 /// A pod on the bridge whose runtime asks for limits, and another host.
 struct Scene<'h> {
@@ -157,7 +157,8 @@ fn change_under_load_loses_no_connection_and_holds_within_a_second() {
         let to = (&scene.a, "10.1.0.2", "eth0");
         let from = (&outside, "192.0.2.2");
         let flood = scope.spawn(move || traffic::flood(Flood::Tcp, from, to, 6));
-        thread::sleep(std::time::Duration::from_millis(2500));
+        // After two and a half seconds.
+        assert!(eventually(|| scene.a.received("eth0") > 3_125_000));
         scene.limit(&["--ingress", "20M"]).ok();
         flood.join().unwrap()
     });

@@ -36,14 +36,12 @@ impl Field {
 
     fn run<T>(&self, verb: impl FnOnce(&Chain<'_>) -> anyhow::Result<T>) -> anyhow::Result<T> {
         let directory = self.directory.path();
-        verb(&Chain {
-            network: &self.network,
-            directories: &Directories {
-                networks: directory.to_owned(),
-                plugins: SearchPath::parse(&directory.to_string_lossy()),
-                cache: Cache(vec![directory.to_owned()]),
-            },
-        })
+        let directories = Directories {
+            networks: directory.to_owned(),
+            plugins: SearchPath::parse(&directory.to_string_lossy()),
+            cache: Cache(vec![directory.to_owned()]),
+        };
+        verb(&Chain::new(&self.network, &directories))
     }
 
     fn status(&self) -> anyhow::Result<()> {
