@@ -3,8 +3,9 @@
 #
 #     [MINISIGN_KEY=FILE] scripts/release.sh [--all | --arch ARCH] [--twice] [--packages] DIR
 #
-# By default the script builds archives for the architecture of this machine. --all builds archives
-# and packages for all of architectures.txt, and in the end names those that it could not build.
+# By default the script builds archives for the architecture of this machine. --all, as root, builds
+# archives and packages for all of architectures.txt and one image for all, and in the end names the
+# architectures that it could not build.
 # --packages also writes a .deb and a .rpm. --twice builds the executables again from a copy of the
 # source in another directory, and compares them.
 #
@@ -20,12 +21,13 @@ cd "$(dirname "$0")/.."
 source scripts/machine.sh
 
 main() {
-    local architectures=() twice=no packages=() directory=
+    local architectures=() twice=no packages=() image=no directory=
     while (($# > 0)); do
         case $1 in
             --all)
                 mapfile -t architectures < <(all_architectures)
                 packages=(--packages)
+                image=yes
                 ;;
             --arch) architectures=("${2:?}") && shift ;;
             --twice) twice=yes ;;
@@ -52,10 +54,11 @@ main() {
         if choose_target "$arch"; then one_architecture; else missing+=("$arch"); fi
     done
     ((${#summary[@]} > 0)) || die "no target can be installed for ${architectures[*]}"
+    [[ $image == no ]] || scripts/cluster-image.sh "$directory"
     scripts/provenance.sh "$started" "$directory"
     scripts/sign.sh "$directory"
     say "in $directory"
-    (cd "$directory" && stat --format '%10s %n' -- *[!2] | grep -v '\.sha')
+    (cd "$directory" && stat --format '%10s %n' -- * | grep -v '\.sha')
     printf '%s\n' "${summary[@]}"
     ((${#missing[@]} == 0)) || die "NOT BUILT: ${missing[*]}, because rustup cannot install their targets here"
 }

@@ -222,6 +222,23 @@ image() {
     "${buildah[@]}" run --isolation chroot --volume "$directory:/opt/cni/bin" "$container" -- "${entrypoint[@]}"
     "${buildah[@]}" umount --all >/dev/null
     attach_with "$directory"
+    cluster_image
+}
+
+# Checks that the image for several architectures has each of them, here one twice by another name.
+cluster_image() {
+    local archive list directory=$scratch/architectures
+    mkdir -p "$directory/oci"
+    for archive in "$scratch"/once/*.tgz; do
+        cp "$archive" "$directory"
+        cp "$archive" "$directory/$(basename "${archive/-"$(architecture)"-/-s390x-}")"
+    done
+    # The executables are not optimized.
+    LARGEST=$((1 << 30)) scripts/cluster-image.sh "$directory"
+    tar --extract --directory "$directory/oci" --file "$directory"/*.tar
+    list=$(jq --raw-output '.manifests[0].digest' "$directory/oci/index.json")
+    diff <(jq --raw-output '.manifests[].platform.architecture' "$directory/oci/blobs/sha256/${list#sha256:}" | sort) \
+        <(printf '%s\n' "$(architecture)" s390x | sort)
 }
 
 # Packages a pre-release that stands for the kubernetes-cni of Kubernetes.

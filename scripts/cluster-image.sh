@@ -1,0 +1,66 @@
+#!/usr/bin/env bash
+# Writes the image of conf-examples/kubernetes for all architectures whose archives are in a
+# directory: one list of manifests, from which a node takes the image for its architecture.
+#
+#     scripts/cluster-image.sh DIR
+#
+# DIR gets cni-plugins-rust-image-vVERSION.tar, an archive in the format of OCI. To publish it:
+#
+#     skopeo copy --all oci-archive:DIR/cni-plugins-rust-image-vVERSION.tar docker://REGISTRY/NAME
+#
+# Fails if an image is larger than LARGEST, by default 10,000,000 bytes. Needs root and Rust. Installs buildah and jq if they are
+# missing.
+
+set -euo pipefail
+cd "$(dirname "$0")/.."
+# shellcheck source=scripts/machine.sh
+source scripts/machine.sh
+
+readonly LARGEST=${LARGEST:-10000000}
+
+main() {
+    (($# == 1)) || die "usage: scripts/cluster-image.sh DIR"
+    need_rust
+    need buildah buildah
+    need jq jq
+    local archive image buildah
+    export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
+    scratch=$(mktemp -d)
+    trap 'rm -rf "$scratch"' EXIT
+    image=$(realpath "$1")/cni-plugins-rust-image-v$(version).tar
+    buildah=(buildah --root "$scratch/storage" --runroot "$scratch/run" --storage-driver vfs)
+    for archive in "$1"/cni-plugins-linux-*-v"$(version)".tgz; do
+        one_architecture "$archive"
+    done
+    "${buildah[@]}" manifest push --quiet --all plugins "oci:$scratch/oci"
+    sizes
+    tar --create --directory "$scratch/oci" --sort=name --format=gnu --owner=0 --group=0 --numeric-owner \
+        --mode=u=rwX,go=rX --mtime="@$SOURCE_DATE_EPOCH" --file "$image" .
+}
+
+# one_architecture ARCHIVE: adds the image from ARCHIVE and the tools beside it.
+one_architecture() {
+    local architecture contents
+    architecture=${1##*/cni-plugins-linux-}
+    architecture=${architecture%-v"$(version)".tgz}
+    contents=$scratch/$architecture
+    mkdir "$contents"
+    tar --extract --directory "$contents" --file "$1"
+    tar --extract --directory "$contents" --file "${1/plugins-linux/plugins-tools-linux}"
+    "${buildah[@]}" build --quiet --isolation chroot --platform "linux/$architecture" --manifest plugins \
+        --timestamp "$SOURCE_DATE_EPOCH" \
+        --file "$contents/conf-examples/kubernetes/Containerfile" "$contents" >/dev/null
+}
+
+# Prints the size of each image as registries transfer it.
+sizes() {
+    local blobs=$scratch/oci/blobs/sha256 list manifest architecture size
+    list=$(jq --raw-output '.manifests[0].digest' "$scratch/oci/index.json")
+    while read -r manifest architecture; do
+        size=$(jq '[.config.size, .layers[].size] | add' "$blobs/${manifest#sha256:}")
+        echo "image for $architecture: $size bytes"
+        ((size <= LARGEST)) || die "the image for $architecture is larger than $LARGEST bytes"
+    done < <(jq --raw-output '.manifests[] | "\(.digest) \(.platform.architecture)"' "$blobs/${list#sha256:}")
+}
+
+main "$@"
