@@ -69,12 +69,12 @@ all_architectures() {
 
 # choose_target ARCH: sets `target`, and `linker` to the linker of the target.
 choose_target() {
-    local arch prefix
-    while read -r arch target prefix; do
+    local arch prefix debian
+    while read -r arch target prefix debian; do
         [[ $arch == "$1" ]] || continue
         add_target "$target" || continue
         linker=${prefix:+$prefix-gcc}
-        [[ -z $prefix ]] || need "$linker" "gcc-$prefix"
+        [[ -z $prefix ]] || need "/usr/$prefix/lib/libc.a" "gcc-$prefix" "libc6-dev-$debian-cross"
         return
     done <scripts/architectures.txt
     return 1
