@@ -148,7 +148,7 @@ fn what_cannot_be_changed_is_refused_and_stays() {
 }
 
 #[test]
-fn change_under_load_loses_no_connection_and_holds_within_a_second() {
+fn change_under_load_keeps_the_connection_and_holds_within_a_second() {
     let host = Host::new();
     let outside = host.outside();
     outside.ip("route add default via 192.0.2.1");
