@@ -2,7 +2,8 @@
 # Times our plugins and the reference's alternately, in one run in a private network. A time is from
 # the start of the process to its end.
 #
-#     scripts/bench.sh [--reference DIR] [--rounds N] [--json FILE] [CASE...]
+#     scripts/bench.sh [--reference DIR] [--nftables-reference DIR] [--rounds N] [--pods N]
+#         [--quick] [--json FILE] [CASE...]
 #
 # DIR is /usr/lib/cni by default, N 200. By default all cases run:
 #
@@ -20,9 +21,12 @@
 #     devices     bandwidth with limits of the runtime, and with podResources on a node with 10,000 devices
 #     firewall    firewall ADD, CHECK and DEL, beside 100 other pods
 #     tuning      tuning ADD, CHECK and DEL
+#     datapath    the cost of a packet with 2 and --pods (1,000) pods, beside a bare bridge; --quick
+#                 only shows that it works
 #     throughput  traffic through a limit, measured by iperf3 in ten minutes
 #     footprint   size of the executables, and their peak memory
 #
+# --nftables-reference names a reference with the backend nftables (1.6 or later), for datapath.
 # FILE gets all results with the machine, the kernel and the date.
 #
 # Needs Rust and an idle machine. Works as root, and as an ordinary user who may create user
@@ -35,19 +39,22 @@ cd "$(dirname "$0")/.."
 source scripts/machine.sh
 
 main() {
-    local reference=/usr/lib/cni rounds=200 json=() cases=()
+    local reference=/usr/lib/cni rounds=200 json=() cases=() path=()
     while (($# > 0)); do
         case $1 in
-            --reference | --rounds | --json)
+            --quick) path+=(--quick) ;;
+            --reference | --nftables-reference | --rounds | --pods | --json)
                 (($# > 1)) || die "$1 needs a value"
                 case $1 in
                     --reference) reference=$(realpath "$2") ;;
+                    --nftables-reference) path+=("$1" "$(realpath "$2")") ;;
+                    --pods) path+=("$1" "$2") ;;
                     --rounds) rounds=$2 ;;
                     --json) json=(--json "$(realpath "$2")") ;;
                 esac
                 shift
                 ;;
-            attach | ptp | floor | chain | podman | burst | growth | leases | ports | reload | bandwidth | devices | firewall | tuning | throughput | footprint)
+            attach | ptp | floor | chain | podman | burst | growth | leases | ports | reload | bandwidth | devices | firewall | tuning | datapath | throughput | footprint)
                 cases+=("$1")
                 ;;
             *) die "unknown option or case $1" ;;
@@ -77,7 +84,7 @@ main() {
     printf 'machine    %s processors, Linux %s, load %s\n' \
         "$(nproc)" "$(uname -r)" "$(cut -d' ' -f1-3 /proc/loadavg)"
     in_private_network "${bench[@]}" --offline -- \
-        --ours "$executables" --reference "$reference" --rounds "$rounds" "${json[@]}" "${cases[@]}"
+        --ours "$executables" --reference "$reference" --rounds "$rounds" "${path[@]}" "${json[@]}" "${cases[@]}"
 }
 
 # Prints the version of a directory's bridge, and its package.

@@ -6,6 +6,7 @@
 mod attach;
 mod burst;
 mod chain;
+mod datapath;
 mod firewall;
 mod floor;
 mod footprint;
@@ -54,6 +55,7 @@ fn main() {
             "devices" => limits::run_devices(&host, &options.ours, options.rounds, report),
             "firewall" => firewall::run(&host, sides(), options.rounds, report),
             "tuning" => tuned::run(&host, sides(), options.rounds, report),
+            "datapath" => datapath::run(&host, &options.directories(), &options.extent(), report),
             "throughput" => throughput::run(&host, &sides(), report),
             "footprint" => footprint::run(&host, &sides(), report),
             _ => panic!("unknown case {case:?}; there are {CASES:?}"),
@@ -64,7 +66,7 @@ fn main() {
     }
 }
 
-const CASES: [&str; 16] = [
+const CASES: [&str; 17] = [
     "attach",
     "ptp",
     "floor",
@@ -79,6 +81,7 @@ const CASES: [&str; 16] = [
     "devices",
     "firewall",
     "tuning",
+    "datapath",
     "throughput",
     "footprint",
 ];
@@ -86,19 +89,26 @@ const CASES: [&str; 16] = [
 struct Options {
     ours: PathBuf,
     reference: PathBuf,
+    nftables_reference: Option<PathBuf>,
     rounds: u32,
+    pods: usize,
+    is_quick: bool,
     json: Option<PathBuf>,
     cases: Vec<String>,
 }
 
 impl Options {
-    /// Parses `--ours DIR --reference DIR --rounds N --json FILE [CASE...]`; cargo adds `--bench`.
+    /// Parses `--ours DIR --reference DIR --nftables-reference DIR --rounds N --pods N --quick --json FILE
+    /// [CASE...]`; cargo adds `--bench`.
     fn of(arguments: impl Iterator<Item = String>) -> Self {
         let mut arguments = arguments.filter(|argument| argument != "--bench");
         let mut options = Self {
             ours: "/opt/cni/bin".into(),
             reference: tests::REFERENCE.into(),
+            nftables_reference: None,
             rounds: 200,
+            pods: 1_000,
+            is_quick: false,
             json: None,
             cases: Vec::new(),
         };
@@ -110,6 +120,9 @@ impl Options {
             match option.as_str() {
                 "--ours" => options.ours = value().into(),
                 "--reference" => options.reference = value().into(),
+                "--nftables-reference" => options.nftables_reference = Some(value().into()),
+                "--pods" => options.pods = value().parse().expect("--pods is a number"),
+                "--quick" => options.is_quick = true,
                 "--json" => options.json = Some(value().into()),
                 "--rounds" => options.rounds = value().parse().expect("--rounds is a number"),
                 _ if option.starts_with('-') => panic!("unknown option {option}"),
@@ -120,5 +133,23 @@ impl Options {
             options.cases = CASES.map(str::to_owned).to_vec();
         }
         options
+    }
+
+    fn directories(&self) -> datapath::Directories<'_> {
+        datapath::Directories {
+            ours: &self.ours,
+            reference: &self.reference,
+            nftables: self.nftables_reference.as_deref(),
+        }
+    }
+
+    fn extent(&self) -> datapath::Extent {
+        if self.is_quick {
+            return datapath::Extent::Quick;
+        }
+        datapath::Extent::Whole {
+            rounds: self.rounds,
+            pods: self.pods,
+        }
     }
 }

@@ -376,7 +376,7 @@ fn enter_namespaces() -> nix::Result<()> {
 }
 
 /// Returns the executable in `PLUGINS_UNDER_TEST`, or else beside the tests.
-fn under_test(name: &str) -> PathBuf {
+pub(crate) fn under_test(name: &str) -> PathBuf {
     if let Some(dir) = std::env::var_os("PLUGINS_UNDER_TEST") {
         let program = fs::canonicalize(dir).unwrap().join(name);
         if program.exists() {

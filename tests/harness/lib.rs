@@ -21,6 +21,7 @@ mod capture;
 mod chain;
 mod checkpoint;
 pub mod cri;
+pub mod datapath;
 pub mod devices;
 mod dnsmasq;
 pub mod escape;

@@ -23,6 +23,11 @@ pub struct Invocation {
 
 impl Invocation {
     pub(crate) fn new(host: &Host, program: &Path) -> Self {
+        Self::of(program, host.search_path())
+    }
+
+    /// Creates a run with this `CNI_PATH`.
+    pub(crate) fn of(program: &Path, search_path: impl Into<OsString>) -> Self {
         let invocation = Self {
             program: program.to_owned(),
             arguments: Vec::new(),
@@ -31,7 +36,7 @@ impl Invocation {
         };
         let path = std::env::var_os("PATH").unwrap_or_default();
         let invocation = invocation.env("PATH", path);
-        invocation.env("CNI_PATH", host.search_path())
+        invocation.env("CNI_PATH", search_path)
     }
 
     /// Sets `CNI_COMMAND`.
