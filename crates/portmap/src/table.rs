@@ -144,12 +144,12 @@ pub(crate) fn without_chains() -> Table {
 /// (CVE-2020-8558).
 fn martians() -> Chain {
     let rules = network(Ipv4Addr::new(127, 0, 0, 0), 8);
+    // Every packet of the host passes these rules. The address comes first, because it already decides
+    // for all packets but those within the host.
     let rules = rules.flat_map(|localnet| {
-        let foreign = || Rule::new(LOCALNET_COMMENT).unless(Field::InputName, &LO);
-        [
-            foreign().when_to(localnet).drop(),
-            foreign().when_from(localnet).drop(),
-        ]
+        let rule = || Rule::new(LOCALNET_COMMENT);
+        let [to, from] = [rule().when_to(localnet), rule().when_from(localnet)];
+        [to, from].map(|rule| rule.unless(Field::InputName, &LO).drop())
     });
     filter_chain(
         LOCALNET_CHAIN,
