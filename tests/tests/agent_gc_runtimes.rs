@@ -221,6 +221,16 @@ fn wrong_values_are_refused_by_key_and_value() {
     }
 }
 
+/// Returns the seconds since the machine's boot. The test itself may run in a time namespace.
+fn uptime() -> f64 {
+    let number = |file: &str, word: usize| -> f64 {
+        let text = fs::read_to_string(file).unwrap();
+        let word = text.split_whitespace().nth(word);
+        word.unwrap().parse().unwrap()
+    };
+    number("/proc/uptime", 0) - number("/proc/self/timens_offsets", 4)
+}
+
 /// NTP may set the clock, so files look older than they are. In a time namespace, the node booted a
 /// minute ago.
 #[test]
@@ -229,15 +239,7 @@ fn nothing_is_removed_soon_after_a_boot() {
     let (_tool, _pod) = with_a_pod(&host);
     stale_lease(&host);
     let _cri = Cri::serve(&socket(&host));
-    // The test itself may run in a time namespace; offsets count from the machine's clock.
-    let number = |file: &str, word: usize| -> f64 {
-        let text = fs::read_to_string(file).unwrap();
-        let word = text.split_whitespace().nth(word);
-        word.unwrap().parse().unwrap()
-    };
-    let own = number("/proc/self/timens_offsets", 4);
-    let seconds = number("/proc/uptime", 0) - own;
-    let back = format!("--boottime=-{:.0}", (seconds - 60.0).max(0.0));
+    let back = format!("--boottime=-{:.0}", (uptime() - 60.0).max(0.0));
     let gc = json!({ "gc": {"runtimeSocket": socket(&host)} });
     let run = |arguments: &[&str]| {
         let agent = Agent::run(&host, &gc).command();

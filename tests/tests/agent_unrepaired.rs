@@ -19,14 +19,14 @@ fn by(cache: &str, verb: &str, (tool, pod): (&Tool<'_>, &Sandbox)) -> Invocation
 /// Returns the container ID that cnitool gives the pod.
 fn id(pod: &Sandbox) -> String {
     let results = fs::read_dir("/var/lib/other/results").unwrap();
-    let files = results.map(|it| it.unwrap());
+    let mut files = results.map(|it| it.unwrap());
     let name = |it: fs::DirEntry| {
         let text = fs::read_to_string(it.path()).unwrap();
         let entry: serde_json::Value = serde_json::from_str(&text).unwrap();
         (entry["netns"] == pod.path().to_str().unwrap())
             .then(|| entry["containerId"].as_str().unwrap().to_owned())
     };
-    files.filter_map(name).next().unwrap()
+    files.find_map(name).unwrap()
 }
 
 fn is_forwarded(pod: &Sandbox, outside: &Sandbox, port: u16) -> bool {
@@ -129,21 +129,14 @@ fn a_pod_that_deletes_its_interface_is_left_out_of_repairs() {
     assert!(is_forwarded(&b, &outside, 9090));
     assert!(eventually(|| reloads(&agent) == before + 1));
     let log = agent.log();
-    let last = log.lines().filter(|it| it.contains("reloaded: ")).last();
-    assert!(
-        last.unwrap()
-            .contains("reloaded: 1 (pods 1); sandbox gone: 0;"),
-        "{log}"
-    );
+    let last = log.lines().rfind(|it| it.contains("reloaded: ")).unwrap();
+    let expected = "reloaded: 1 (pods 1); sandbox gone: 0;";
+    assert!(last.contains(expected), "{log}");
     // The agent looks at the pod again meanwhile.
     pass(5 * PERIOD);
-    assert_eq!(reloads(&agent), before + 1, "{}", agent.log());
-    assert_eq!(
-        agent.log().matches("left out").count(),
-        1,
-        "{}",
-        agent.log()
-    );
+    let log = agent.log();
+    assert_eq!(reloads(&agent), before + 1, "{log}");
+    assert_eq!(log.matches("left out").count(), 1, "{log}");
     assert_eq!(health(), "ok\n");
     counts("repair_failures_total", 0);
     tool.on("del", "pods", &a).ok();

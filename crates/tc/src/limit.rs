@@ -103,7 +103,7 @@ impl Burst {
     /// Measured at 1 Mbit/s and an MTU of 1500: with a burst of 50 ms (6,250 bytes), every second
     /// has 94 to 104 % of the rate. A burst of 64 KiB let 146 % pass in the first second; a burst
     /// of 3,000 bytes cost TCP a third of the rate. The burst adds nothing to the latency, because the
-    /// qdisc splits segments that take long ([`Limit::piece`]).
+    /// qdisc splits segments that take long (`piece`).
     pub fn derived(rate: BitsPerSecond, mtu: u32) -> Self {
         let least = mtu.saturating_mul(LEAST_MTUS);
         Self {

@@ -61,7 +61,7 @@ impl Metric {
         Self::Packets,
     ];
 
-    /// Returns what [`Self::measure`] returns, in that order.
+    /// Returns what `measure` returns, in that order.
     pub fn quantities(self) -> Vec<Quantity> {
         let rate = |name, unit| Quantity {
             name,
