@@ -1,7 +1,6 @@
 //! Calls the plugins of a network for a verb, as libcni does.
 
 use std::collections::BTreeSet;
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -12,6 +11,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::cache::{Cache, Entry};
+use crate::call::Call;
 use crate::conflist::{Conflist, PluginConfig};
 use crate::sandbox::Sandbox;
 
@@ -306,60 +306,6 @@ impl<'a> Chain<'a> {
             }
             other => anyhow!(other),
         })
-    }
-}
-
-/// A verb with its arguments.
-#[derive(Debug)]
-struct Call<'a> {
-    verb: Verb,
-    sandbox: Option<&'a Sandbox>,
-    /// Keys that are added to the configuration of every plugin.
-    keys: Map<String, Value>,
-}
-
-impl<'a> Call<'a> {
-    fn new(verb: Verb) -> Self {
-        Self {
-            verb,
-            sandbox: None,
-            keys: Map::new(),
-        }
-    }
-
-    fn on(sandbox: &'a Sandbox, verb: Verb, prev_result: Option<Value>) -> Self {
-        let result = prev_result.map(|it| ("prevResult".to_owned(), it));
-        Self {
-            verb,
-            sandbox: Some(sandbox),
-            keys: result.into_iter().collect(),
-        }
-    }
-
-    fn keys_for(&self, plugin: &PluginConfig) -> Map<String, Value> {
-        let mut keys = self.keys.clone();
-        let arguments = self.sandbox.map(|it| &it.arguments);
-        let passed = arguments.map(|it| it.runtime_config(&plugin.capabilities));
-        if let Some(passed) = passed.filter(|it| !it.is_empty()) {
-            keys.insert("runtimeConfig".to_owned(), Value::Object(passed));
-        }
-        keys
-    }
-
-    /// Returns all variables of the protocol. A variable that the verb does not use is empty, so
-    /// that a plugin does not inherit its value from this tool's environment.
-    fn environment(&self, path: &SearchPath) -> [(&'static str, OsString); 6] {
-        let of = |text: fn(&Sandbox) -> OsString| self.sandbox.map(text).unwrap_or_default();
-        let container = of(|it| it.attachment.container.as_str().into());
-        let interface = of(|it| it.attachment.interface.as_str().into());
-        [
-            ("CNI_COMMAND", self.verb.to_string().into()),
-            ("CNI_CONTAINERID", container),
-            ("CNI_NETNS", of(|it| it.netns.clone().into())),
-            ("CNI_IFNAME", interface),
-            ("CNI_ARGS", of(|it| it.arguments.cni_text().into())),
-            ("CNI_PATH", path.to_string().into()),
-        ]
     }
 }
 

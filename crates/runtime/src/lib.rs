@@ -2,6 +2,7 @@
 //! calls the plugins of a list, and caches results.
 
 mod cache;
+mod call;
 mod chain;
 mod conflist;
 mod parts;
