@@ -207,13 +207,13 @@ fn agent_runs_with_the_example_and_few_capabilities() {
     }
 }
 
-/// Starts the agent, which must accept the sections and drop all but three capabilities.
+/// Starts the agent, which must accept the sections and drop all but four capabilities.
 fn accepts(host: &Host, sections: &Value) {
     fs::create_dir_all(host.dir().join("net.d")).unwrap();
     let agent = Agent::start(host, sections);
     let status = || fs::read_to_string(format!("/proc/{}/status", agent.pid())).unwrap();
-    // CAP_NET_ADMIN, CAP_NET_RAW and CAP_SYS_ADMIN: bits 12, 13 and 21.
-    let few = format!("{:016x}", (1 << 12) | (1 << 13) | (1 << 21));
+    // CAP_NET_ADMIN, CAP_NET_RAW, CAP_SYS_PTRACE and CAP_SYS_ADMIN: bits 12, 13, 19 and 21.
+    let few = format!("{:016x}", (1 << 12) | (1 << 13) | (1 << 19) | (1 << 21));
     let is_set = |name: &str| status().lines().any(|it| it == format!("{name}:\t{few}"));
     assert!(eventually(|| ["CapBnd", "CapPrm", "CapEff"]
         .iter()
