@@ -24,8 +24,7 @@ mod status;
 
 pub use asked::Asked;
 pub use backstop::{TABLE, tables};
-pub use config::{ANNOTATIONS, Config, POD_ANNOTATIONS};
-pub use ifb::names as ifb_names;
+pub use config::{Config, POD_ANNOTATIONS};
 pub use pod_resources::PodResources;
 pub use raw::RawConfig;
 

@@ -16,7 +16,6 @@ use serde::Serialize;
 use crate::doctor::doctor;
 use crate::gc::{Collect, gc};
 use crate::install::Install;
-use crate::limit::Change;
 use crate::migrate::Migrate;
 use crate::ps::ps;
 use crate::sandbox;
@@ -57,12 +56,6 @@ enum Command {
         #[arg(long)]
         follow: bool,
     },
-    /// Change the bandwidth of a live container
-    ///
-    /// Changes the limits in the kernel without a pause, then the cached result. A direction that
-    /// is not named keeps its rate. Works with the plugin `bandwidth`, if it takes its rates from
-    /// the runtime or from annotations of pods.
-    Limit(Change),
     /// Install the executables where runtimes look for them
     ///
     /// Each executable replaces the one of its name in one step, after all of them are copied and
@@ -197,7 +190,6 @@ fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
             let command = if *follow { follow_firewalld } else { reload };
             command(directories, network.as_ref())?;
         }
-        Command::Limit(change) => change.run(directories, &settings.interface)?,
         Command::Install(install) => install.run(&directories.networks, |it| env::var_os(it))?,
         Command::Ps(output) => output.print(&ps(directories))?,
         Command::Metrics { no_pods } => {

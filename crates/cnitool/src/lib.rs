@@ -5,7 +5,6 @@ mod doctor;
 mod drop_ins;
 mod gc;
 mod install;
-mod limit;
 mod listing;
 mod migrate;
 mod ps;

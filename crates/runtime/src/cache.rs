@@ -3,6 +3,8 @@
 //! The files have libcni's names and format (`cachedInfo` in libcni/api.go), so this suite and
 //! runtimes can read each other's files.
 
+use std::collections::HashSet;
+use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
@@ -100,33 +102,6 @@ impl Cache {
         write().with_context(|| format!("write {}", path.display()))
     }
 
-    /// Replaces the entry of `attachment` in one step. Returns `false` without an entry: a DEL has
-    /// removed it.
-    ///
-    /// # Errors
-    /// The file cannot be written.
-    pub fn replace(&self, attachment: &Attachment, entry: &Entry) -> anyhow::Result<bool> {
-        let mut files = self.files(attachment);
-        let Some(path) = files.find(|it| it.exists()) else {
-            return Ok(false);
-        };
-        let new = path.with_file_name(format!(".{}.new", std::process::id()));
-        let write = || {
-            let mut options = fs::OpenOptions::new();
-            let options = options.write(true).create(true).truncate(true);
-            let file = options.mode(0o600).open(&new)?;
-            serde_json::to_writer(file, entry).map_err(std::io::Error::from)?;
-            let is_there = path.try_exists()?;
-            if is_there {
-                fs::rename(&new, &path)?;
-            } else {
-                fs::remove_file(&new)?;
-            }
-            Ok::<_, std::io::Error>(is_there)
-        };
-        write().with_context(|| format!("write {}", path.display()))
-    }
-
     /// Returns the time of the last change of the entry that [`Self::read`] returns; `None` without
     /// an entry.
     pub fn written(&self, attachment: &Attachment) -> Option<SystemTime> {
@@ -156,15 +131,17 @@ impl Cache {
         Ok(entries)
     }
 
-    /// Returns all cached attachments with their entries. A file that is not an entry yields an
-    /// error that names the file.
+    /// Returns all cached attachments with their entries, of which [`Self::read`] returns the same.
+    /// A file that is not an entry yields an error that names the file.
     ///
     /// # Errors
     /// A directory cannot be read.
     pub fn entries(&self) -> anyhow::Result<Vec<anyhow::Result<(Attachment, Entry)>>> {
         let mut paths = Vec::new();
+        let mut names = HashSet::new();
         for directory in &self.0 {
-            paths.extend(parts::paths_in(&directory.join(RESULTS))?);
+            let found = parts::paths_in(&directory.join(RESULTS))?.into_iter();
+            paths.extend(found.filter(|it| names.insert(it.file_name().map(OsStr::to_owned))));
         }
         let read = |path: &PathBuf| {
             let entry: Entry = serde_json::from_slice(&fs::read(path)?)?;
@@ -297,16 +274,6 @@ impl Entry {
         }
         let read = cni::result::read(result.clone(), version, "cached result")?;
         Ok(Some(read.to_json(version)))
-    }
-
-    /// Returns the entry with other arguments and another result.
-    #[must_use]
-    pub fn with(self, arguments: Arguments, result: Value) -> Self {
-        Self {
-            arguments,
-            result: Some(result),
-            ..self
-        }
     }
 
     /// Returns the parsed result; an empty result if the entry has no valid one.

@@ -195,45 +195,6 @@ impl<'a> Chain<'a> {
         all(plugins.map(|it| self.call(it, &call).map(drop)))
     }
 
-    /// Calls ADD of one plugin again, for an attached sandbox. `result` is the result of the
-    /// plugins before it. Returns the plugin's result.
-    ///
-    /// # Errors
-    /// The plugin fails or prints no valid result.
-    pub fn add_again(
-        &self,
-        plugin: &PluginConfig,
-        sandbox: &Sandbox,
-        result: Value,
-    ) -> anyhow::Result<Value> {
-        let call = Call::on(sandbox, Verb::Add, Some(result));
-        let printed = self.call(plugin, &call)?;
-        self.read_result(plugin, &printed)
-    }
-
-    /// Calls RELOAD of one plugin. `result` is the result of the ADD.
-    ///
-    /// # Errors
-    /// The plugin fails, or takes longer than 30 s.
-    pub fn reload_one(
-        &self,
-        plugin: &PluginConfig,
-        sandbox: &Sandbox,
-        result: Value,
-    ) -> anyhow::Result<()> {
-        let call = Call::on(sandbox, Verb::Reload, Some(result));
-        self.call(plugin, &call).map(drop)
-    }
-
-    /// Calls DEL of one plugin.
-    ///
-    /// # Errors
-    /// The plugin fails.
-    pub fn del_one(&self, plugin: &PluginConfig, sandbox: &Sandbox) -> anyhow::Result<()> {
-        self.call(plugin, &Call::on(sandbox, Verb::Del, None))
-            .map(drop)
-    }
-
     fn too_old(&self, verb: Verb) -> String {
         let (name, version, since) = (&self.network.name, self.network.version, verb.since());
         format!(

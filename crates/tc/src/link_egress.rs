@@ -102,18 +102,6 @@ impl<'a> LinkEgress<'a> {
         }
     }
 
-    /// Removes a limit of this crate; other qdiscs stay.
-    ///
-    /// # Errors
-    /// [`Error::Netlink`].
-    pub fn withdraw(&self) -> Result<(), Error> {
-        let root = self.connection.qdisc(self.link.index, Handle::ROOT)?;
-        match root {
-            Some(root) if root.handle == ROOT => self.delete_root(),
-            _ => Ok(()),
-        }
-    }
-
     /// Returns a text for the operator about what [`Self::ensure`] would change; `None` if nothing.
     ///
     /// # Errors
