@@ -20,6 +20,9 @@ pub struct FairQueue {
     pub limit: u32,
     /// Bytes that a flow sends in its turn.
     pub quantum: u32,
+    /// Bytes of kernel memory that waiting packets may use. Beyond that, the kernel drops packets of
+    /// the flow with the largest backlog.
+    pub memory: u32,
 }
 
 impl FairQueue {
@@ -29,7 +32,7 @@ impl FairQueue {
         let is_near = |one: u32, other: u32| one.abs_diff(other) <= ROUNDING;
         is_near(self.target, held.target)
             && is_near(self.interval, held.interval)
-            && (self.limit, self.quantum) == (held.limit, held.quantum)
+            && (self.limit, self.quantum, self.memory) == (held.limit, held.quantum, held.memory)
     }
 
     pub(crate) fn options(&self) -> Vec<DefaultNla> {
@@ -38,6 +41,7 @@ impl FairQueue {
             (LIMIT, self.limit),
             (INTERVAL, self.interval),
             (QUANTUM, self.quantum),
+            (MEMORY, self.memory),
         ];
         let option = |(kind, value): (u16, u32)| DefaultNla::new(kind, value.to_ne_bytes().into());
         options.map(option).into()
@@ -50,6 +54,7 @@ impl FairQueue {
             interval: parameter(INTERVAL)?,
             limit: parameter(LIMIT)?,
             quantum: parameter(QUANTUM)?,
+            memory: parameter(MEMORY)?,
         })
     }
 }
@@ -58,6 +63,7 @@ const TARGET: u16 = 1;
 const LIMIT: u16 = 2;
 const INTERVAL: u16 = 3;
 const QUANTUM: u16 = 6;
+const MEMORY: u16 = 9;
 
 /// Microseconds.
 const ROUNDING: u32 = 2;
@@ -74,6 +80,7 @@ mod tests {
             interval: 113_168,
             limit: 64,
             quantum: 1514,
+            memory: 387_584,
         };
         let held = FairQueue {
             target: 18_167,
@@ -91,6 +98,7 @@ mod tests {
                 ..held
             },
             FairQueue { limit: 65, ..held },
+            FairQueue { memory: 1, ..held },
             FairQueue {
                 quantum: 1515,
                 ..held

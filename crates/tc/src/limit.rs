@@ -144,11 +144,14 @@ impl Limit {
         let target = self.rate.time_of(frame.saturating_add(frame / 2));
         let target = target.clamp(LEAST_TARGET, MOST_TARGET);
         let frames = self.rate.bytes_in(MOST_WAITING) / frame.max(1);
+        let limit = frames.clamp(LEAST_FRAMES, MOST_FRAMES);
+        let memory = limit.saturating_mul(frame.saturating_mul(MEMORY_OF_BYTE));
         FairQueue {
             target,
             interval: target.saturating_add(ROUND_TRIP),
-            limit: frames.clamp(LEAST_FRAMES, MOST_FRAMES),
+            limit,
             quantum: frame,
+            memory: memory.min(MOST_MEMORY),
         }
     }
 
@@ -210,12 +213,17 @@ const LEAST_TARGET: u32 = 5000;
 const MOST_TARGET: u32 = 2_000_000;
 /// Difference between the kernel's default interval and its default target, in microseconds.
 const ROUND_TRIP: u32 = 95_000;
-/// Longest time that the packets of one flow wait that does not react to drops.
+/// Longest time that the frames of one flow wait that does not react to drops. Segments that are
+/// not split count as one packet, so `memory` bounds them.
 const MOST_WAITING: Duration = Duration::from_millis(250);
 /// Packets; a few initial windows.
 const LEAST_FRAMES: u32 = 64;
 /// The kernel's default, in packets.
 const MOST_FRAMES: u32 = 10_240;
+/// Bytes of kernel memory for each byte of a waiting frame. A driver may use a page for a frame.
+const MEMORY_OF_BYTE: u32 = 4;
+/// The kernel's default, in bytes.
+const MOST_MEMORY: u32 = 32 << 20;
 const MICROSECONDS: u128 = 1_000_000;
 /// Size in bytes of the Ethernet header (`ETH_HLEN`), which the kernel counts as a part of a sent
 /// packet.
@@ -267,6 +275,7 @@ mod tests {
             interval,
             limit,
             quantum,
+            memory: (4 * limit * quantum).min(32 << 20),
         };
         assert_eq!(queue(64_000, 1500), fair(283_875, 378_875, 64, 1514));
         assert_eq!(queue(1_000_000, 1500), fair(18_168, 113_168, 64, 1514));

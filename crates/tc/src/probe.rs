@@ -68,4 +68,5 @@ const ANY_QUEUE: FairQueue = FairQueue {
     interval: 100_000,
     limit: 1000,
     quantum: 1514,
+    memory: 6_056_000,
 };
