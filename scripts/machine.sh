@@ -98,7 +98,7 @@ in_private_network() {
     # cni-agent distrusts the clock of a node that has just booted, and removes nothing.
     local uptime
     read -r uptime _ </proc/uptime
-    ((${uptime%.*} > 900)) || enter+=(--time --boottime 900)
+    ((${uptime%.*} > 900)) || enter+=(--time --boottime 900 --fork --kill-child)
     # shellcheck disable=SC2016 # expanded inside
     "${enter[@]}" bash -euc '
         mount -t tmpfs tmpfs /run

@@ -4,10 +4,10 @@
 //! whose results it finds in a cache. So after a RELOAD, this memory shows which attachments still
 //! lack something.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use nft::{Element, Table};
+use nft::Element;
 
 use crate::judge::Judge;
 use crate::lost::{Name, tables};
@@ -35,14 +35,10 @@ impl Holdings {
 
     /// Removes elements, each given with its table, unless another owner has them.
     pub(crate) fn forget(&self, ended: &[(Name, Element)]) {
-        let mut tables = self.tables();
         for (table, element) in ended {
             let (set, key) = element.place();
             let place = (set.to_owned(), key.to_vec());
-            let held = tables.entry(*table).or_default();
-            if held.get(&place) == Some(&element.owner) {
-                held.remove(&place);
-            }
+            self.forget_place(*table, &place, &element.owner);
         }
     }
 
@@ -57,13 +53,15 @@ impl Holdings {
         let mut lacking = Lacking::new();
         for table in tables() {
             let name = (table.family, table.name);
+            // Only what was recorded before the list of the kernel can be absent from it.
+            let held = self.tables().get(&name).cloned().unwrap_or_default();
             let elements = judge.connection.elements(&table)?;
-            let absent = self.absent(&table, &elements);
+            let absent = absent(held, &elements);
             let owners: BTreeSet<_> = elements.iter().map(|it| it.owner.as_str()).collect();
             for (place, owner) in absent {
                 let is_restored = reloaded.contains(&owner) && owners.contains(owner.as_str());
                 if is_restored || !judge.is_attached(table.name, &owner)? {
-                    self.tables().entry(name).or_default().remove(&place);
+                    self.forget_place(name, &place, &owner);
                 } else {
                     lacking.entry(owner).or_default().insert(table.name);
                 }
@@ -73,21 +71,25 @@ impl Holdings {
         Ok(lacking)
     }
 
-    /// Returns the recorded elements of the table that are not among `elements`.
-    fn absent(&self, table: &Table, elements: &[Element]) -> Held {
-        let places: HashSet<_> = elements.iter().map(Element::place).collect();
-        let tables = self.tables();
-        let held = tables
-            .get(&(table.family, table.name))
-            .into_iter()
-            .flatten();
-        let absent = held.filter(|((set, key), _)| !places.contains(&(set.as_str(), key)));
-        absent
-            .map(|(it, owner)| (it.clone(), owner.clone()))
-            .collect()
+    /// Removes what is recorded of a place, unless it has another owner by now.
+    fn forget_place(&self, table: Name, place: &(String, Vec<u8>), owner: &str) {
+        let mut tables = self.tables();
+        let held = tables.entry(table).or_default();
+        if held.get(place).is_some_and(|it| it == owner) {
+            held.remove(place);
+        }
     }
 
     fn tables(&self) -> MutexGuard<'_, BTreeMap<Name, Held>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Returns the recorded elements that are not among `elements`.
+fn absent(mut held: Held, elements: &[Element]) -> Held {
+    for element in elements {
+        let (set, key) = element.place();
+        held.remove(&(set.to_owned(), key.to_vec()));
+    }
+    held
 }

@@ -48,7 +48,9 @@ impl Clock {
             Err(backward) => backward.duration(),
         });
         self.last = now;
-        if step.is_none_or(|it| it > TOLERANCE) {
+        // NTP may slew the clock by 0.05 % without a step.
+        let tolerance = TOLERANCE + passed / 1_000;
+        if step.is_none_or(|it| it > tolerance) {
             self.since = Some(now.1);
         }
         let steady = now.1.saturating_duration_since(self.since?);

@@ -8,6 +8,7 @@ mod counters;
 mod listener;
 mod unrepaired;
 
+use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -162,7 +163,13 @@ impl Part {
         listener: &mut Listener,
     ) -> anyhow::Result<anyhow::Result<Reloads>> {
         let (directories, concerned) = (self.shared.directories.clone(), loss.clone());
-        let left_out = self.unrepaired.left_out();
+        // What RELOAD does on the host needs nothing of the sandbox. So after a loss, it is called for
+        // all.
+        let left_out = if loss.is_of_tables() {
+            BTreeSet::new()
+        } else {
+            self.unrepaired.left_out()
+        };
         let work = spawn_blocking(move || {
             upkeep::reload_each(&directories, &left_out, |it| {
                 concerned.concerns(&it.owner())
