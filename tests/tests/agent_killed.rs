@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 use nix::sys::signal::Signal;
 use serde_json::json;
 use tests::leaks::age;
-use tests::repair::{flush, health, pass, restored, rules, sections};
+use tests::repair::{flush, pass, restored, rules};
 use tests::traffic::{tcp, tcp_by_port};
 use tests::{Agent, Host, Place as _, Tool, eventually};
 
@@ -30,7 +30,7 @@ fn the_next_start_completes_a_repair_that_was_killed() {
     let wanted = rules(&host);
     let repair = || {
         flush(&host);
-        Agent::contain(&host, &sections())
+        Agent::contain(&host, &json!({"repair": {}}))
     };
     let agent = repair();
     let time = restored(&host, &wanted);
@@ -39,10 +39,10 @@ fn the_next_start_completes_a_repair_that_was_killed() {
         let killed = repair();
         pass(time * moment / MOMENTS);
         killed.kill(&host);
-        let next = Agent::contain(&host, &sections());
+        let next = Agent::contain(&host, &json!({"repair": {}}));
         next.says("reloaded: 3 (pods 3); sandbox gone: 0;");
         restored(&host, &wanted);
-        assert_eq!(health(), "ok\n", "{}", next.log());
+        assert!(!next.log().contains("could not restore"), "{}", next.log());
         next.kill(&host);
     }
     for (pod, port) in pods.iter().zip(8080..) {
