@@ -7,12 +7,12 @@ use tests::leaks::age;
 use tests::repair::{PERIOD, flush, health, pass, restored, rules, sections};
 use tests::{Agent, Example, Host, Inhabitant, Invocation, Sandbox, Tool, eventually};
 
-const UNIT: &str = "cni-agent.service";
-const DROP_IN: &str = "cni-agent-proc.conf";
+const UNIT: &str = "systemd/cni-agent.service";
+const DROP_IN: &str = "systemd/cni-agent-proc.conf";
 
 /// Limits a run to the capabilities that these files of systemd grant.
 fn limited(run: Invocation, files: &[&str]) -> Invocation {
-    let directory = Example::directory().join("systemd");
+    let directory = Example::directory();
     let texts = files
         .iter()
         .map(|it| fs::read_to_string(directory.join(it)).unwrap());

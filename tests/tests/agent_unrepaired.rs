@@ -187,3 +187,31 @@ fn a_pod_that_replaces_its_interface_does_not_make_the_node_unhealthy() {
     counts("repair_left_out", 1);
     is_healthy(&agent);
 }
+
+/// Root in a pod can make RELOAD fail. What protects others from the pod needs nothing of the
+/// sandbox, so it returns after each flush.
+#[test]
+fn a_pod_that_renames_its_interface_stays_guarded_after_each_flush() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let tool = host.pods();
+    tool.add("pods", &a, &["8080:80"]);
+    let guards = || {
+        let all = rules(&host).into_iter();
+        all.filter(|it| !it.contains("cni-portmap"))
+            .collect::<Vec<_>>()
+    };
+    let before = guards();
+    assert!(before.iter().any(|it| it.contains("\"elem\"")));
+    let agent = agent(&host, &sections());
+    a.ip("link set eth0 down");
+    a.ip("link set eth0 name renamed");
+    a.ip("link set renamed up");
+    for _ in 0..2 {
+        flush(&host);
+        assert!(eventually(|| guards() == before), "{}", agent.log());
+        counts("repair_left_out", 1);
+        is_healthy(&agent);
+        pass(PERIOD);
+    }
+}
