@@ -24,9 +24,9 @@ use crate::sandbox::{self, DEADLINE, Sandbox};
 /// Connects the sandbox and returns the result.
 ///
 /// # Errors
-/// Codes 2, 4 and 7: the configuration or an argument is invalid. Other codes: a step failed. The
-/// rollback has then removed the veth pair, its `nf_tables` elements and the lease. The host's side
-/// stays, because other attachments may use it.
+/// - Codes 2, 4 and 7: the configuration or an argument is invalid.
+/// - Other codes: a step failed. The rollback has then removed the veth pair, its `nf_tables`
+///   elements and the lease. The host's side stays, because other attachments may use it.
 pub fn add<T: Topology>(request: &AddRequest, answer: Answer) -> anyhow::Result<Answered> {
     let mac = asked_mac(&request.network, &request.args()?)?;
     let topology = T::parse(&request.network)?;
@@ -272,9 +272,11 @@ impl<T: Topology> Add<'_, T> {
         Ok(pair)
     }
 
-    /// Enables forwarding. With a bridge, adds the gateway addresses that the bridge lacks, and
-    /// returns those that it added. Without a bridge, adds none, and returns those that
-    /// [`Self::bring_up_port`] adds to the host's end.
+    /// Enables forwarding, and returns the gateway addresses that this ADD adds:
+    ///
+    /// - With a bridge, this function adds the addresses that the bridge lacks, and returns them.
+    /// - Without a bridge, [`Self::bring_up_port`] adds the addresses to the host's end. This
+    ///   function only returns them.
     fn ensure_gateways(&mut self, pair: &Pair, desired: &Desired) -> anyhow::Result<Vec<IpAddr>> {
         let (side, addressing) = (&desired.side, &desired.container.addressing);
         let (Some(bridge), Some(link)) = (&side.bridge, side.gateway_link()) else {

@@ -183,8 +183,9 @@ fn expect_of_host(gateway: IpAddr, ip: &IpConfig, all: &[IpConfig]) -> Result<()
     Err(Error::invalid("ipam", reason))
 }
 
-/// Returns the lease's routes, plus default routes for [`Gateway::DefaultRoute`]. If the lease has
-/// a default route in the main table, that route stays. If it has no next hop, it gets the gateway.
+/// Returns the lease's routes, plus default routes for [`Gateway::DefaultRoute`]. If the lease
+/// itself has a default route in the main table, that route stays, and gets the gateway as its next
+/// hop if it has none.
 fn routes(ips: &[IpConfig], leased: &[Route], mode: Gateway) -> Result<Vec<Route>, Error> {
     let mut routes = leased.to_vec();
     if mode != Gateway::DefaultRoute {

@@ -27,7 +27,8 @@ use crate::sandbox::Sandbox;
 /// network while containers run. CHECK reports none of this as a difference.
 ///
 /// # Errors
-/// One error with all differences. Code 7: `prevResult` is missing.
+/// - Code 7: `prevResult` is missing.
+/// - Code 100: the attachment differs from the configuration. One error names all differences.
 pub fn check<T: Topology>(request: &CheckRequest) -> anyhow::Result<()> {
     request.args()?.expect_only(KNOWN_ARGS)?;
     let topology = T::parse(&request.network)?;

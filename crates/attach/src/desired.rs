@@ -30,7 +30,8 @@ pub trait Topology: Sized {
     /// configuration.
     ///
     /// # Errors
-    /// Code 7: a key that names a link is invalid. The kernel refuses a request.
+    /// - Code 7: a key that names a link is invalid.
+    /// - Code 100: the kernel refuses a request.
     fn is_foreign_end(network: &Network, host: &Connection, end: &Link) -> anyhow::Result<bool>;
 
     /// Returns the protection of each veth pair in `nf_tables`.
@@ -42,7 +43,8 @@ pub trait Topology: Sized {
     /// Checks whether the host's side lets an ADD succeed; changes nothing.
     ///
     /// # Errors
-    /// Code 50: every ADD would fail; the error names the reason. The kernel refuses a request.
+    /// - Code 50: every ADD would fail; the error names the reason.
+    /// - Code 100: the kernel refuses a request.
     fn probe_host_side(&self) -> anyhow::Result<()> {
         Ok(())
     }

@@ -85,7 +85,8 @@ impl Gateways<'_> {
     /// that fails sees this port and does not remove the addresses.
     ///
     /// # Errors
-    /// Code 7: another address conflicts. The kernel refuses a request.
+    /// - Code 7: another address conflicts.
+    /// - Code 100: the kernel refuses a request.
     pub fn ensure(&self, undo: &mut Undo<'_>) -> anyhow::Result<Vec<IpAddr>> {
         let mut added = Vec::new();
         if self.addresses.is_empty() {

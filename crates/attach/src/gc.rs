@@ -36,9 +36,12 @@ pub fn gc(request: &GcRequest) -> anyhow::Result<()> {
 /// Deletes stale links of the host among those that `is_of_plugin` accepts. A link is stale if its
 /// alias is an owner in this network that the runtime does not list.
 ///
-/// A link without an alias is left over from an ADD that was killed. It is stale if its MAC is a
-/// [`marked_mac`](crate::marked_mac) of this network that starts with the byte `first`, and its
-/// name is not in `valid`, the link names of all attachments that the runtime lists.
+/// A link without an alias is left over from an ADD that was killed. Such a link is stale if both
+/// are true:
+///
+/// - Its MAC is a [`marked_mac`](crate::marked_mac) of this network that starts with the byte
+///   `first`.
+/// - Its name is not in `valid`, the link names of all attachments that the runtime lists.
 ///
 /// # Errors
 /// All requests that the kernel refuses.

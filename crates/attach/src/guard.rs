@@ -70,7 +70,8 @@ impl Guard {
 /// Installs all elements. They replace stale elements with the same keys. Returns what changed.
 ///
 /// # Errors
-/// Code 11: other processes keep changing the rules. The kernel refuses a request.
+/// - Code 11: other processes keep changing the rules.
+/// - Code 100: the kernel refuses a request.
 pub(crate) fn install(protections: &[Protection]) -> anyhow::Result<Updated> {
     let mut updated = Updated::Nothing;
     if protections.is_empty() {

@@ -40,8 +40,8 @@ impl MtuChoice {
     /// Returns the MTU in bytes. Reports on standard error where a detected MTU comes from.
     ///
     /// # Errors
-    /// Code 7: the detected MTU minus `overhead` is below the minimum of IPv4. The kernel refuses a
-    /// request.
+    /// - Code 7: the detected MTU minus `overhead` is below the minimum of IPv4.
+    /// - Code 100: the kernel refuses a request.
     pub fn resolve(self, host: &Connection) -> anyhow::Result<u32> {
         let (mtu, why) = self.find(host)?;
         if let Some(why) = why {

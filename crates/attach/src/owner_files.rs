@@ -147,8 +147,8 @@ impl OwnerFiles {
     }
 
     /// Opens a file for writing, readable only for its user (root). Creates the directory if it is
-    /// missing. Repeats this if a concurrent verb removes the empty directory before the file is
-    /// created.
+    /// missing. If a concurrent verb removes the empty directory before the file is created, this
+    /// function does both again.
     fn open(&self, path: &Path, options: &mut OpenOptions) -> io::Result<File> {
         options.write(true).mode(0o600);
         for _ in 0..ATTEMPTS {
@@ -182,9 +182,10 @@ impl Retired {
     /// Removes the record, also if it is incomplete.
     ///
     /// # Errors
-    /// The record could be neither renamed nor removed, so RELOAD may have restored something. Or
-    /// the record could not be read. It then stays, and the next DEL or GC has to complete the
-    /// removal.
+    /// The record stays in both cases, and the next DEL or GC has to complete the removal:
+    ///
+    /// - The record could be neither renamed nor removed, so RELOAD may have restored something.
+    /// - The record could not be read.
     pub fn remove(self) -> anyhow::Result<()> {
         self.text?;
         self.files.iter().try_for_each(|it| remove_file(it))

@@ -22,7 +22,9 @@ use crate::sandbox::Sandbox;
 /// and removes its elements again.
 ///
 /// # Errors
-/// Code 7: `prevResult` is missing. The veth pair does not exist. The kernel refuses a request.
+/// - Code 7: `prevResult` is missing.
+/// - Code 100: the veth pair does not exist.
+/// - Code 100: the kernel refuses a request.
 pub fn reload<T: Topology>(request: &CheckRequest) -> anyhow::Result<()> {
     request.args()?.expect_only(KNOWN_ARGS)?;
     let topology = T::parse(&request.network)?;

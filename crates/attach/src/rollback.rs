@@ -15,9 +15,10 @@ use crate::{del, names};
 /// succeeds. ADD adds the `nf_tables` elements after the pair, so they belong to that ADD, too.
 #[derive(Debug, Default)]
 pub(crate) struct Made {
-    /// This ADD has a lease, or a killed IPAM plugin may have leased an address to it.
+    /// Whether this ADD has a lease, or may have one because the IPAM plugin was killed.
     pub lease: Cell<bool>,
-    /// This ADD has created the veth pair, or the kernel may have created it despite an error.
+    /// Whether this ADD has created the veth pair, or may have: the kernel can create it and still
+    /// report an error.
     pub pair: Cell<bool>,
 }
 

@@ -8,8 +8,9 @@ use crate::desired::Topology;
 /// Checks the configuration, the kernel and the host's side, then calls STATUS of the IPAM plugin.
 ///
 /// # Errors
-/// The configuration is invalid. Code 50: the kernel lacks a part of `nf_tables` that the
-/// configuration needs, or every ADD would fail because of the state of the host's side.
+/// - The configuration is invalid.
+/// - Code 50: the kernel lacks a part of `nf_tables` that the configuration needs.
+/// - Code 50: every ADD would fail because of the state of the host's side.
 pub fn status<T: Topology>(request: &StatusRequest) -> anyhow::Result<()> {
     let topology = T::parse(&request.network)?;
     topology.guard().probe()?;

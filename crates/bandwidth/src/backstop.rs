@@ -51,7 +51,8 @@ impl Backstop {
     /// error and succeeds: such a host can still limit by the ifb.
     ///
     /// # Errors
-    /// Code 11: other processes keep changing the rules. The kernel refuses a request.
+    /// - Code 11: other processes keep changing the rules.
+    /// - Code 100: the kernel refuses a request.
     pub fn put(&self) -> anyhow::Result<()> {
         match self.try_put() {
             Err(error) if error.is_unsupported() => {
@@ -191,7 +192,7 @@ const POLICIES: &str = "policies";
 /// that the backstop drops (`NF_BR_PRI_NAT_DST_BRIDGED`, `NF_IP_PRI_RAW`).
 const BEFORE_ALL_ELSE: i32 = -300;
 
-/// Divisor: the rate of the backstop exceeds the rate of the ifb by a tenth of the latter.
+/// Divisor: the rate of the backstop is a tenth above the rate of the ifb.
 const MARGIN: u64 = 10;
 
 /// Number of bytes by which the backstop's burst exceeds the burst of the ifb. The backstop needs

@@ -13,7 +13,8 @@ use crate::{host_link, ifb};
 /// Compares rates, bursts, queue lengths, the redirection to the ifb and the backstop.
 ///
 /// # Errors
-/// One error with all differences. Code 7: `prevResult` is missing.
+/// - Code 7: `prevResult` is missing.
+/// - Code 100: the attachment differs from the configuration. One error names all differences.
 pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
     let config = Config::of_attachment(request)?;
     request.chained()?;

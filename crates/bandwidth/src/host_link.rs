@@ -8,8 +8,11 @@ use netns::Netns;
 /// the chain has to have reported this host end.
 ///
 /// # Errors
-/// Code 4: the sandbox does not exist. Code 7: the sandbox has no such interface, the interface is
-/// no end of a veth pair (macvlan, a device of the host), or the host end was not reported.
+/// - Code 4: the sandbox does not exist.
+/// - Code 7: the sandbox has no such interface.
+/// - Code 7: the interface is no end of a veth pair, such as a macvlan link or a device of the
+///   host.
+/// - Code 7: the result does not list the host's end.
 pub(crate) fn find(request: &AddRequest, host: &Connection) -> anyhow::Result<Link> {
     let namespace = &Netns::open(&request.netns).map_err(Error::sandbox)?;
     if let Some(link) = only_pair(request, host, namespace)? {

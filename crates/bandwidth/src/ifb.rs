@@ -33,8 +33,8 @@ pub(crate) fn find(host: &Connection, attachment: &Attachment) -> anyhow::Result
     Ok(Found { own, unclaimed })
 }
 
-/// Returns the ifb for packets from `host_link`: the attachment's own or, if `host_link` redirects
-/// to it, an ifb that the reference created.
+/// Returns the ifb for packets from `host_link`: the attachment's own ifb, or an ifb that the
+/// reference created and to which `host_link` redirects packets.
 ///
 /// # Errors
 /// Refusals of the kernel.
@@ -60,8 +60,8 @@ pub(crate) fn find_behind(
 /// Calls `on_made` as soon as the ifb may exist, even if an error follows.
 ///
 /// # Errors
-/// Code 11: a concurrent ADD of the attachment created the ifb. Otherwise both names are taken, or
-/// the kernel lacks the module `ifb`.
+/// - Code 11: a concurrent ADD of the attachment created the ifb.
+/// - Code 100: both names are taken, or the kernel lacks the module `ifb`.
 pub(crate) fn make(
     host: &Connection,
     attachment: &Attachment,

@@ -95,8 +95,9 @@ impl PodResources {
     /// Reads the bandwidth that the kubelet allocated to the pod of an ADD.
     ///
     /// # Errors
-    /// The checkpoint cannot be read. Code 4: `CNI_ARGS` is malformed. Code 7: the pod has two
-    /// resources of one direction, or a number of them is out of range.
+    /// - Code 4: `CNI_ARGS` is malformed.
+    /// - Code 7: the pod has two resources of one direction, or a number of them is out of range.
+    /// - Code 100: the checkpoint cannot be read.
     pub(crate) fn allocated(&self, request: &AddRequest) -> anyhow::Result<Allocation> {
         let args = request.args()?;
         let Some(pod) = args.value("K8S_POD_UID").filter(|uid| !uid.is_empty()) else {

@@ -16,8 +16,8 @@ use crate::{host_link, ifb};
 /// of a deleted attachment remain.
 ///
 /// # Errors
-/// Code 7: `prevResult` is missing. The veth pair or the ifb does not exist. The kernel refuses a
-/// request.
+/// - Code 7: `prevResult` is missing.
+/// - Code 100: the veth pair or the ifb does not exist, or the kernel refuses a request.
 pub(crate) fn reload(request: &CheckRequest) -> anyhow::Result<()> {
     let config = Config::of_attachment(request)?;
     request.chained()?;

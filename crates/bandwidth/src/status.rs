@@ -11,8 +11,8 @@ use crate::config::Config;
 /// sandboxes without limits work without these features.
 ///
 /// # Errors
-/// The configuration is invalid. Code 50: the kubelet's checkpoint cannot be read, so every ADD
-/// fails.
+/// - The configuration is invalid.
+/// - Code 50: the kubelet's checkpoint cannot be read, so every ADD fails.
 pub(crate) fn status(request: &StatusRequest) -> anyhow::Result<()> {
     let config = Config::parse(&request.network)?;
     if let Some(resources) = &config.pod_resources {

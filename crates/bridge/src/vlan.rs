@@ -69,8 +69,8 @@ impl Vlans {
         native.map(untagged).into_iter().chain(trunk).collect()
     }
 
-    /// Returns the VLANs that ADD configures on a port. A trunk without `vlan` on a port that
-    /// leaves the default VLAN carries VLAN 1 untagged.
+    /// Returns the VLANs that ADD configures on a port. If the port leaves the default VLAN, has no
+    /// `vlan`, and has no VLAN 1 in its trunk, then VLAN 1 is its native VLAN, without a tag.
     pub fn of_port(
         &self,
         default: DefaultVlan,

@@ -53,8 +53,9 @@ impl<'a> Delegate<'a> {
     /// [`Started::proceed`], [`Started::result`] or [`Started::finish`] sends it.
     ///
     /// # Errors
-    /// [`Error::Io`] if it cannot be started. [`Error::InvalidConfig`] for an invalid
-    /// `ipamTimeout`, except for DEL and GC, which must work under any configuration.
+    /// - [`Error::Io`]: the executable cannot be started.
+    /// - [`Error::InvalidConfig`]: `ipamTimeout` is invalid. DEL and GC ignore this, because they
+    ///   must work under any configuration.
     pub fn start(self, verb: Verb) -> Result<Started<'a>, Error> {
         let limit = match self.network.ipam_timeout() {
             Err(error) if matches!(verb, Verb::Del | Verb::Gc) => {
@@ -121,9 +122,10 @@ impl Started<'_> {
     /// Waits for the end of a verb without a result.
     ///
     /// # Errors
-    /// [`Error::Delegate`] with the plugin's code if the plugin failed. [`Error::TryAgain`] if the
-    /// plugin took longer than `ipamTimeout`. [`Error::Io`] if its output cannot be read or exceeds
-    /// 16 MiB. In the last two cases, this function kills the plugin.
+    /// - [`Error::Delegate`] with the plugin's code: the plugin failed.
+    /// - [`Error::TryAgain`]: the plugin took longer than `ipamTimeout`. This function kills it.
+    /// - [`Error::Io`]: the plugin's output cannot be read or exceeds 16 MiB. This function kills
+    ///   the plugin.
     pub fn finish(self) -> Result<(), Error> {
         outcome(self.process, self.network.stdin()).map(drop)
     }

@@ -51,9 +51,9 @@ impl Network {
     /// Reads the keys that all plugins share.
     ///
     /// # Errors
-    /// [`Error::Decode`]: `name` or `cniVersion` has the wrong type. [`Error::InvalidConfig`]:
-    /// `name` is missing or invalid. [`Error::IncompatibleVersion`]: `cniVersion` is not among
-    /// `supported`.
+    /// - [`Error::Decode`]: `name` or `cniVersion` has the wrong type.
+    /// - [`Error::InvalidConfig`]: `name` is missing or invalid.
+    /// - [`Error::IncompatibleVersion`]: `cniVersion` is not among `supported`.
     pub fn parse(
         document: Document,
         path: SearchPath,

@@ -8,11 +8,11 @@ use cni::note;
 use metrics::{Calls, Options, Pods, Snapshot};
 use runtime::Directories;
 
-/// Returns the metrics in the text format of `OpenMetrics`. Reports on standard error which parts of
-/// the node cannot be read.
+/// Returns the metrics in the text format of `OpenMetrics`. Reports on standard error which parts
+/// of the node cannot be read.
 ///
 /// # Errors
-/// None is expected; see [`Snapshot::into_text`].
+/// The text cannot be formatted, which is not expected: see [`Snapshot::into_text`].
 pub fn scrape(
     directories: &Directories,
     pods: Pods,

@@ -19,7 +19,8 @@ impl Desired {
     /// arrives with the fwmark would keep the fwmark and be accepted.
     ///
     /// # Errors
-    /// Code 11: other processes keep changing the rules. The kernel refuses a request.
+    /// - Code 11: other processes keep changing the rules.
+    /// - Code 100: the kernel refuses a request.
     pub fn install(&self) -> anyhow::Result<Vec<Element>> {
         let connection = Connection::open()?;
         let mut replaced = Vec::new();
@@ -44,9 +45,9 @@ impl Desired {
         Ok(replaced)
     }
 
-    /// Adds the missing parts of the desired state. If another attachment has the permission of an
-    /// address, this function replaces it only if that attachment is one of the `earlier` holders.
-    /// Any other holder has taken the address over from this attachment and keeps it.
+    /// Adds the missing parts of the desired state. If another attachment has the permission for an
+    /// address, this attachment takes the permission over only from one of the `earlier` holders.
+    /// Any other holder took the address over from this attachment, and keeps the permission.
     ///
     /// # Errors
     /// As [`Self::install`].
@@ -205,7 +206,8 @@ fn remove_ports(
 /// Adds each of `elements`, unless another attachment has the permission for its address.
 ///
 /// # Errors
-/// Code 11: other processes keep changing the rules. The kernel refuses a request.
+/// - Code 11: other processes keep changing the rules.
+/// - Code 100: the kernel refuses a request.
 pub(crate) fn hand_back(elements: &[Element]) -> anyhow::Result<()> {
     let connection = Connection::open()?;
     let sets = address_sets();
@@ -235,7 +237,7 @@ fn prune(connection: &Connection) -> Result<(), nft::Error> {
 /// iptables is in use but its program is missing.
 ///
 /// # Errors
-/// Code 50: the kernel does not support it, or this process has no access.
+/// Code 50: the kernel does not support it, or this process has no access to `nf_tables`.
 pub(crate) fn dry_run(config: &Config) -> Result<(), Error> {
     let is_isolating = config.ingress_policy == IngressPolicy::Isolated;
     let frames = is_isolating.then(frames);

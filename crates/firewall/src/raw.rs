@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RawConfig {
-    /// The firewall that has to let traffic of containers pass. Without a value, it is firewalld if
-    /// that runs, and the chains of iptables in any case.
+    /// The firewall that has to let traffic of containers pass. The default is the chains of iptables
+    /// and, if firewalld runs, also a zone of firewalld.
     pub backend: Backend,
     /// Chain of iptables that sees forwarded packets before this plugin accepts any.
     #[schemars(length(max = 28), extend("default" = "CNI-ADMIN", "pattern" = "^([A-Za-z_][A-Za-z0-9_.-]*)?$"))]

@@ -86,7 +86,8 @@ pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
 /// Compares elements, chains, rules and firewalld's sources with the desired state.
 ///
 /// # Errors
-/// One error with all differences. Code 7: `prevResult` is missing.
+/// - Code 7: `prevResult` is missing.
+/// - Code 100: the attachment differs from the configuration. One error names all differences.
 pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
     let (result, config, desired) = desired(request)?;
     if desired.elements.is_empty() {
@@ -110,8 +111,9 @@ pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
 /// Checks the configuration, and by a dry run whether the kernel supports the rules.
 ///
 /// # Errors
-/// The configuration is invalid. Code 50: the kernel does not support a part of `nf_tables`, or
-/// this process has no access to it.
+/// - The configuration is invalid.
+/// - Code 50: the kernel does not support a part of `nf_tables`, or this process has no access to
+///   it.
 pub(crate) fn status(request: &StatusRequest) -> anyhow::Result<()> {
     let config = Config::parse(&request.network)?;
     let unavailable = |error| Error::Unavailable(format!("{error:#}"));
@@ -143,8 +145,9 @@ pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
 /// rules stay untouched.
 ///
 /// # Errors
-/// Code 7: `prevResult` is missing. The attachment has no record, as after a DEL. The kernel
-/// refuses a request.
+/// - Code 7: `prevResult` is missing.
+/// - Code 100: the attachment has no record, as after a DEL.
+/// - Code 100: the kernel refuses a request.
 pub(crate) fn reload(request: &CheckRequest) -> anyhow::Result<()> {
     let (result, config, desired) = desired(request)?;
     if desired.elements.is_empty() {
@@ -199,8 +202,8 @@ fn addresses(result: &AddResult) -> Vec<IpAddr> {
     result.ips.iter().map(|ip| ip.address.ip()).collect()
 }
 
-/// Removes everything of `owner`. If it has no record, removes the addresses of `unrecorded` from
-/// firewalld's zone.
+/// Removes everything of `owner`. If `owner` has no record, this includes the addresses of
+/// `unrecorded` in firewalld's zone.
 fn remove_owner(owner: &str, unrecorded: Option<Sources>) -> anyhow::Result<()> {
     let retired = record::files().retire(owner);
     let elements = || installation::remove(|it| it == owner).map(drop);

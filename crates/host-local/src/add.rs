@@ -18,9 +18,13 @@ use crate::store::Store;
 /// next free address.
 ///
 /// # Errors
-/// The configuration or the request is invalid, the attachment already holds addresses, a range set
-/// has no free address, the calling process has ended, or a file cannot be written. A failed call
-/// leaves no new lease.
+/// A failed call leaves no new lease.
+///
+/// - The configuration or the request is invalid.
+/// - The attachment already holds addresses.
+/// - A range set has no free address.
+/// - The calling process has ended.
+/// - A file cannot be written.
 pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answered> {
     let parent = getppid();
     let config = Config::parse(&request.network)?;

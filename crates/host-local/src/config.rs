@@ -40,7 +40,8 @@ impl Config {
     /// Reads the `ipam` section, and `ipRanges` from the runtime.
     ///
     /// # Errors
-    /// Code 7 with key and value. Code 11: the node's pod CIDRs are not known yet.
+    /// - Code 7: a value is invalid; the error names the key and the value.
+    /// - Code 11: the node's pod CIDRs are not known yet.
     pub fn parse(network: &Network) -> Result<Self, Error> {
         Self::read(network)?.expect_ranges()
     }

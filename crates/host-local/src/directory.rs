@@ -33,10 +33,10 @@ pub(crate) struct Directory {
     ///
     /// Adding or removing a file sets the directory's date to the current time. After each change
     /// of its own, the plugin sets the date to a past time. As long as the directory has that date,
-    /// no other program has changed it, unless that program took no lock and made its change within
-    /// the moment of such a change (`Store::distrust_index`). The current time would prove nothing:
-    /// the kernel's clock does not advance for milliseconds, so a change by another program could
-    /// leave the same date.
+    /// no other program has changed it. There is one exception: a program without the lock that
+    /// changes the directory just before the plugin sets the date (`Store::distrust_index`). The
+    /// current time would prove nothing: the kernel's clock does not advance for milliseconds, so a
+    /// change by another program could leave the same date.
     watched: Cell<Option<Stamp>>,
 }
 

@@ -23,7 +23,8 @@ impl Lock {
     /// Waits for the lock (flock(2)) up to `timeout`. Creates the lock file if necessary.
     ///
     /// # Errors
-    /// Code 11: another process still holds the lock. Code 100: the file cannot be created.
+    /// - Code 11: another process still holds the lock.
+    /// - Code 100: the file cannot be created.
     pub fn take(path: &Path, timeout: Duration) -> anyhow::Result<Self> {
         let action = || format!("lock {}", path.display());
         let deadline = Instant::now() + timeout;

@@ -20,8 +20,8 @@ pub fn file_of<'a>(subnet: &str, file: &'a str) -> Option<&'a Path> {
 /// function clears the host bits.
 ///
 /// # Errors
-/// Code 11: the file cannot be read. The program that writes the file may not have started yet.
-/// Code 7: the file contains no CIDR, or text that is not a CIDR.
+/// - Code 11: the file cannot be read. The program that writes the file may not have started yet.
+/// - Code 7: the file contains no CIDR, or text that is not a CIDR.
 pub fn read(path: &Path) -> Result<Vec<IpNetwork>, Error> {
     let text = read::named(path).map_err(|error| {
         Error::TryAgain(format!(

@@ -24,8 +24,9 @@ pub struct Wanted<'a> {
 /// Returns a [`Wanted`] for each of `sets`, with the address in that set that `request` names.
 ///
 /// # Errors
-/// Code 4 or 7: a text is invalid; the error names its source. Code 7: a requested address is in no
-/// set or is a gateway, or two requested addresses are in one set.
+/// - Code 4 or 7: a text is invalid; the error names its source.
+/// - Code 7: a requested address is in no set or is a gateway, or two requested addresses are in
+///   one set.
 pub fn wanted<'a>(request: &AddRequest, sets: &'a [RangeSet]) -> Result<Vec<Wanted<'a>>, Error> {
     assign(sets, &requested(request)?)
 }

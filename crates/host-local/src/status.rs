@@ -15,9 +15,11 @@ use crate::rebuild::survivors;
 /// and does not take the lock.
 ///
 /// # Errors
-/// The configuration is invalid. Code 50: the node's pod CIDRs are not known yet, `resolvConf`
-/// cannot be read, or the data directory cannot be written. A range set without a free address is
-/// an error (code 50) only if `statusWhenFull` is "fail"; otherwise it causes a message.
+/// - The configuration is invalid.
+/// - Code 50: the node's pod CIDRs are not known yet, `resolvConf` cannot be read, or the data
+///   directory cannot be written.
+/// - Code 50: a range set has no free address, and `statusWhenFull` is "fail". With another value,
+///   the function only writes a message.
 pub(crate) fn status(request: &StatusRequest) -> anyhow::Result<()> {
     let config = match Config::parse_for_status(&request.network) {
         Err(Error::TryAgain(reason)) => Err(Error::Unavailable(reason)),

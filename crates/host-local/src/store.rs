@@ -68,8 +68,9 @@ impl Store {
 
     /// Lets the next verb that changes leases of `network` rebuild the index from the lease files.
     ///
-    /// A program that adds a lease without the lock, while a verb changes leases, leaves no trace
-    /// in the directory's date. Such a lease has no record, so DEL does not find it.
+    /// The date of the directory normally shows that another program has changed leases. It does
+    /// not show a lease that a program adds without the lock while a verb changes leases. The index
+    /// has no record of such a lease, so DEL does not find it.
     ///
     /// # Errors
     /// The leases cannot be read, or another process holds the lock for too long.

@@ -82,7 +82,7 @@ impl Snapshot {
     /// these calls.
     ///
     /// # Errors
-    /// As [`crate::encode`]: none is expected.
+    /// As [`crate::encode`]: the text cannot be formatted, which is not expected.
     pub fn into_text(self, calls: &Calls) -> Result<String, fmt::Error> {
         let mut registry = Registry::default();
         registry.register_collector(Box::new(self));

@@ -60,7 +60,7 @@ pub enum Deleted {
 }
 
 impl Heard {
-    /// Reads a notification. What it reports counts only in `tables`.
+    /// Parses a notification. Returns [`Self::Other`] if it is about no table of `tables`.
     pub(crate) fn read(report: &RawMessage, tables: &[Table]) -> Self {
         if !KINDS.contains(&report.kind) {
             return Self::Other;

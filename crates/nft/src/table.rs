@@ -55,9 +55,9 @@ pub enum TargetType {
     Values(Vec<Type>),
     /// Limits: only packets above the limit of their key count as being in the set.
     Limit,
-    /// A number: how many elements of the set with this name have a key that ends in the number's
-    /// key. A transaction of this crate that changes these elements also changes the number. A key
-    /// without such elements is absent, so no number is 0.
+    /// Numbers of elements in the set with this name: each key has the number of that set's
+    /// elements whose keys end in this key. A transaction of this crate that changes these elements
+    /// also changes the number. A key without such elements is absent, so no number is 0.
     Count(&'static str),
 }
 

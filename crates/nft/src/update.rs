@@ -33,8 +33,12 @@ impl Connection {
     /// deletes and adds in the same form stays untouched.
     ///
     /// # Errors
-    /// Errors of `decide`. [`Error::Refused`], [`Error::Unsupported`] and [`Error::Owned`]: nothing
-    /// was changed. [`Error::Busy`].
+    /// No element was changed in any of these cases:
+    ///
+    /// - `decide` returns an error.
+    /// - [`Error::Refused`], [`Error::Unsupported`] and [`Error::Owned`]: the kernel refuses the
+    ///   change.
+    /// - [`Error::Busy`]: other processes keep changing the rules.
     pub fn update<E: From<Error>>(
         &self,
         table: &Table,

@@ -35,8 +35,8 @@ impl Watch {
         self.socket.make_room()
     }
 
-    /// Returns the next notification; `None` if there is none within `patience`. What is not in
-    /// `tables` is [`Heard::Other`].
+    /// Returns the next notification; `None` if there is none within `patience`. A notification
+    /// about a table that is not in `tables` is [`Heard::Other`].
     ///
     /// # Errors
     /// [`Error::Socket`].

@@ -12,7 +12,8 @@ use crate::{firewall, localnet, table};
 /// host while this sysctl is 1.
 ///
 /// # Errors
-/// One error with all differences. Code 7: `prevResult` is missing.
+/// - Code 7: `prevResult` is missing.
+/// - Code 100: the attachment differs from the configuration. One error names all differences.
 pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
     let Some(plan) = Plan::of(request)? else {
         return Ok(());

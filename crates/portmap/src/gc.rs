@@ -8,8 +8,9 @@ use crate::{firewall, localnet};
 /// Removes the ports and records of attachments of this network that the runtime does not list.
 ///
 /// # Errors
-/// The kernel refuses a request. The records then stay. All errors of records that cannot be
-/// removed.
+/// - The kernel refuses a request. All records then stay.
+/// - A record cannot be removed, or `route_localnet` cannot be reset. The error contains all such
+///   failures.
 pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
     let is_stale = request.stale();
     cni::step("remove the ports");

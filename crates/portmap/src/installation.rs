@@ -48,7 +48,8 @@ impl<'a> Installation<'a> {
     /// Reads the state of the sandbox and the record of an earlier ADD.
     ///
     /// # Errors
-    /// Code 4: the sandbox does not exist. The kernel refuses a request.
+    /// - Code 4: the sandbox does not exist.
+    /// - Code 100: the kernel refuses a request.
     pub fn new(request: &'a AddRequest, plan: &Plan, writing: Writing) -> anyhow::Result<Self> {
         let attachment = &request.attachment;
         let sandbox = Netns::open(&request.netns).map_err(Error::sandbox)?;
@@ -99,8 +100,8 @@ impl<'a> Installation<'a> {
     /// these ports to [`Self::forget`].
     ///
     /// # Errors
-    /// Code 11: a live attachment holds a port, or other processes keep changing the rules. The
-    /// kernel refuses a request.
+    /// - Code 11: a live attachment holds a port, or other processes keep changing the rules.
+    /// - Code 100: the kernel refuses a request.
     pub fn install(&mut self, patience: Duration) -> anyhow::Result<Vec<HostPort>> {
         cni::step("write the record");
         let connection = Connection::open()?;

@@ -36,8 +36,8 @@ pub(crate) struct Record {
     pub localnet: Option<u32>,
     /// The container's addresses that ports are forwarded to.
     pub addresses: Vec<IpAddr>,
-    /// All elements that the attachment may have in `nf_tables`, now or after it receives a port
-    /// for which it stands by.
+    /// All elements that the attachment may have in `nf_tables`: those that it has now, and those
+    /// of ports that another attachment of the same container holds and may hand over.
     pub elements: Vec<Element>,
     /// The conditions of the attachment's ports. Without conditions, this is empty, and no element
     /// points to a chain of conditions.

@@ -16,8 +16,10 @@ use crate::{firewall, holder, localnet};
 /// connections.
 ///
 /// # Errors
-/// Code 7: `prevResult` is missing. Code 11: another live attachment has taken a port. The record
-/// is missing, or the sandbox is not the one that the record names. The kernel refuses a request.
+/// - Code 7: `prevResult` is missing.
+/// - Code 11: another live attachment has taken a port.
+/// - Code 100: the record is missing, or the sandbox is not the one that the record names.
+/// - Code 100: the kernel refuses a request.
 pub(crate) fn reload(request: &CheckRequest) -> anyhow::Result<()> {
     let Some(plan) = Plan::of(request)? else {
         return Ok(());

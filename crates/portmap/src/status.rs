@@ -8,8 +8,9 @@ use crate::firewall;
 /// Checks the configuration, and by a dry run whether the kernel supports the rules.
 ///
 /// # Errors
-/// The configuration is invalid. Code 50: the kernel does not support a part of `nf_tables`, or
-/// this process has no access to it.
+/// - The configuration is invalid.
+/// - Code 50: the kernel does not support a part of `nf_tables`, or this process has no access to
+///   it.
 pub(crate) fn status(request: &StatusRequest) -> anyhow::Result<()> {
     Config::parse(&request.network)?;
     Ok(firewall::dry_run()?)

@@ -14,9 +14,10 @@ use crate::element::forward;
 use crate::record::{self, Record};
 use crate::table;
 
-/// Returns whether the attachment of `owner` may still exist. It may if a link of the host has
-/// `owner` as its alias, or if the route to one of the container's addresses uses a link that may
-/// belong to the attachment.
+/// Returns whether the attachment of `owner` may still exist. One of two signs is enough:
+///
+/// - A link of the host has `owner` as its alias.
+/// - The route to one of the container's addresses uses a link that may belong to the attachment.
 ///
 /// # Errors
 /// The kernel refuses a request.

@@ -23,7 +23,8 @@ impl Config {
     /// Reads the `ipam` section and the runtime's arguments.
     ///
     /// # Errors
-    /// Code 4: `args` has an unknown key. Code 7: a value is invalid; the error names its key.
+    /// - Code 4: `CNI_ARGS` has an unknown key.
+    /// - Code 7: a value is invalid; the error names its key.
     pub fn parse(network: &Network, args: &CniArgs) -> Result<Self, Error> {
         args.expect_only(KNOWN_ARGS)?;
         let ipam: RawConfig = network.ipam()?;

@@ -126,10 +126,11 @@ impl Step {
     }
 }
 
-/// Carries out `steps` in one message to the kernel. A kernel may lack `fq_codel`.
+/// Carries out `steps` in one message to the kernel. A kernel without `fq_codel` refuses the step
+/// that sets it, which is no error.
 ///
 /// # Errors
-/// The first refusal of another step: [`Error::Lacks`] and [`Error::Netlink`].
+/// [`Error::Lacks`] and [`Error::Netlink`]: the first other refusal of a step.
 pub(crate) fn carry_out(connection: &Connection, steps: Vec<Step>) -> Result<(), Error> {
     let (modules, requests): (Vec<_>, Vec<_>) =
         steps.into_iter().map(|it| (it.module, it.request)).unzip();

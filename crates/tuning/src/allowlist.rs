@@ -14,8 +14,8 @@ use crate::name::SysctlName;
 /// list. If the file does not exist, every name is allowed. Without sysctls, the file is not read.
 ///
 /// # Errors
-/// Code 7: a name is not allowed; the error names it. Code 2: a line is not a supported regular
-/// expression.
+/// - Code 7: a name is not allowed; the error names it.
+/// - Code 2: a line is not a supported regular expression.
 pub(crate) fn expect_allowed(config: &Config) -> anyhow::Result<()> {
     if config.sysctls.is_empty() {
         return Ok(());

@@ -29,7 +29,8 @@ impl Config {
     /// over the same key of the configuration.
     ///
     /// # Errors
-    /// Code 4: `args` has an unknown key. Code 7: a value is invalid; the error names the key.
+    /// - Code 4: `CNI_ARGS` has an unknown key.
+    /// - Code 7: a value is invalid; the error names the key.
     pub fn parse(network: &Network, args: &CniArgs) -> Result<Self, Error> {
         args.expect_only(KNOWN_ARGS)?;
         let raw: RawConfig = network.config()?;

@@ -43,8 +43,9 @@ impl Holdings {
     }
 
     /// Returns which attachments with a link on the host lack elements that they had. An attachment
-    /// in `reloaded` lacks something only if it has no element in the table at all: RELOAD knows
-    /// better which elements it needs now. Reads all elements of the tables.
+    /// in `reloaded` counts only if it has no element in the table at all: RELOAD has just added
+    /// the elements that the attachment needs now, which may be fewer than before. Reads all
+    /// elements of the tables.
     ///
     /// # Errors
     /// Refusals of the kernel.

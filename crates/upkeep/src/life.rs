@@ -176,7 +176,8 @@ pub fn life(node: &Node, remains: &Remains<'_>) -> Life {
     })
 }
 
-/// Returns whether the link is one of the network's, by the network's bridges.
+/// Returns whether the link can belong to the network: it is a port of one of `bridges` or, if the
+/// network has no bridge, a port of no bridge.
 fn is_port(link: &HostLink, bridges: &[u32]) -> bool {
     match link.master {
         Some(master) => bridges.contains(&master),

@@ -45,8 +45,8 @@ impl Losses {
         })
     }
 
-    /// Waits for the next notification. It reports a deletion, or that the kernel dropped
-    /// notifications.
+    /// Waits for the next notification and returns what it reports: a deletion, or that the kernel
+    /// dropped notifications.
     ///
     /// # Errors
     /// The socket failed.

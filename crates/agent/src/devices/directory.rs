@@ -73,7 +73,8 @@ impl Directory {
         Ok(change.unwrap_or(Change::Kubelet))
     }
 
-    /// Watches the directory and all directories above it. Tries again while the kernel refuses.
+    /// Watches the directory and all directories above it. If the kernel refuses a watch, shows the
+    /// failure in the health and tries again.
     async fn watch_all(&self) {
         while let Err(error) = self.try_watch_all() {
             self.health.set(HEALTH, Some(format!("{error:#}")));

@@ -1,9 +1,9 @@
 //! Decides whether the dates of files show how old the files are.
 //!
 //! A file's date is that of the wall clock. If the clock is set forward, as by NTP at boot or after
-//! a virtual machine was suspended, the lease of an ADD that still runs looks old. So rounds remove
-//! something only if the agent has compared the wall clock with the monotonic clock, which nobody
-//! can set, for longer than an ADD takes.
+//! a virtual machine was suspended, the lease of an ADD that still runs looks old. No program can
+//! set the monotonic clock, so the agent compares the wall clock with it. Rounds remove something
+//! only after this comparison has shown no step for longer than an ADD takes.
 
 use std::fs;
 use std::time::{Duration, Instant, SystemTime};
@@ -71,8 +71,8 @@ const STEADY: Duration = Duration::from_mins(5);
 /// NTP has set the clock by then.
 const SETTLED: Duration = Duration::from_mins(10);
 
-/// A smaller step is not noticed. The kubelet gives up an ADD after four minutes, so leases may
-/// look older than they are by almost a minute.
+/// A smaller step is not noticed. Such a step does no harm: an ADD ends after four minutes, because
+/// the kubelet gives it up, and its lease counts as stale only after five ([`STEADY`]).
 const TOLERANCE: Duration = Duration::from_secs(20);
 
 #[cfg(test)]

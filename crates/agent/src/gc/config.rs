@@ -29,7 +29,7 @@ pub(crate) struct Config {
 /// The runtimes that list the node's sandboxes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum RuntimeSocket {
-    /// The runtimes at those of [`USUAL_SOCKETS`] that exist. At least one has to exist.
+    /// The runtimes at the sockets of [`USUAL_SOCKETS`]. At least one socket has to exist.
     Usual,
     /// The runtime at this socket.
     At(PathBuf),

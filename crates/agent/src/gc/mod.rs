@@ -33,8 +33,8 @@ use self::round::{Collector, Report, look};
 pub(crate) use self::config::Config;
 pub(crate) use self::counters::Counters;
 
-/// Collects in rounds: after the start, after each interval, on SIGHUP, and when the socket of a
-/// runtime appears that did not answer.
+/// Collects in rounds: after the start, after each interval, and on SIGHUP. If a round failed
+/// because a runtime did not answer, the next one begins as soon as the runtime's socket appears.
 ///
 /// # Errors
 /// SIGHUP cannot be received.

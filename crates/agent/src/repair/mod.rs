@@ -346,8 +346,9 @@ fn names(loss: &Loss) -> String {
 
 const PART: &str = "repair";
 
-/// Time from the first report of a deletion to the comparison. A failed ADD has removed the rest of
-/// what it made by then, and the DELs of this time need one comparison.
+/// Time from the first report of a deletion to the comparison. In this time, the rollback of a
+/// failed ADD removes everything else that the ADD made. All DELs of this time need only one
+/// comparison.
 const SETTLE: Duration = Duration::from_millis(100);
 
 /// Time until a loss of single elements is compared again.

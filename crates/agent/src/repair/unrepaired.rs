@@ -12,7 +12,7 @@ pub(super) struct Unrepaired(BTreeMap<String, Reason>);
 /// Why RELOAD could not restore an attachment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Reason {
-    /// A plugin failed, no cache has the result, or something is missing nevertheless.
+    /// A plugin failed, no cache has the result, or elements are missing although RELOAD succeeded.
     Fault(String),
     /// The container itself deleted its interface or addresses. That is no fault of the node.
     LeftOut(String),

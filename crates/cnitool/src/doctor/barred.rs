@@ -111,9 +111,9 @@ impl Barrier<'_> {
         }
     }
 
-    /// Returns whether the outcome on the node may differ from the outcome in the copy. It may if a
-    /// program in user space decides, if no rule was seen to drop the packet, or if ADD would add a
-    /// new pod to a zone of firewalld.
+    /// Returns whether the outcome on the node may differ from the outcome in the copy. There are
+    /// three such cases: a program in user space decides, no rule was seen to drop the packet, or
+    /// ADD would add a new pod to a zone of firewalld.
     fn is_uncertain(&self, fate: &Fate) -> bool {
         match fate {
             Fate::Ended(ended) => {

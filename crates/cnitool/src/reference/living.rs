@@ -31,8 +31,9 @@ impl Living {
     /// - No result is cached, and it has a lease.
     ///
     /// # Errors
-    /// Links, the cache or leases cannot be read. A file in the cache or among the leases does not
-    /// name its owner. The addresses in a sandbox cannot be listed.
+    /// - Links, the cache or leases cannot be read.
+    /// - A file in the cache or among the leases does not name its owner.
+    /// - The addresses in a sandbox cannot be listed.
     pub fn read(directories: &Directories) -> anyhow::Result<Self> {
         for entry in directories.cache.entries()? {
             entry.context("find live attachments")?;
