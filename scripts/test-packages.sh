@@ -158,7 +158,10 @@ rpm_package() {
 # installed_in ROOT: compares what a package installed.
 installed_in() {
     attach_with "$1/opt/cni/bin"
-    diff --recursive conf-examples/systemd "$1/usr/lib/systemd/system"
+    local unit
+    for unit in conf-examples/systemd/*.service; do
+        cmp "$unit" "$1/usr/lib/systemd/system/${unit##*/}"
+    done
     diff --recursive conf-examples "$1/usr/share/doc/cni-plugins-rust/conf-examples"
     cmp "$built/$AGENT" "$1/usr/sbin/$AGENT"
 }

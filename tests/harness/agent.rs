@@ -124,7 +124,11 @@ impl Agent {
 
 impl Drop for Agent {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // They may have ended by themselves. A program that has just started the agent may not yet
+        // have asked the kernel to kill it with the program.
+        if self.main != self.child.id() {
+            kill(self.pid(), Signal::SIGKILL).ok();
+        }
         drop(self.child.kill());
         drop(self.child.wait());
     }
