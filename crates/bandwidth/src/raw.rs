@@ -49,7 +49,7 @@ pub struct RawConfig {
 #[derive(Debug, Clone, PartialEq, Eq, JsonSchema)]
 #[schemars(untagged)]
 pub enum RawPodResources {
-    /// `true`: all resources whose devices are bandwidth; `false`: none.
+    /// `true`: all resources whose names end in `ingress-<N>mbit` or `egress-<N>mbit`; `false`: none.
     All(bool),
     /// These resources.
     Listed(#[schemars(inner(regex(pattern = "^[^/]+/(in|e)gress-[0-9]+mbit$")))] Vec<String>),

@@ -7,7 +7,8 @@ use anyhow::{Context as _, ensure};
 use cni::files::if_present;
 
 /// Runs a program with `input` as its standard input, and returns its standard output. Returns
-/// `None` if the program is not installed: a missing program cannot have added rules.
+/// `None` if the program is not installed. Callers read a program's rules in this way, and a missing
+/// program has none.
 ///
 /// # Errors
 /// The program cannot be run, or fails.

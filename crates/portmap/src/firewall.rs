@@ -130,7 +130,8 @@ fn uncounted<'e>(
     Ok(missing.collect())
 }
 
-/// Returns whether another attachment of the same container serves the port of `element`.
+/// Returns whether this attachment stands by for the port of `element`: the port is forwarded to
+/// another attachment of the same container.
 fn stands_by(
     connection: &Connection,
     claim: &Claim,
