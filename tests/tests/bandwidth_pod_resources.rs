@@ -91,17 +91,22 @@ fn given() -> Checkpoint {
     checkpoint.give("uid-a", EGRESS, &["e1", "e2", "e3"])
 }
 
-/// Checks that the best of some seconds has the rate, and none exceeds it, except for the burst in
-/// the first second.
+/// Checks that the best of the seconds after the first has the rate, and that they do not exceed it
+/// on average. A busy machine makes single seconds lower, and the next one higher.
 #[track_caller]
 fn expect_rate(rates: &[f64], megabits: f64) {
     let [first, later @ ..] = rates else {
         panic!("no second");
     };
-    let shares: Vec<_> = later.iter().map(|it| it / 1e6 / megabits).collect();
-    let best = shares.iter().copied().fold(0.0, f64::max);
-    assert!((0.94..=1.06).contains(&best), "{shares:?} of {megabits}");
-    assert!(first / 1e6 < megabits * 1.15, "{first}");
+    let limit = megabits * 1e6;
+    let seconds = f64::from(u32::try_from(later.len()).unwrap());
+    let best = later.iter().copied().fold(0.0, f64::max);
+    assert!(best > limit * 0.94, "{rates:?}");
+    assert!(
+        later.iter().sum::<f64>() < limit * seconds * 1.06,
+        "{rates:?}"
+    );
+    assert!(*first < limit * 1.15, "{first}");
 }
 
 #[test]
