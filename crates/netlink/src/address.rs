@@ -69,7 +69,7 @@ impl Connection {
     /// which this namespace knows the other one, as in [`crate::Link::peer_namespace`]. Equivalent
     /// to `ip address show target-nsid`.
     ///
-    /// The call needs `CAP_NET_ADMIN` in the other namespace, but not the file of that namespace.
+    /// The call needs `CAP_NET_ADMIN` in the other namespace, but no path to it.
     ///
     /// # Errors
     /// [`Error::Refused`]: the namespace does not exist or this process lacks the capability in it.
@@ -179,7 +179,7 @@ fn message(link: u32, address: IpNetwork) -> AddressMessage {
 /// broadcast address (RFC 3021).
 const LONGEST_WITH_BROADCAST: u8 = 30;
 
-/// Returns 0.0.0.0 or `::`. A route message without a destination means this address.
+/// Returns 0.0.0.0 or `::`: the destination of a route message that names none.
 pub(crate) fn unspecified(family: AddressFamily) -> IpAddr {
     match family {
         AddressFamily::Inet6 => IpAddr::from([0; 16]),

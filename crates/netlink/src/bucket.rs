@@ -26,7 +26,8 @@ pub struct TokenBucket {
 pub struct HeldBucket {
     /// Bytes a second.
     pub rate: u64,
-    /// The burst as a time, in units of 64 ns, truncated to 32 bits.
+    /// Time that the burst takes at the rate, in ticks of 64 ns. The kernel keeps the lower 32
+    /// bits.
     pub ticks: u32,
     /// Bytes that may queue; 0 for a class.
     pub limit: u32,
@@ -35,8 +36,8 @@ pub struct HeldBucket {
 }
 
 impl TokenBucket {
-    /// Returns whether `held` has this rate and burst. The bursts may differ by a microsecond,
-    /// because the reference computes the burst in microseconds and rounds it down.
+    /// Returns whether `held` has this rate and burst. The times of the bursts may differ by a
+    /// microsecond, because the reference computes the burst in microseconds and rounds it down.
     pub fn is_held_by(&self, held: &HeldBucket) -> bool {
         let distance = self.ticks().wrapping_sub(held.ticks);
         let distance = distance.min(distance.wrapping_neg());
@@ -53,9 +54,10 @@ impl TokenBucket {
         self.peak() == held.peak
     }
 
-    /// Returns the peak rate, whose bucket makes a TBF split segments; 0 without a piece. The
-    /// kernel does not report the size of that bucket exactly. So the rate is the one at which a
-    /// piece takes 10 ns: it shows the size, and delays nothing.
+    /// Returns the peak rate in bytes a second; 0 if `piece` is `None`. A TBF splits segments that
+    /// exceed the bucket of its peak rate, which has the size of a piece. The kernel does not
+    /// report this size exactly, so the rate encodes it: at this rate, a piece takes 10 ns. Such a
+    /// rate delays no packet.
     fn peak(&self) -> u64 {
         u64::from(self.piece.unwrap_or_default()) * PIECES_PER_SECOND
     }
@@ -158,8 +160,8 @@ impl fmt::Display for TokenBucket {
     }
 }
 
-/// Returns `struct tc_ratespec` for Ethernet; without a link layer the kernel asks for a rate table.
-/// A rate of 0 is none.
+/// Returns `struct tc_ratespec` for Ethernet. Without a link layer, the kernel requires a rate
+/// table. A `rate` of 0 means that there is none.
 fn rate_specification(rate: u64) -> Vec<u8> {
     const LINKLAYER_ETHERNET: u8 = 1;
     let mut bytes = vec![0, LINKLAYER_ETHERNET, 0, 0, 0, 0, 0, 0];

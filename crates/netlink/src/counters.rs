@@ -82,8 +82,8 @@ impl Connection {
         self.objects(&[request], CountedQdisc::from_answer)
     }
 
-    /// Returns the class with this handle of each link in `links`, with its counters, as far as it
-    /// exists. `links` are indexes. Equivalent to `tc -s class show`.
+    /// Returns the class with this handle on each of `links`, with its counters. `links` are
+    /// indexes; links without such a class are left out. Equivalent to `tc -s class show`.
     ///
     /// # Errors
     /// [`Error::Refused`], except for a link or class that does not exist.

@@ -10,9 +10,8 @@ use crate::message::{Bytes, Message};
 use crate::request::Request;
 
 impl Connection {
-    /// Returns whether the host forwards packets of this IP version. As `sysctl
-    /// net.ipv4.conf.all.forwarding` or `ip -6 netconf show dev all`, without a lookup in
-    /// `/proc/sys`.
+    /// Returns whether the host forwards packets of this IP version. Equivalent to `ip netconf show
+    /// dev all` and `ip -6 netconf show dev all`. It avoids the slow look-up in `/proc/sys`.
     ///
     /// # Errors
     /// [`Error::Refused`]: the kernel does not support the IP version.

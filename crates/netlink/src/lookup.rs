@@ -53,12 +53,11 @@ impl Connection {
         Ok(true)
     }
 
-    /// Returns the default routes in use, at most one of each family. A default route is in use if
-    /// it is the best match for an address that hardly any other route matches. This function looks
-    /// up a few such addresses, so its time does not depend on the number of routes.
-    ///
-    /// If other routes match all these addresses of a family, this function reads all routes and
-    /// returns all default routes of the family.
+    /// Returns the default routes in use. A default route is in use if the kernel chooses it for an
+    /// address that hardly any other route matches. This function looks up a few such addresses, so
+    /// its time does not depend on the number of routes. It returns at most one default route of
+    /// each family, with one exception: if other routes match all these addresses of a family, it
+    /// reads all routes and returns all default routes of that family.
     ///
     /// # Errors
     /// [`Error::Refused`] and [`Error::Unanswered`].

@@ -85,7 +85,7 @@ impl Handle {
 }
 
 impl Place {
-    /// Names a qdisc or class by its link's index, its parent and its own handle.
+    /// Creates the location from the link's index, the parent and the own handle.
     pub const fn new(link: u32, parent: Handle, handle: Handle) -> Self {
         Self {
             link,
@@ -170,7 +170,7 @@ impl Request {
         Self::change(operation, RTM_NEWTCLASS, &message).with(NLM_F_CREATE | NLM_F_REPLACE)
     }
 
-    /// Returns the request that creates the ingress qdisc of the link, as `tc qdisc add … ingress`.
+    /// Creates the ingress qdisc of the link. Equivalent to `tc qdisc add … ingress`.
     pub fn add_ingress(link: u32) -> Self {
         let place = Place::new(link, Handle::INGRESS, Handle::new(0xffff, 0));
         let message = message(place, "ingress", vec![]);
@@ -272,8 +272,8 @@ pub(crate) fn class_request(link: u32, handle: Handle) -> Request {
 }
 
 /// Completes a request for one qdisc or class. The request asks for an echo, because kernels before
-/// Linux 6.8 send no answer otherwise. It also asks for an acknowledgement, because the kernel
-/// sends nothing else if the link is down.
+/// Linux 6.8 send no answer otherwise. It also asks for an acknowledgement, because that is the
+/// kernel's only answer if the link is down.
 fn one(request: Request) -> Request {
     request.with(NLM_F_ACK | NLM_F_ECHO)
 }
@@ -312,9 +312,9 @@ pub(crate) fn parts(message: &TcMessage) -> impl Iterator<Item = &TcOption> {
     })
 }
 
-/// Returns the attributes inside `TCA_OPTIONS`. For kinds that `netlink-packet-route` does not
-/// know, that crate returns all these attributes as one piece of bytes, which this function splits.
-/// Of the other kinds, only those of `fq_codel` are returned.
+/// Returns the attributes inside `TCA_OPTIONS`, each with its number. netlink-packet-route parses
+/// the attributes of a few kinds; of these kinds, this function supports only `fq_codel`. For any
+/// other kind, that crate returns all attributes as one piece of bytes, which this function splits.
 fn options(message: &TcMessage) -> Vec<(u16, Vec<u8>)> {
     let mut found = Vec::new();
     for option in parts(message) {

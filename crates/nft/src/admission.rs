@@ -27,9 +27,9 @@ use crate::table::{Family, Table};
 use crate::update::until_current;
 
 impl Connection {
-    /// Deletes those rules of a chain in the table `filter` of iptables that accept all packets
-    /// from one of these addresses, or packets to one of them that belong to a tracked connection.
-    /// Other rules stay. A missing table or chain has no such rules.
+    /// Deletes rules of a chain in the table `filter` of iptables: those that accept all packets
+    /// from one of these addresses, and those that accept packets of tracked connections to one of
+    /// them. Other rules stay. A missing table or chain has no such rules.
     ///
     /// # Errors
     /// [`Error::Refused`] and [`Error::Busy`]: no rule was deleted.
@@ -104,9 +104,9 @@ fn admitted(expressions: &[u8]) -> Option<(IpAddr, Packets)> {
     }
 }
 
-/// Returns the address in a rule: the expression `loaded` loads a field, and `compared` compares
-/// the field with the address. Returns `None` if the field is not the address of this `side`
-/// (source or destination).
+/// Returns the address that a rule compares with the packet's address of this `side` (source or
+/// destination). The expression `loaded` loads the packet's address, and `compared` compares it.
+/// Returns `None` if `loaded` loads another field.
 fn address([loaded, compared]: [&[u8]; 2], side: Side) -> Option<IpAddr> {
     let is_equal = number(value(compared, COMPARE_OPERATOR)) == Operator::Equal as u64;
     let bytes = value(value(compared, COMPARE_DATA)?, DATA_VALUE).filter(|_| is_equal)?;

@@ -117,8 +117,8 @@ impl Element {
         parts(&set.key, &self.key)
     }
 
-    /// Returns the parts of the target; empty if the target is no [`TargetType::Values`]. The
-    /// caller guarantees that the element is of `set`.
+    /// Returns the parts of the target; empty if the target is of another kind than
+    /// [`TargetType::Values`]. The caller guarantees that the element is of `set`.
     pub fn target(&self, set: &Set) -> Vec<Value<'_>> {
         match (&self.target, &set.target) {
             (Target::Values(bytes), TargetType::Values(types)) => parts(types, bytes),

@@ -29,7 +29,7 @@ pub(crate) fn address(bytes: &[u8]) -> Option<IpAddr> {
         .ok()
 }
 
-/// Rounds up to registers of four bytes.
+/// Rounds a length up to a multiple of four bytes, the size of a register.
 pub(crate) fn padded(len: usize) -> usize {
     len.next_multiple_of(4)
 }

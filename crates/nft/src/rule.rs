@@ -263,8 +263,7 @@ impl Rule {
 
     /// Returns a text of the rule's comment and a digest, as in `comment [7f39dbf6]`. The digest is
     /// computed from the chain's shape and the rule's expressions. The kernel stores the text as
-    /// the rule's comment. If an existing rule has the text of the wanted rule, nothing has changed
-    /// it.
+    /// the rule's comment. So an existing rule with the comment of the wanted rule is unchanged.
     pub(crate) fn identity(&self, shape: &[u8]) -> String {
         let digest = Sha256::new().chain_update(shape);
         let digest = digest.chain_update(&*self.expressions).finalize();

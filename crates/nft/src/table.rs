@@ -85,14 +85,14 @@ pub enum Type {
 pub struct Chain {
     /// The chain's name.
     pub name: String,
-    /// Hook of a base chain. `None` for other chains: packets reach such a chain only from rules
-    /// and map elements, and the chain is deleted with the last element that points to it.
+    /// The hook of a base chain. `None` for other chains: packets reach such a chain only from
+    /// rules and map elements, and the chain is deleted with the last element that points to it.
     pub base: Option<BaseChain>,
     /// The chain's rules.
     pub rules: Vec<Rule>,
 }
 
-/// Hook of a base chain.
+/// Kind, hook and priority of a base chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BaseChain {
     /// Kind of the chain.

@@ -97,8 +97,8 @@ impl Connection {
         Ok(found)
     }
 
-    /// Returns those of `elements` that the kernel's table lacks, or that have another target or
-    /// owner in it. Empty if the table has to be recreated, which [`Self::differences`] reports.
+    /// Returns those of `elements` that the kernel's table lacks or has with another target or
+    /// owner. Returns none if the table has to be recreated: [`Self::differences`] reports that.
     ///
     /// # Errors
     /// [`Error::Refused`].

@@ -7,8 +7,8 @@ use anyhow::{Context as _, ensure};
 use cni::files::if_present;
 
 /// Runs a program with `input` as its standard input, and returns its standard output. Returns
-/// `None` if the program is not installed. Callers read a program's rules in this way, and a missing
-/// program has none.
+/// `None` if the program is not installed. Callers read or change the rules of a program in this
+/// way, and a program that is not installed has no rules.
 ///
 /// # Errors
 /// The program cannot be run, or fails.

@@ -131,8 +131,9 @@ impl Cache {
         Ok(entries)
     }
 
-    /// Returns all cached attachments with their entries, of which [`Self::read`] returns the same.
-    /// A file that is not an entry yields an error that names the file.
+    /// Returns all cached attachments with their entries. If several directories have an entry of
+    /// an attachment, the first one counts, as for [`Self::read`]. A file that is not an entry is
+    /// returned as an error that names the file.
     ///
     /// # Errors
     /// A directory cannot be read.

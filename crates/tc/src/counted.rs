@@ -16,8 +16,8 @@ pub struct CountedLimit {
     pub counters: QueueCounters,
 }
 
-/// Returns the limits by the index of their link, whether they apply to all or some traffic.
-/// Leaves out limits that another program set.
+/// Returns the limit of each link that this crate or the reference limited, by the index of the
+/// link. A limit may apply to all traffic of the link or to a part of it.
 ///
 /// # Errors
 /// [`Error::Netlink`].
@@ -30,8 +30,8 @@ pub fn counted_limits(connection: &Connection) -> Result<BTreeMap<u32, CountedLi
     let classes = connection.counted_classes(&by_class, CLASS)?;
     let counted = roots.iter().copied().chain(&classes);
     let mut limits: BTreeMap<_, _> = counted.filter_map(CountedLimit::of).collect();
-    // A class does not count packets that were dropped after they had waited, but the TBF below
-    // it does.
+    // The class does not count packets that are dropped after they have waited. The TBF below it
+    // does.
     for splitter in qdiscs.iter().filter(|it| it.parent == CLASS) {
         if let Some(limit) = limits.get_mut(&splitter.link)
             && by_class.contains(&splitter.link)

@@ -49,12 +49,12 @@ impl BitsPerSecond {
         self.bytes_in(LATENCY)
     }
 
-    /// Returns how many bytes pass in a time.
+    /// Returns the number of bytes that the rate passes in `time`.
     fn bytes_in(self, time: Duration) -> u32 {
         saturating(u128::from(self.bytes()) * time.as_micros() / MICROSECONDS)
     }
 
-    /// Returns the time in microseconds that this many bytes take.
+    /// Returns the time in microseconds that `bytes` take at the rate.
     fn time_of(self, bytes: u32) -> u32 {
         saturating(u128::from(bytes) * MICROSECONDS / u128::from(self.bytes()))
     }
@@ -115,7 +115,7 @@ impl Burst {
 }
 
 impl Limit {
-    /// Returns the token bucket above the queue with this length in bytes.
+    /// Returns the token bucket of this limit, with a queue of `queue` bytes.
     pub(crate) fn bucket(&self, queue: u32) -> TokenBucket {
         TokenBucket {
             rate: self.rate.bytes(),
@@ -125,9 +125,9 @@ impl Limit {
         }
     }
 
-    /// Returns the length in bytes of the largest packet that is not split into frames: one that
-    /// takes 2 ms, or a frame. A waiting packet of another flow has to let such a packet pass first.
-    /// Returns `None` if no segment is larger, or none larger than the burst.
+    /// Returns the length in bytes above which the TBF splits a segment into frames: 2 ms of the
+    /// rate, but at least one frame. Packets of other flows wait while the TBF sends an unsplit
+    /// segment. Returns `None` if the longest segment or the burst is not longer than that.
     ///
     /// Without splitting, a segment as large as the burst passed at once: 50 ms of the rate.
     pub(crate) fn piece(&self) -> Option<u32> {
@@ -138,7 +138,7 @@ impl Limit {
     }
 
     /// Returns the queue of the packets that wait for the token bucket. `CoDel` needs a target that
-    /// is longer than a frame takes, and an interval that is longer by a round trip.
+    /// is longer than the time of a frame, and an interval that exceeds the target by a round trip.
     pub(crate) fn fair_queue(&self) -> FairQueue {
         let frame = self.burst.frame;
         let target = self.rate.time_of(frame.saturating_add(frame / 2));
@@ -155,10 +155,10 @@ impl Limit {
         }
     }
 
-    /// Returns the length in bytes of the TBF's own queue, which counts on a kernel without fair
-    /// queues: 25 ms of the rate, or TCP's initial window (RFC 6928). With a shorter queue, the
-    /// first second had only 76 to 81 % of a rate of 1 Mbit/s. With a configured burst, the length
-    /// is the reference's, whose CHECK compares it.
+    /// Returns the length in bytes of the TBF's own queue, which has an effect only on a kernel
+    /// without `fq_codel`: 25 ms of the rate, or TCP's initial window (RFC 6928). With a shorter
+    /// queue, the first second had only 76 to 81 % of a rate of 1 Mbit/s. With a configured burst,
+    /// the length is the reference's, whose CHECK compares it.
     pub(crate) fn plain_queue(&self) -> u32 {
         if !self.burst.is_derived {
             return self.earlier_queue();
@@ -167,7 +167,8 @@ impl Limit {
         self.rate.waiting().max(window)
     }
 
-    /// Returns the length of the queue that earlier releases set, which had no other queue.
+    /// Returns the length in bytes of the TBF's own queue in earlier releases, which set no
+    /// `fq_codel`.
     pub(crate) fn earlier_queue(&self) -> u32 {
         let Burst {
             bytes,
@@ -201,28 +202,28 @@ const LEAST_MTUS: u32 = 4;
 const INITIAL_WINDOW: u32 = 10;
 /// Longest time in the queue of the reference.
 const LATENCY: Duration = Duration::from_millis(25);
-/// Longest time that a packet takes which is not split.
+/// Longest time that a segment of several frames takes without being split.
 const PIECE: Duration = Duration::from_millis(2);
 /// Size in bytes of two VLAN tags, which a frame may have in addition to the MTU.
 const VLAN_TAGS: u32 = 8;
-/// The largest segment in bytes that the kernel lets a link have (`GSO_MAX_SIZE`).
+/// Size in bytes of the largest segment that the kernel passes to a link (`GSO_MAX_SIZE`).
 const LARGEST_SEGMENT: u32 = 8 * 65_535;
-/// The kernel's default target, in microseconds.
+/// Shortest target in microseconds: the kernel's default.
 const LEAST_TARGET: u32 = 5000;
-/// Two seconds in microseconds: the kernel's times have 32 bits.
+/// Longest target in microseconds. The kernel's times have 32 bits.
 const MOST_TARGET: u32 = 2_000_000;
 /// Difference between the kernel's default interval and its default target, in microseconds.
 const ROUND_TRIP: u32 = 95_000;
-/// Longest time that the frames of one flow wait that does not react to drops. Segments that are
-/// not split count as one packet, so `memory` bounds them.
+/// Time at the rate for which frames may wait if their flow does not react to drops. An unsplit
+/// segment counts as one packet, so `memory` limits segments.
 const MOST_WAITING: Duration = Duration::from_millis(250);
-/// Packets; a few initial windows.
+/// Smallest limit of the fair queue in packets: a few initial windows of TCP.
 const LEAST_FRAMES: u32 = 64;
-/// The kernel's default, in packets.
+/// Largest limit of the fair queue in packets: the kernel's default.
 const MOST_FRAMES: u32 = 10_240;
 /// Bytes of kernel memory for each byte of a waiting frame. A driver may use a page for a frame.
 const MEMORY_OF_BYTE: u32 = 4;
-/// The kernel's default, in bytes.
+/// Largest memory of the fair queue in bytes: the kernel's default.
 const MOST_MEMORY: u32 = 32 << 20;
 const MICROSECONDS: u128 = 1_000_000;
 /// Size in bytes of the Ethernet header (`ETH_HLEN`), which the kernel counts as a part of a sent

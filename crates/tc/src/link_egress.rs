@@ -196,7 +196,7 @@ impl<'a> LinkEgress<'a> {
         })
     }
 
-    /// Limits all traffic of a link that has no qdisc, or a TBF.
+    /// Limits all traffic of a link. The root qdisc in `held`, if any, is a TBF.
     fn limit_all(&self, limit: &Limit, held: &Held) -> Result<(), Error> {
         let root = held.root.as_ref();
         let queue = Queue::at_root(self.link.index, root.map_or(ROOT, |it| it.handle), limit);

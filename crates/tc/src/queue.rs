@@ -2,8 +2,10 @@
 //!
 //! A TBF splits segments into frames. Below it, an `fq_codel` has a queue for each flow, so a ping
 //! does not wait behind the packets of other flows. On a kernel without `fq_codel`, the TBF has one
-//! short queue of its own. Nothing in the kernel shows the reason why there is no `fq_codel`. So ADD
-//! tries to set one only together with the TBF.
+//! short queue of its own.
+//!
+//! If a TBF has no `fq_codel`, the kernel does not show why. So the lack of an `fq_codel` alone is
+//! no reason to set the TBF and the `fq_codel` again.
 
 use netlink::{Connection, Handle, HeldBucket, Place, Qdisc, QdiscKind, Request, TokenBucket};
 
@@ -58,8 +60,8 @@ impl Queue {
         }
     }
 
-    /// Returns the requests that set the TBF and the `fq_codel`, instead of what `held` is there.
-    /// A queue of another program stays.
+    /// Returns the requests that set the TBF and the `fq_codel` below it. `leaf` is the present
+    /// queue below the TBF. If another program set it, it stays.
     pub fn steps(&self, leaf: Option<&Qdisc>) -> Vec<Step> {
         let tbf = Request::set_tbf(self.place, &self.bucket());
         let fair = Request::set_fq_codel(self.leaf, &self.limit.fair_queue());
@@ -79,7 +81,7 @@ impl Queue {
         }
     }
 
-    /// Returns whether ADD would change nothing.
+    /// Returns whether ADD would change neither the TBF nor the queue `leaf` below it.
     pub fn is_as_left(&self, held: &HeldBucket, leaf: Option<&Qdisc>) -> bool {
         let bucket = self.bucket();
         let is_fair = leaf.is_none_or(|it| self.is_fair(it));
@@ -107,8 +109,9 @@ impl Queue {
         }
     }
 
-    /// Returns a TBF that delays no packet. A piece takes 10 ns, so its rate shows the length of a
-    /// piece: the kernel does not report that length exactly.
+    /// Returns a TBF that splits segments longer than `piece` and delays no packet. The kernel does
+    /// not report the length of a piece exactly, so the rate encodes it: at this rate, a piece
+    /// takes 10 ns.
     fn splitter(&self, queue: u32, piece: Option<u32>) -> TokenBucket {
         let rate = piece.map(|it| u64::from(it) * PIECES_PER_SECOND);
         TokenBucket {
