@@ -52,7 +52,7 @@ fn dry_run(config: Config) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Runs the parts and returns the status of the process. Whatever ends them is in the log.
+/// Runs the parts and returns the exit status. Writes the error that ended them to standard error.
 fn run_parts(config: Config, log: Log) -> ExitCode {
     let dropped = log.dropped();
     let outcome = until_signal(move |end| {

@@ -61,7 +61,7 @@ pub(crate) fn until_signal(
     })
 }
 
-/// Longest time in which the parts end, which mostly takes some milliseconds.
+/// Longest wait for the end of the parts, which usually takes some milliseconds.
 const LONGEST_END: Duration = Duration::from_millis(600);
 
 /// Name of the thread, as `ps -L` shows it.

@@ -93,10 +93,10 @@ fn pass_on(reader: PipeReader, lines: &SyncSender<Vec<u8>>, dropped: &Counter) {
     }
 }
 
-/// Lines that wait for the reader of standard error.
+/// Maximum number of lines that wait for the reader of standard error.
 const MOST_WAITING: usize = 1024;
 
-/// In bytes. The rest of a longer line counts as another line.
+/// Maximum length of a line in bytes. The rest of a longer line counts as another line.
 const LONGEST_LINE: u64 = 4096;
 
 /// How long the end waits for the reader of standard error.

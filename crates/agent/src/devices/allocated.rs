@@ -22,8 +22,7 @@ use super::pod_resources::{Known, ask};
 use crate::gauges::number;
 use crate::health::Health;
 
-/// A collector for the metric. It asks the kubelet when the metrics are read, at most once in
-/// [`PERIOD`].
+/// A collector of these metrics. It asks the kubelet at a scrape, at most once in [`PERIOD`].
 #[derive(Debug)]
 pub(crate) struct Allocated {
     socket: PathBuf,
@@ -40,11 +39,12 @@ struct Answers {
     /// The last answer, with its time.
     last: Option<(Instant, Known)>,
     failure: Option<String>,
-    /// The resources whose numbers of devices differed in the last answer.
+    /// The resources for which the last answer and the agent had different numbers of devices.
     differing: BTreeMap<String, Difference>,
 }
 
-/// Numbers of devices that may be allocated.
+/// The number of allocatable devices that the agent announced, and the number that the kubelet
+/// lists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Difference {
     announced: i64,
@@ -95,9 +95,9 @@ impl Allocated {
         }
     }
 
-    /// Reports resources of which the kubelet lists other devices than the agent announced. The
-    /// kubelet may be about to read a new list, so only a second answer with the same difference
-    /// counts.
+    /// Reports resources of which the kubelet lists another number of devices than the agent
+    /// announced. The kubelet may not have read a new list yet, so a difference counts only if two
+    /// answers in a row have it.
     fn compare(&self, known: &Known, answers: &mut Answers) {
         let Some(listed) = &known.allocatable else {
             return;

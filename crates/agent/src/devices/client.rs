@@ -17,12 +17,13 @@ pub(crate) async fn connect(socket: &Path) -> anyhow::Result<Channel> {
     connected.map_err(|error| anyhow!("connect: {}", anyhow::Error::from(error).root_cause()))
 }
 
-/// Returns what a refusal says. The status as a whole has lines of metadata. The peer chose the
-/// text, which becomes a line of the log and of the health page.
+/// Returns an error with the code and the text of `status`, without its metadata. The text becomes
+/// a line of the log and of `/healthz`. The peer chose the text, so this function limits its length
+/// and escapes control characters.
 pub(crate) fn refusal(status: &Status) -> anyhow::Error {
     let text: String = status.message().chars().take(LONGEST_MESSAGE).collect();
     anyhow!("{}: {}", status.code(), text.escape_debug())
 }
 
-/// In characters.
+/// Maximum length of the peer's text in characters.
 const LONGEST_MESSAGE: usize = 200;

@@ -50,8 +50,8 @@ impl Plugin {
         self.readers.subscribe()
     }
 
-    /// Checks the devices of a container. The kubelet alone decides which container has which
-    /// device, so the agent records nothing.
+    /// Returns what a container needs to use its devices. Refuses a device that does not exist. The
+    /// kubelet alone decides which container has which device, so the agent records nothing.
     fn allocated(
         &self,
         request: &ContainerAllocateRequest,
@@ -137,8 +137,8 @@ impl DevicePlugin for Plugin {
     }
 }
 
-/// Refuses a request for more containers than a pod has, because the answer is far longer than such
-/// a request.
+/// Refuses a request for more than [`MOST_CONTAINERS`] containers, because the answer would be far
+/// longer than the request.
 fn few<T>(requests: Vec<T>) -> Result<Vec<T>, Status> {
     let count = requests.len();
     if count > MOST_CONTAINERS {

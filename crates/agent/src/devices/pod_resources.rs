@@ -91,5 +91,5 @@ fn allocatable_of(listed: &[ContainerDevices], resources: &[String]) -> BTreeMap
 /// The longest time of both calls to the kubelet.
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// The kubelet's answer for ten thousand devices has less than 1 MiB.
+/// Maximum size of an answer in bytes. The answer for ten thousand devices has less than 1 MiB.
 const LONGEST_ANSWER: usize = 16 * 1024 * 1024;

@@ -45,8 +45,9 @@ pub(crate) struct Stock {
 }
 
 impl Resource {
-    /// Returns the resource of this kind. The plugin `bandwidth` reads direction and unit from the
-    /// name, and the scheduler compares numbers of devices only among nodes with the same name.
+    /// Returns the resource of this kind. The name of a rate contains its direction and unit. The
+    /// plugin `bandwidth` reads both from the name, and the scheduler counts devices of different
+    /// names separately.
     pub fn new(domain: &str, kind: Kind) -> Self {
         let name = match kind {
             Kind::Rate(direction, unit) => format!("{domain}/{}-{unit}mbit", direction.name()),

@@ -34,8 +34,8 @@ impl Clock {
         }
     }
 
-    /// Compares the clocks. Returns how long the clock has to stay steady before dates show ages;
-    /// `None` if they do.
+    /// Compares the clocks. Returns how long the wall clock has to stay steady before the date of a
+    /// file shows its age; `None` if dates show ages now.
     pub fn unsteady_for(&mut self) -> Option<Duration> {
         self.compare((SystemTime::now(), Instant::now()))
     }
@@ -65,14 +65,15 @@ fn uptime() -> Option<Duration> {
     Duration::try_from_secs_f64(seconds).ok()
 }
 
-/// A lease without link is that of a running ADD for at most this time: see `upkeep::Life::Young`.
+/// Longest time for which a lease without a link may belong to a running ADD: see
+/// `upkeep::Life::Young`.
 const STEADY: Duration = Duration::from_mins(5);
 
-/// NTP has set the clock by then.
+/// Time after a boot by which NTP has set the clock.
 const SETTLED: Duration = Duration::from_mins(10);
 
-/// A smaller step is not noticed. Such a step does no harm: an ADD ends after four minutes, because
-/// the kubelet gives it up, and its lease counts as stale only after five ([`STEADY`]).
+/// Largest step that does not count. Such a step does no harm: an ADD ends after four minutes,
+/// because the kubelet gives it up, and its lease counts as stale only after five ([`STEADY`]).
 const TOLERANCE: Duration = Duration::from_secs(20);
 
 #[cfg(test)]

@@ -115,7 +115,7 @@ fn dry_run<'de, D: Deserializer<'de>>(from: D) -> Result<bool, D::Error> {
 /// rare.
 const SHORTEST_INTERVAL: Duration = Duration::from_secs(30);
 
-/// A busy node needs some seconds for a DEL.
+/// The shortest allowed time limit of a DEL. A busy node needs some seconds for a DEL.
 const SHORTEST_DEL: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

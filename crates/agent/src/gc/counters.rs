@@ -86,12 +86,12 @@ impl Counters {
         self.unproven.replace(counts);
     }
 
-    /// Counts a round that could not judge.
+    /// Counts a round that could not judge the attachments.
     pub fn round_failed(&self) {
         self.failed_rounds.inc();
     }
 
-    /// Counts a round that judged all attachments; `is_clean` without a failed DEL.
+    /// Counts a round that judged all attachments. `is_clean` means that no DEL failed.
     pub fn round_ended(&self, is_clean: bool) {
         self.rounds.inc();
         let now = SystemTime::now().duration_since(UNIX_EPOCH);

@@ -95,8 +95,8 @@ async fn round(
     Ok((report.await.context("remove attachments")?, unsteady))
 }
 
-/// Waits for the end of a round. A round that takes long is shown as a failure: many DELs may take
-/// their longest time, or a file may be on a file system that does not answer.
+/// Waits for the end of a round. Shows a round that takes longer than [`SLOW`] as a failure: many
+/// DELs may run into their time limits, or a file system may not answer.
 async fn shown_if_slow<T>(health: &Health, round: impl Future<Output = T>) -> T {
     let mut round = pin!(round);
     if let Ok(ended) = timeout(SLOW, round.as_mut()).await {

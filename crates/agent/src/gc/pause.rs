@@ -37,7 +37,8 @@ impl Pause {
         }
     }
 
-    /// Sets the time after a round that could judge: the interval or, if it is shorter, `again`.
+    /// Sets the time after a round that judged the attachments: the shorter one of the interval and
+    /// `again`.
     pub fn succeeded(&mut self, again: Option<Duration>) {
         self.is_failing = false;
         self.time = again.map_or(self.interval, |it| it.min(self.interval));

@@ -22,8 +22,8 @@ pub(super) struct Report {
     pub failures: Vec<String>,
     /// Stale attachments that the round did not try, because a DEL of their network took too long.
     pub untried: usize,
-    /// What keeps a network's attachments from being proven gone, but does so for a moment also
-    /// while an ADD runs.
+    /// Reasons why attachments of a network are not proven gone. A running ADD causes the same
+    /// reasons for a moment.
     pub obstacles: BTreeSet<String>,
     /// What the operator should know; the same lines in each round until something changes.
     pub notes: BTreeSet<String>,
@@ -53,8 +53,8 @@ pub(super) async fn look(
 const NOTHING: &str = "nothing was removed";
 
 impl Report {
-    /// Returns why stale attachments remain; `None` if none does. Of the obstacles, only those
-    /// count that `before`, the last round, had, too.
+    /// Returns why stale attachments remain; `None` if none does. An obstacle counts only if
+    /// `before`, the report of the last round, has it, too.
     pub fn failure(&self, before: &Self) -> Option<String> {
         let remaining = self.failures.first().map(|first| {
             let count = self.failures.len() + self.untried;

@@ -16,7 +16,8 @@ pub(super) struct Seen {
     pub node: Node,
     /// IDs of the sandboxes that the runtimes listed.
     pub listed: BTreeSet<String>,
-    /// How long the dates of files do not yet show their ages; `None` if they do.
+    /// How long the wall clock has to stay steady before the date of a file shows its age; `None`
+    /// if dates show ages now.
     pub unsteady: Option<Duration>,
 }
 
@@ -43,9 +44,9 @@ pub(super) enum Reason {
     /// Its lease or cached result changed a moment ago, so its runtime may be removing it at this
     /// moment.
     Recent,
-    /// The wall clock does not show how old it is.
+    /// The wall clock was set a short time ago, so dates do not show how old the attachment is.
     Undated,
-    /// It may be live where this host does not show it.
+    /// It may be live, because its link may exist where this process cannot see it.
     Unproven(Unseen),
 }
 
@@ -88,7 +89,7 @@ impl Seen {
     }
 
     /// Returns what the round leaves out: invalid configuration files, the firewall if it cannot be
-    /// read, and everything while the dates of files show no ages.
+    /// read, and all attachments while the dates of files do not show their ages.
     pub fn left_out(&self) -> Vec<String> {
         let configuration = &self.node.configuration;
         let invalid = configuration.files.iter().filter_map(|file| {

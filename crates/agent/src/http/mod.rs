@@ -146,7 +146,7 @@ async fn serve(listener: Listener, router: &Router) -> anyhow::Result<Infallible
     }
 }
 
-/// Answers one request. Nothing helps a client that fails or is too slow.
+/// Answers one request. Ignores all errors, because they are faults of the client.
 async fn answer(stream: impl AsyncRead + AsyncWrite + Unpin, router: Router, visitor: Visitor) {
     let router = TowerToHyperService::new(router);
     let service = service_fn(move |mut request: Request<Incoming>| {

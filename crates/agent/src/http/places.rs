@@ -17,7 +17,8 @@ use tokio::task::AbortHandle;
 #[derive(Debug)]
 pub(super) struct Places {
     scrapes: Arc<Semaphore>,
-    /// Connections that may be closed, oldest first, and some that have a place or are closed.
+    /// Connections, oldest first. [`Self::admit`] may close those without a place, and forgets the
+    /// others.
     open: VecDeque<(Visitor, AbortHandle)>,
 }
 

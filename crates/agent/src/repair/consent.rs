@@ -21,8 +21,8 @@ pub(super) async fn absence(file: &Path) {
     }
 }
 
-/// Waits until a file is removed from the file's directory. Returns at once if `file` is missing
-/// after the watch has begun.
+/// Waits until any file is removed from the directory of `file`, or the directory itself is
+/// removed. Returns at once if `file` does not exist when the watch begins.
 async fn removal(file: &Path) -> std::io::Result<()> {
     let directory = file.parent().unwrap_or(Path::new("/"));
     let inotify = Inotify::init()?;

@@ -71,7 +71,7 @@ pub(crate) async fn run(config: Config, shared: Shared, counters: Counters) -> a
         let start = Instant::now();
         let Err(error) = part.serve().await;
         part.shared.health.set(PART, Some(format!("{error:#}")));
-        // After a failure that did not follow at once, the next attempt may follow at once.
+        // The pause doubles only if the part failed again soon after its start.
         pause = if start.elapsed() < LONGEST_PAUSE {
             (2 * pause).min(LONGEST_PAUSE)
         } else {
@@ -89,18 +89,18 @@ struct Part {
     firewalld: Arc<Notify>,
     /// The elements that attachments have.
     holdings: Holdings,
-    /// No RELOAD begins before.
+    /// No RELOAD begins before this time.
     earliest: Instant,
     /// What the last RELOAD of each attachment could not restore.
     unrepaired: Unrepaired,
-    /// The next attempt to restore it.
+    /// The next attempt to restore what `unrepaired` lists.
     retry: Option<Retry>,
 }
 
 /// A RELOAD that is repeated.
 struct Retry {
     at: Instant,
-    /// The time since the last attempt.
+    /// The pause before this attempt.
     pause: Duration,
     loss: Loss,
 }
@@ -163,8 +163,8 @@ impl Part {
         listener: &mut Listener,
     ) -> anyhow::Result<anyhow::Result<Reloads>> {
         let (directories, concerned) = (self.shared.directories.clone(), loss.clone());
-        // What RELOAD does on the host needs nothing of the sandbox. So after a loss, it is called for
-        // all.
+        // RELOAD restores elements on the host even if a sandbox has lost its interface. So after a
+        // loss in the tables, it is called for left-out attachments, too.
         let left_out = if loss.is_of_tables() {
             BTreeSet::new()
         } else {
@@ -183,8 +183,8 @@ impl Part {
         Ok(outcome.await??)
     }
 
-    /// Returns which attachments of `loss` still lack elements that they had. What lacks something
-    /// only for a moment, as during a DEL, does not count.
+    /// Returns which attachments of `loss` still lack elements that they had. Elements that are
+    /// missing only for a moment, as during a DEL, do not count.
     async fn lacking(
         &self,
         loss: &Loss,
@@ -203,7 +203,8 @@ impl Part {
         listener.during(sleep(CONFIRM)).await?;
         let mut second = listener.during(look()).await??;
         if let Ok(lacking) = &mut second {
-            // After further deletions, another RELOAD follows.
+            // More deletions were reported, so another RELOAD follows and decides about these
+            // attachments.
             let follows = |it: &String| listener.is_suspicious() && reloaded.contains(it);
             lacking.retain(|it, _| loss.concerns(it) && !follows(it));
         }
@@ -255,7 +256,8 @@ impl Part {
     fn count(&mut self, loss: Loss, outcome: anyhow::Result<(Reloads, Lacking)>) {
         let (failure, is_new) = match outcome {
             Ok((reloads, lacking)) => {
-                // A look at attachments that are left out is neither noted nor counted.
+                // If all attachments are left out, RELOAD is not called, so it is neither noted nor
+                // counted.
                 if loss.is_of_tables() || reloads.has_called() {
                     note(reloads.summary());
                     self.counters.reloads.inc();
@@ -281,7 +283,7 @@ impl Part {
     fn next_retry(&self, loss: Loss, is_new: bool) -> Retry {
         let now = Instant::now();
         match self.retry.as_ref().filter(|_| !is_new) {
-            // This repair was about other attachments.
+            // This repair was about other attachments, so the time of the next attempt stays.
             Some(next) if next.at > now => Retry {
                 loss,
                 at: next.at,

@@ -1,5 +1,5 @@
-//! Uplink: reports changes of the node's uplinks, and pods whose MTU a new pod would not get. It
-//! changes nothing.
+//! Uplink: reports changes of the node's uplinks, and pods whose MTU differs from the MTU of a new
+//! pod. It changes nothing.
 
 mod counters;
 mod report;
