@@ -150,7 +150,7 @@ pub struct ContainerPreferredAllocationResponse {
     pub devices: Vec<String>,
 }
 
-/// Message of a kubelet that is about to create containers with devices.
+/// The kubelet sends this request before it creates containers with devices.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct AllocateRequest {
     /// One request for each container.
@@ -202,7 +202,7 @@ pub struct DeviceSpec {
     pub permissions: String,
 }
 
-/// Message of a kubelet that is about to start a container with devices.
+/// The kubelet sends this request before it starts a container with devices.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct PreStartContainerRequest {
     /// The devices.

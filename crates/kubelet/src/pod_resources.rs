@@ -1,8 +1,8 @@
 //! The pod resources API `v1`: the kubelet lists which devices it gave to which container
 //! (staging/src/k8s.io/kubelet/pkg/apis/podresources/v1/api.proto in Kubernetes).
 //!
-//! The method `Get` is left out: it returns a part of what `List` returns, for a pod that the caller
-//! names, and no event names a pod to the agent.
+//! The method `Get` is left out. It returns the devices of one pod, and the agent needs those of
+//! all pods, which `List` returns.
 
 use prost::Message;
 

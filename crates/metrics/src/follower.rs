@@ -9,11 +9,12 @@ use anyhow::Context as _;
 use crate::log_file::{Line, LogFile};
 use crate::rotated::missed;
 
-/// Log files, each with the position up to which it was read.
+/// Log files, each with the position up to which this process has read it.
 ///
-/// No line is lost if a rotation renames the file: it stays open here, and is read once more after
-/// the rotation was found. A rotation that copies and truncates the file loses the lines that the
-/// rotating program itself loses, and those of a copy that is compressed before the next reading.
+/// A rotation that renames the file loses no line: the file stays open here, and its rest is read
+/// after the rotation. A rotation that copies and truncates the file loses the lines that a plugin
+/// writes between the two steps. If it also compresses the copy before the next reading, the unread
+/// lines of the copy are lost, too.
 #[derive(Debug, Default)]
 pub struct Follower(BTreeMap<PathBuf, Followed>);
 
@@ -61,7 +62,7 @@ impl Followed {
             before.read(handle)?;
         }
         if self.now.is_unread() {
-            // Rotations may have taken the lines that the file had since.
+            // Rotations may have moved lines of this file to other files before they were read.
             let after = read_missed(log, [&self.now; 2], handle)?;
             self.now.begin(after);
         }
@@ -84,8 +85,8 @@ impl Followed {
     }
 }
 
-/// Reads files that rotations put between these two, and returns the time of the last line that was
-/// read from the log.
+/// Reads the rotated files that [`missed`] finds. Returns the time of the last line that was read
+/// from the log.
 fn read_missed(
     log: &Path,
     [known, now]: [&LogFile; 2],

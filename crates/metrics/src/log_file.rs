@@ -63,8 +63,8 @@ impl LogFile {
         Ok(identity(&self.file)? == identity(&other.file)?)
     }
 
-    /// Returns whether the file still has what was read. It has not after a truncation, even if it
-    /// has grown since.
+    /// Returns whether the file still contains the last line that was read. A truncated file does
+    /// not, even if it has grown again.
     ///
     /// # Errors
     /// The file cannot be read.
@@ -93,12 +93,13 @@ impl LogFile {
         }
     }
 
-    /// Goes on where the reading of `other` ended.
+    /// Sets the position to the end of what was read from `other`, of which this file is a copy.
     pub fn go_on_after(&mut self, other: &Self) {
         self.position = other.position;
     }
 
-    /// Begins at the start of the file. Lines until the time `after` were read from earlier files.
+    /// Sets the position to the start of the file. `after` is the time of the last line that was
+    /// read from earlier files of this log.
     pub fn begin(&mut self, after: Option<String>) {
         (self.position, self.last) = (0, Last::default());
         self.after = after;

@@ -8,11 +8,15 @@ use std::path::{Path, PathBuf};
 
 use crate::log_file::LogFile;
 
-/// Returns files whose lines were not read, oldest first: a copy of `known`, to read where that
-/// ended, and files that began after it and before `now`, which has the log's name.
+/// Returns the files with unread lines, oldest first:
 ///
-/// Their names begin with that of the log, as logrotate names them. A copy that an operator makes of
-/// any of them is found by its content and left out. Compressed files have no lines.
+/// - a copy of `known`, positioned where the reading of `known` ended;
+/// - files whose first line is later than the last line that was read, and earlier than the first
+///   line of `now`, the file that has the log's name.
+///
+/// The names of these files begin with the name of the log, as logrotate names them. If an operator
+/// has copied one of them, only one of both is returned, because they begin with the same line.
+/// Compressed files have no lines.
 pub(crate) fn missed(log: &Path, known: &LogFile, now: &LogFile) -> Vec<LogFile> {
     let is_other = |file: &LogFile| {
         let is_one = |it: &LogFile| it.is(file).unwrap_or(true);

@@ -84,7 +84,7 @@ fn mac_policy(directories: &[&Path]) -> Option<PathBuf> {
 const NETWORKD: &str = "/run/systemd/netif/links";
 const NETWORK_MANAGER: &str = "/run/NetworkManager/devices";
 
-/// The first directory has precedence.
+/// Directories of `.link` files. The first one has precedence.
 const LINK_FILES: [&str; 3] = [
     "/etc/systemd/network",
     "/run/systemd/network",

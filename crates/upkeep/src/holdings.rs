@@ -42,10 +42,12 @@ impl Holdings {
         }
     }
 
-    /// Returns which attachments with a link on the host lack elements that they had. An attachment
-    /// in `reloaded` counts only if it has no element in the table at all: RELOAD has just added
-    /// the elements that the attachment needs now, which may be fewer than before. Reads all
-    /// elements of the tables.
+    /// Returns which attachments with a link on the host lack elements that they had, and in which
+    /// tables. Reads all elements of the tables.
+    ///
+    /// RELOAD has just added the elements that an attachment in `reloaded` needs now, which may be
+    /// fewer than before. So such an attachment counts only if it has no element in the table at
+    /// all.
     ///
     /// # Errors
     /// Refusals of the kernel.
@@ -54,7 +56,8 @@ impl Holdings {
         let mut lacking = Lacking::new();
         for table in tables() {
             let name = (table.family, table.name);
-            // Only what was recorded before the list of the kernel can be absent from it.
+            // Copies the records before it reads the kernel's list. Elements that are added and
+            // recorded later are not looked for.
             let held = self.tables().get(&name).cloned().unwrap_or_default();
             let elements = judge.connection.elements(&table)?;
             let absent = absent(held, &elements);
@@ -72,7 +75,7 @@ impl Holdings {
         Ok(lacking)
     }
 
-    /// Removes what is recorded of a place, unless it has another owner by now.
+    /// Removes the record of the element at `place`, unless the record names another owner by now.
     fn forget_place(&self, table: Name, place: &(String, Vec<u8>), owner: &str) {
         let mut tables = self.tables();
         let held = tables.entry(table).or_default();

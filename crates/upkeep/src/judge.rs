@@ -114,7 +114,8 @@ impl Judge {
         Ok(self.is_owner(table, owner)? && self.has_link(owner, &LinkKind::Veth)?)
     }
 
-    /// Returns whether the attachment with this tag has what its elements in `table` depend on.
+    /// Returns whether the attachment with this tag has what its plugin creates before the elements
+    /// in `table`: a record, an ifb or a veth link.
     fn is_owner(&mut self, table: &str, owner: &str) -> anyhow::Result<bool> {
         match table {
             _ if owner.is_empty() => Ok(false),

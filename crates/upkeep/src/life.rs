@@ -46,9 +46,9 @@ pub enum Life {
 pub enum Unseen {
     /// Live attachments of the network may have no visible link. Contains the reason.
     Network(String),
-    /// The kernel shows no address in the sandbox behind the link with this name, which has no tag.
-    /// So the sandbox can be that of any attachment whose ADD is not known to have made another
-    /// link.
+    /// The host's end of a veth pair, by its name. It has no tag, and the kernel shows no address
+    /// in the sandbox behind it. So this sandbox may belong to any attachment whose cached result
+    /// does not name another host's end.
     Behind(String),
 }
 
@@ -105,9 +105,9 @@ impl<'n> Remains<'n> {
         remains.collect()
     }
 
-    /// Returns a link of the host that is the container's: it has the tag of an attachment of the
-    /// same container to the same network, or it has no tag, and its sandbox has an address of the
-    /// attachment.
+    /// Returns a link of the host that leads to the container. Such a link has the tag of an
+    /// attachment of the same container to the same network. Or it has no tag, and its sandbox has
+    /// an address of the attachment.
     pub fn link_in<'l>(&self, links: &'l HostLinks) -> Option<&'l HostLink> {
         let owner = self.attachment.owner();
         let container = owner.rsplit_once('/').map(|it| it.0);
@@ -116,8 +116,8 @@ impl<'n> Remains<'n> {
         tagged.or_else(|| addresses.find_map(|it| links.of_address(*it)))
     }
 
-    /// Returns whether `link` can be the attachment's. It is not if the cached result names the
-    /// host's end, and `link` has another name.
+    /// Returns whether `link` may be the attachment's host end. Returns `false` only if the cached
+    /// result names another host's end.
     fn may_have(&self, node: &Node, link: &HostLink) -> bool {
         let named = self.cached.map(Attached::host_links).unwrap_or_default();
         let is_end = |it: &&String| {
@@ -136,8 +136,8 @@ impl<'n> Remains<'n> {
         recent.any(|it| it)
     }
 
-    /// Returns whether an ADD of the attachment may still be running: a young lease is newer than
-    /// the cached result, because a runtime caches the result at the end of ADD.
+    /// Returns whether an ADD of the attachment may still be running: it has a young lease that is
+    /// newer than the cached result. A runtime caches the result at the end of ADD.
     fn is_young(&self) -> bool {
         let cached = self.cached.and_then(|it| it.since);
         let is_young = |since: SystemTime| {
@@ -148,8 +148,9 @@ impl<'n> Remains<'n> {
     }
 }
 
-/// Returns whether `since` is less than `time` ago, or less than `time` ahead: then the clock was
-/// set back a little. A date that is further ahead is from before the clock was set.
+/// Returns whether `since` is less than `time` in the past or in the future. A date in the future
+/// means that the clock was set back after it. If the date is far in the future, it does not count
+/// as recent.
 fn is_within(time: Duration, since: SystemTime) -> bool {
     since.elapsed().unwrap_or_else(|it| it.duration()) < time
 }

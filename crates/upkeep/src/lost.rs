@@ -19,7 +19,8 @@ impl Loss {
         Self::default()
     }
 
-    /// Returns a loss of these attachments, in tables that are not known.
+    /// Returns a loss of these attachments, without known tables: an earlier RELOAD did not restore
+    /// the attachments.
     pub fn of(owners: BTreeSet<String>) -> Self {
         Self {
             owners: Some(owners),
@@ -40,7 +41,8 @@ impl Loss {
         self
     }
 
-    /// Returns whether tables lack something, or may: no attempt to restore known attachments.
+    /// Returns whether something in the tables is lost, or may be lost. Returns `false` for a loss
+    /// that [`Self::of`] created: it only repeats RELOAD for known attachments.
     pub fn is_of_tables(&self) -> bool {
         !self.tables.is_empty() || self.owners.is_none()
     }

@@ -42,9 +42,9 @@ pub fn reload(directories: &Directories, only: Option<&NetworkName>) -> anyhow::
     Ok(())
 }
 
-/// Calls RELOAD like [`reload`], for the attachments for which `is_meant` returns true. Attachments
-/// with tags in `left_out` are called only if their sandboxes have their interfaces and addresses
-/// again.
+/// Calls RELOAD like [`reload`], for the attachments for which `is_meant` returns true. For an
+/// attachment whose tag is in `left_out`, it calls RELOAD only if the sandbox has its interface and
+/// an address again.
 ///
 /// # Errors
 /// The cache cannot be read.
@@ -271,8 +271,9 @@ impl Remembered {
     }
 }
 
-/// Returns the name of the host's link with this tag, if there is one that is not about to
-/// disappear: the kernel deletes a link some milliseconds after the namespace of its other end.
+/// Returns the name of the host's link with this tag; `None` if there is no such link, or if it
+/// disappears within [`END_OF_A_NAMESPACE`]. The kernel deletes a link some milliseconds after the
+/// namespace of its other end.
 fn lasting_link(owner: &str) -> Result<Option<String>, netlink::Error> {
     let host = Connection::open()?;
     let is_meant = |it: &Link| it.kind == LinkKind::Veth && it.alias.as_deref() == Some(owner);
@@ -328,7 +329,8 @@ fn side_by_side<'a, T: Sync, R: Send>(all: &'a [T], work: impl Fn(&'a T) -> R + 
     })
 }
 
-/// Plugins wait for one lock of `nf_tables`, so more of them at once cost only memory.
+/// Maximum number of threads. All plugins wait for one lock of `nf_tables`, so more threads would
+/// only use more memory.
 const MOST_THREADS: usize = 8;
 
 /// Maximum time that the kernel needs to delete the links of a namespace.
