@@ -14,7 +14,7 @@ pub struct Asked {
     /// The configuration key of the burst. `None` if no burst is configured: [`Asked::limit`] then
     /// derives the burst from the rate.
     pub burst_key: Option<String>,
-    /// Another limit, whose burst this one's does not exceed.
+    /// Another limit. The burst of this limit is at most the burst of that one.
     pub within: Option<Box<Self>>,
 }
 

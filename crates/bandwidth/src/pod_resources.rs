@@ -34,8 +34,8 @@ enum Names {
 pub(crate) enum Priority {
     /// The allocation: the other rate is the operator's default for all containers.
     Allocated,
-    /// The lower of the two rates: the pod asks for the other rate, but the scheduler allocated no
-    /// more than the allocation.
+    /// The lower of the two rates. The other rate is a wish of the pod, which must not exceed what
+    /// the scheduler allocated.
     Lower,
 }
 
@@ -84,7 +84,7 @@ impl PodResources {
             within: None,
         };
         let is_lower = |asked: &Asked| self.priority == Priority::Lower && asked.rate <= rate;
-        // A wish of the pod lowers what may pass, and never raises it.
+        // A wish of the pod can lower the limit, but never raise it.
         let limit = match asked.filter(is_lower) {
             Some(wish) => wish.within(of_devices),
             None => of_devices,

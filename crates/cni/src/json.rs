@@ -48,8 +48,8 @@ pub fn read<T: DeserializeOwned>(value: &Value, at: &str) -> Result<Read<T>, Err
     })
 }
 
-/// Returns the value of `key`, whose letters may have any case in the object. The exact spelling
-/// takes precedence. A `null` counts as absent.
+/// Returns the value of `key`, which the object may spell in any case. The exact spelling takes
+/// precedence. A `null` counts as absent.
 pub fn value<'a>(object: &'a Map<String, Value>, key: &str) -> Option<&'a Value> {
     let (_, value) = entry(object, key)?;
     Some(value).filter(|value| !value.is_null())
@@ -62,8 +62,8 @@ pub(crate) fn take(object: &mut Map<String, Value>, key: &str) -> Option<Value> 
     object.remove(&name).filter(|value| !value.is_null())
 }
 
-/// Returns the key and value of `key`, whose letters may have any case in the object, even if the
-/// value is `null`.
+/// Returns the entry that [`value`] finds: the key as the object spells it, and the value. Also
+/// returns an entry whose value is `null`.
 pub(crate) fn entry<'a>(
     object: &'a Map<String, Value>,
     key: &str,

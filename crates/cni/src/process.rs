@@ -1,8 +1,8 @@
 //! A plugin's process: its input, its output and its time limit.
 //!
-//! The plugin's process cannot block its caller if it does not read its request, prints endless
-//! output, or has a child that keeps the output open. With a time limit, it cannot block its caller
-//! if it never ends.
+//! The caller never blocks on a process that does not read its request, prints endless output, or
+//! has a child that keeps the output open. With a time limit, the caller does not block on a
+//! process that never ends either.
 
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};

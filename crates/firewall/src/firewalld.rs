@@ -60,7 +60,7 @@ impl Sources {
     /// Adds the addresses to the zone.
     ///
     /// # Errors
-    /// firewalld rejects an address that is in another zone, or there is no such zone.
+    /// firewalld rejects an address: it is a source of another zone, or the zone does not exist.
     pub fn add(&self) -> anyhow::Result<()> {
         self.each("addSource", &["ZONE_ALREADY_SET", "ALREADY_ENABLED"])
     }

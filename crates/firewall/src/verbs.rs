@@ -17,11 +17,12 @@ use crate::firewalld::Sources;
 use crate::record::Earlier;
 use crate::{installation, record};
 
-/// Gives packets of the sandbox permission and isolates its bridge. Returns `prevResult` unchanged.
+/// Lets packets of the sandbox pass the host's firewall, and isolates the sandbox's bridge. Returns
+/// `prevResult` unchanged.
 ///
 /// # Errors
-/// A step fails. The rollback has then removed everything of the attachment, except for what an
-/// earlier ADD made.
+/// An error of any step. The rollback then removes everything of the attachment. If an earlier ADD
+/// has left a record of the attachment, the rollback removes nothing.
 pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answered> {
     let (result, config, desired) = desired(request)?;
     if desired.elements.is_empty() {

@@ -35,8 +35,8 @@ pub(crate) struct Directory {
     /// of its own, the plugin sets the date to a past time. As long as the directory has that date,
     /// no other program has changed it. There is one exception: a program without the lock that
     /// changes the directory just before the plugin sets the date (`Store::distrust_index`). The
-    /// current time would prove nothing: the kernel's clock does not advance for milliseconds, so a
-    /// change by another program could leave the same date.
+    /// current time would not do as this date: the kernel's clock stands still for milliseconds, so
+    /// a change by another program could leave the same date.
     watched: Cell<Option<Stamp>>,
 }
 

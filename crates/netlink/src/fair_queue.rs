@@ -65,7 +65,7 @@ const INTERVAL: u16 = 3;
 const QUANTUM: u16 = 6;
 const MEMORY: u16 = 9;
 
-/// Microseconds.
+/// Largest difference in microseconds that the kernel's rounding causes.
 const ROUNDING: u32 = 2;
 
 #[cfg(test)]

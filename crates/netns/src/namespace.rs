@@ -24,8 +24,9 @@ impl Netns {
     /// Opens the namespace at `path`, such as `/run/netns/blue` or `/proc/123/ns/net`.
     ///
     /// # Errors
-    /// [`Error::Open`]: the file cannot be opened. [`Error::NotANamespace`]: the file is not a
-    /// namespace; a pipe or device does not block the call.
+    /// - [`Error::Open`]: the file cannot be opened.
+    /// - [`Error::NotANamespace`]: the file is not a namespace. A pipe or device does not block the
+    ///   call.
     pub fn open(path: &Path) -> Result<Self, Error> {
         let file = OpenOptions::new()
             .read(true)
@@ -72,9 +73,9 @@ impl Netns {
     /// Equivalent to `nsenter --net=PATH`. A panic of `work` continues in the calling thread.
     ///
     /// # Errors
-    /// [`Error::NotANamespace`]: the namespace is of another kind. [`Error::Enter`]:
-    /// `CAP_SYS_ADMIN` is missing in the user namespace of the caller or of the network namespace
-    /// (setns(2)), or no thread can be started.
+    /// - [`Error::NotANamespace`]: the namespace is of another kind.
+    /// - [`Error::Enter`]: `CAP_SYS_ADMIN` is missing in the user namespace of the caller or of the
+    ///   network namespace (setns(2)), or no thread can be started.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, Error> {
         let refused = |source: io::Error| {
             let path = self.path.clone();

@@ -266,5 +266,5 @@ const IPV6: u8 = 10;
 /// the last attempt is used even if rules changed meanwhile.
 const ATTEMPTS: usize = 8;
 
-/// Bytes per transaction.
+/// Maximum size of a transaction in bytes.
 const TRANSACTION: usize = 1 << 20;

@@ -47,7 +47,8 @@ pub(crate) fn host_port(element: &Element) -> Option<HostPort> {
     (role == Role::Forward).then_some(port)
 }
 
-/// Returns the host port that `element` forwards or points to the conditions of.
+/// Returns the host port in the key of `element`, which forwards the port or points to its
+/// conditions; `None` for any other element.
 pub(crate) fn concerned_port(element: &Element) -> Option<HostPort> {
     port_and_role(element).map(|(_, port)| port)
 }
@@ -87,8 +88,9 @@ fn port_and_role(element: &Element) -> Option<(Role, HostPort)> {
     Some((role, port))
 }
 
-/// Returns the element's role, its IP version, and a set whose keys have the same type as the
-/// element's key. Returns `None` if the element's key is not a host port.
+/// Returns the role and the IP version of an element whose key is a host port. Also returns a set
+/// with keys of the same types, by which the caller can parse the element's key. Returns `None` for
+/// any other element.
 fn classify(element: &Element) -> Option<(Role, IpVersion, Set)> {
     IpVersion::ALL.into_iter().find_map(|version| {
         let mut sets = PORT_SETS.into_iter();

@@ -15,7 +15,7 @@ use crate::settings::Settings;
 /// Changes the sandbox and reports the interface's new MAC and MTU in the result.
 ///
 /// # Errors
-/// A step fails. The rollback has then restored the sandbox.
+/// An error of any step. The rollback has then restored the sandbox.
 pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answered> {
     let config = Config::parse(&request.network, &request.args()?)?;
     let mut result = request.chained()?.clone();

@@ -13,7 +13,8 @@ use crate::settings::Settings;
 /// the result reports, because a later plugin may have set it.
 ///
 /// # Errors
-/// One error with all differences. The sandbox or its interface does not exist.
+/// - The sandbox or its interface does not exist.
+/// - The sandbox differs from the configuration. One error names all differences.
 pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
     let config = Config::parse(&request.network, &request.args()?)?;
     let (result, interface) = (request.chained()?, &request.attachment.interface);
@@ -47,9 +48,9 @@ pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns a message for each setting in `wanted` that the interface does not have. A current
-/// setting that the result reports passes, too. `passing` contains the interface's current
-/// settings, then the settings that the result reports.
+/// Returns a message for each setting in `wanted` that the interface does not have. Returns none
+/// for a setting that equals the one in the result. `passing` contains the current settings of the
+/// interface, and those that the result reports.
 fn link_differences(wanted: &Settings, passing: &[Settings; 2]) -> Vec<String> {
     let [found, reported] = passing.each_ref().map(|it| json!(it));
     let wanted = json!(wanted);

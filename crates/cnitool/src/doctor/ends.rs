@@ -17,10 +17,12 @@ pub struct Ends {
 }
 
 impl Ends {
-    /// Returns the gateway's address and the address of a pod: if possible, of a pod that a port of
-    /// the host is forwarded to; otherwise of a pod that has the permission of the plugin
-    /// `firewall`; otherwise an address that a new pod may get. Returns `None` if no address of the
-    /// family is known.
+    /// Returns the gateway's address and the first of these addresses that exists; `None` if no
+    /// address of the family is known:
+    ///
+    /// - the address of a pod to which a port of the host is forwarded;
+    /// - the address of a pod that has the permission of the plugin `firewall`;
+    /// - an address that a new pod may get.
     pub fn find(node: &Node, source: Source<'_>, is_ipv4: bool) -> Option<Self> {
         let is_of_family = |it: &IpNetwork| it.is_ipv4() == is_ipv4;
         let ranges = Range::all_of(source);

@@ -17,8 +17,8 @@ pub fn judge(node: &Node) -> Vec<Finding> {
     }
     let living = Living::of(node);
     let gone: Vec<_> = marks.iter().filter(|it| !living.has(it)).collect();
-    // The kernel lists the addresses of all live pods, even if their attachments are unknown. So an
-    // address that no live pod has always proves that the rule is stale.
+    // The kernel lists the addresses of all live pods, even if their attachments are unknown. So if
+    // a rule's address belongs to no live pod, the rule is stale.
     let is_proven = |it: &&&Mark| !living.has_unnamed() || matches!(it, Mark::Address(_));
     let proven = gone.iter().filter(is_proven).count();
     let gone = gone.len();

@@ -18,8 +18,8 @@ pub(super) struct Saved {
     pub rules: Vec<String>,
 }
 
-/// Returns the table of this name for each IP family and each of the two implementations, as far as
-/// it exists.
+/// Returns the existing tables of this name: at most one for each IP family and each of the two
+/// implementations.
 pub(super) fn saved(table: &'static str) -> anyhow::Result<Vec<Saved>> {
     let mut tables = Vec::new();
     for (program, names) in FAMILIES {
