@@ -96,7 +96,6 @@ fn detect(host: &Connection) -> anyhow::Result<Detected> {
     }))
 }
 
-/// A detected MTU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Detected {
     /// In bytes.

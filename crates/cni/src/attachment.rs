@@ -91,7 +91,6 @@ impl fmt::Display for Attachment {
 /// Maximum length of a tag in bytes: `NFTNL_UDATA_COMMENT_MAXLEN` in libnftnl.
 const OWNER_LIMIT: usize = 128;
 
-/// Prefix of every tag.
 const OWNER_PREFIX: &str = "cni:";
 
 /// Returns the parts of a tag: network, container ID and interface. The first two may be hashes of

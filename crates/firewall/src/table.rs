@@ -169,8 +169,8 @@ pub(crate) const PODS_V6: &str = "pods6";
 /// Bridges with an ingress policy. No packet passes from one of them to another.
 pub(crate) const BRIDGES: &str = "bridges";
 
-/// Pairs of input and output interface, both of which are the same bridge: they match packets
-/// within the bridge. One set is for the policy `same-bridge`, the other for `isolated`.
+/// Pairs of an input and an output interface that are the same bridge. They match packets within
+/// the bridge. One set is for the policy `same-bridge`, the other for `isolated`.
 pub(crate) const BRIDGE_PAIRS: &str = "bridge-pairs";
 pub(crate) const ISOLATED_PAIRS: &str = "isolated-pairs";
 

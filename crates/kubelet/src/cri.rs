@@ -1,4 +1,4 @@
-//! The container runtime interface `runtime.v1`, as far as a list of pod sandboxes needs it
+//! The part of the container runtime interface `runtime.v1` that lists pod sandboxes
 //! (staging/src/k8s.io/cri-api/pkg/apis/runtime/v1/api.proto in Kubernetes).
 
 use prost::{Enumeration, Message};

@@ -1,4 +1,4 @@
-//! Files that rotations of a log left beside it since the last reading.
+//! Finds the files to which rotations have moved or copied the log since the last reading.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;

@@ -212,7 +212,6 @@ impl Rule {
         self.with(&expression::changed(mask, &vec![0; mask.len()]))
     }
 
-    /// Compares the loaded value.
     fn compare(self, operator: Operator, value: &[u8]) -> Self {
         self.with(&expression::compare(operator, value))
     }

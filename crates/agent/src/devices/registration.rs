@@ -107,8 +107,7 @@ impl Registration {
         }
     }
 
-    /// Takes the lock, serves the sockets and registers the plugins, as far as this is not done
-    /// yet.
+    /// Does what is left to do: takes the lock, serves the sockets and registers the plugins.
     async fn complete(&mut self, directory: &Path) -> Result<(), Trouble> {
         if directory.is_dir() {
             self.serve(directory).await?;

@@ -159,7 +159,7 @@ fn identity(metadata: &Metadata) -> (u64, u64) {
     (metadata.dev(), metadata.ino())
 }
 
-/// The name of the lock.
+/// The name of the lock directory.
 const LOCK: &str = "cni-agent.lock";
 
 /// Maximum time to wait until the owner of a socket accepts a connection.

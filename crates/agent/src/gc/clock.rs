@@ -58,7 +58,6 @@ impl Clock {
     }
 }
 
-/// Returns the time since the boot.
 fn uptime() -> Option<Duration> {
     let text = fs::read_to_string("/proc/uptime").ok()?;
     let seconds = text.split_whitespace().next()?.parse().ok()?;

@@ -28,7 +28,7 @@ impl Runtimes {
     /// another service answers, the round ends here, before it reads the node.
     ///
     /// # Errors
-    /// A runtime does not answer, or the node has none of the usual ones.
+    /// A runtime does not answer, or none of the usual sockets exists.
     pub async fn connect(sockets: &RuntimeSocket) -> anyhow::Result<Self> {
         let mut paths = sockets.paths();
         if *sockets == RuntimeSocket::Usual {

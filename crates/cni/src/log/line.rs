@@ -86,7 +86,6 @@ fn timed(log: &Log, end: Instant) -> Value {
     timed.collect()
 }
 
-/// Returns the microseconds from `start` to `end`.
 fn microseconds(start: Instant, end: Instant) -> u64 {
     let time = end.saturating_duration_since(start);
     time.as_micros().try_into().unwrap_or(u64::MAX)

@@ -102,8 +102,7 @@ fn routed<'n>(node: &'n Node, bridge: &'n Link) -> impl Iterator<Item = Source<'
     of_bridge.filter(|it| it.is_gateway() && !it.has_vlan())
 }
 
-/// Finds an address of another network on the bridge, because of which ADD refuses to add the
-/// gateway's address.
+/// Finds an address on the bridge that conflicts with the gateway's address, so ADD fails.
 fn others_addresses(node: &Node, bridge: &Link) -> Option<Finding> {
     let of_bridge = node.addresses_of(bridge.index).map(|it| it.address);
     let of_bridge: Vec<_> = of_bridge.collect();

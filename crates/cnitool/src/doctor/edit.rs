@@ -63,7 +63,6 @@ fn escaped(text: &str, special: &str) -> String {
     escaped.collect()
 }
 
-/// Returns `text` as a JSON string.
 fn json(text: &str) -> String {
     Value::from(text).to_string()
 }

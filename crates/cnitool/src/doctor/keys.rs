@@ -20,7 +20,6 @@ pub fn judge(node: &Node) -> Vec<Finding> {
     findings.collect()
 }
 
-/// An unknown key.
 #[derive(Debug, PartialEq, Eq)]
 struct Unknown {
     /// A text that names the object with the key: the network's list, or a plugin.

@@ -10,8 +10,8 @@ use node::{Access, Node, Source, Stage, is_looked_up};
 use super::ends::Ends;
 
 /// Returns the stages. A stage is the links and addresses with which packets are tried. Each bridge
-/// that is the gateway of its pods has one stage for each IP family. So has each network of veth
-/// pairs without a bridge.
+/// that is the gateway of its pods, and each network of veth pairs without a bridge, has one stage
+/// for each IP family.
 pub fn stages(node: &Node) -> Vec<Stage> {
     let mut seen = BTreeSet::new();
     let sources = node.configuration.sources();
