@@ -28,8 +28,8 @@ pub(crate) fn is_host_link_name(name: &str) -> bool {
     digits.len() == HOST_NAME_DIGITS && digits.bytes().all(is_digit)
 }
 
-/// Returns the MAC that consists of `first`, two bytes that identify the network, and bytes of the
-/// attachment's hash.
+/// Returns a MAC of three parts: the byte `first`, two bytes that identify the network, and three
+/// bytes of the attachment's hash.
 pub fn marked_mac(first: u8, attachment: &Attachment) -> MacAddress {
     let [a, b] = attachment.network.mark();
     mac(&[first, a, b], &attachment.digest())

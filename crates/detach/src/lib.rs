@@ -50,7 +50,7 @@ impl Task {
         Some(Self(words))
     }
 
-    /// Returns whether the only task is to close a file, which [`Self::end`] does.
+    /// Returns whether the process has no other task than to close a file. [`Self::end`] closes it.
     pub fn is_close(&self) -> bool {
         self.0 == CLOSE
     }

@@ -19,9 +19,8 @@ pub(crate) struct Sources {
 }
 
 impl Sources {
-    /// Returns the sources for an attachment with these addresses. Returns `None` if the
-    /// configuration excludes firewalld, or if it leaves the choice open and firewalld does not
-    /// run.
+    /// Returns the sources for an attachment with these addresses. Returns `None` if `backend`
+    /// excludes firewalld, or if `backend` is not set and firewalld does not run.
     ///
     /// # Errors
     /// The configuration requires firewalld, but it does not run.

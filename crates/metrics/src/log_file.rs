@@ -57,7 +57,7 @@ impl LogFile {
     /// Returns whether both are the same file, which may have different paths.
     ///
     /// # Errors
-    /// The kernel refuses.
+    /// The kernel does not report the identity of a file.
     pub fn is(&self, other: &Self) -> io::Result<bool> {
         let identity = |file: &File| file.metadata().map(|it| (it.dev(), it.ino()));
         Ok(identity(&self.file)? == identity(&other.file)?)

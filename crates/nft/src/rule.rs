@@ -260,9 +260,10 @@ impl Rule {
         self.needs.iter().copied()
     }
 
-    /// Returns a text of the rule's comment and a digest, as in `comment [7f39dbf6]`. The digest is
-    /// computed from the chain's shape and the rule's expressions. The kernel stores the text as
-    /// the rule's comment. So an existing rule with the comment of the wanted rule is unchanged.
+    /// Returns the comment that the kernel stores with the rule: the rule's own text and a digest,
+    /// as in `comment [7f39dbf6]`. The digest is computed from the chain's shape and the rule's
+    /// expressions. So if an existing rule has the wanted comment, it also has the wanted
+    /// expressions.
     pub(crate) fn identity(&self, shape: &[u8]) -> String {
         let digest = Sha256::new().chain_update(shape);
         let digest = digest.chain_update(&*self.expressions).finalize();

@@ -230,9 +230,10 @@ pub(crate) fn type_len(parts: &[Type]) -> usize {
     }
 }
 
-/// Encodes the byte order of a set's keys, and of the numbers in a set of counts. nft(8) needs the
-/// byte order to show them. The encoding is a type, a length and a number in the host's byte order
-/// (`NFTNL_UDATA_SET_KEYBYTEORDER`, and `enum byteorder` in nftables, include/datatype.h).
+/// Returns the user data of a set, from which nft(8) learns how to print the set: the byte order of
+/// its keys, and for a set of counts, the byte order of the numbers. Each is a type, a length and a
+/// number in the host's byte order (`NFTNL_UDATA_SET_KEYBYTEORDER`, and `enum byteorder` in
+/// nftables, include/datatype.h).
 pub(crate) fn byte_order(set: &Set) -> Vec<u8> {
     let order: u32 = match set.key.as_slice() {
         [Type::InterfaceName] => HOST_ENDIAN,

@@ -41,7 +41,7 @@ pub struct Need {
 /// Returns all missing features.
 ///
 /// # Errors
-/// The kernel refuses the namespace, or a socket in it.
+/// The kernel refuses to create the temporary namespace, or a socket in it.
 pub(super) fn lacks() -> anyhow::Result<Vec<Lack>> {
     Netns::run_in_new(|| {
         let mut lacks = links()?;

@@ -51,13 +51,13 @@ impl SetName {
     }
 }
 
-/// Returns the set with the ports of single addresses, in contrast to ports of all addresses.
+/// Returns the set of ports that are each forwarded for a single address of the host.
 pub(crate) fn address_set(version: IpVersion) -> Set {
     let key = vec![Type::address(version), Type::Protocol, Type::Port];
     set(ADDRESS_PORTS.of(version), key, pod(version))
 }
 
-/// Returns the set with the ports of all addresses.
+/// Returns the set of ports that are forwarded for all addresses of the host.
 pub(crate) fn port_set(version: IpVersion) -> Set {
     let key = vec![Type::Protocol, Type::Port];
     set(PORTS.of(version), key, pod(version))

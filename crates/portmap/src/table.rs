@@ -60,7 +60,8 @@ pub(crate) fn claim(plan: &Plan, links: &[(IpAddr, Link)], owner: String) -> Cla
     }
 }
 
-/// Returns the elements that masquerade those clients of a container that `source_nat` includes.
+/// Returns the elements by which the rules masquerade clients of a container: those clients that
+/// `source_nat` selects.
 fn masquerade(
     pod: IpAddr,
     source_nat: SourceNat,

@@ -52,8 +52,8 @@ struct Difference {
 }
 
 impl Allocated {
-    /// Returns the metrics of the resources in this configuration, whose devices are counted in
-    /// `announced`.
+    /// Returns the metrics of the resources in this configuration. `announced` has the numbers of
+    /// devices that the agent announced.
     pub fn new(config: &Config, announced: Counters, health: Health) -> Self {
         let resources = config.offers.iter().map(|it| it.resource.name.clone());
         Self {

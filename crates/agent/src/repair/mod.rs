@@ -238,7 +238,8 @@ impl Part {
         Ok(listener.during(judged).await??.unwrap_or_else(failure))
     }
 
-    /// Waits while the administrator's file forbids repairs. Afterwards, anything may be missing.
+    /// Waits while the administrator's file forbids repairs. Returns `loss`; after a wait, a loss
+    /// of anything, because other deletions may have followed.
     async fn consent(&self, loss: Loss) -> Loss {
         let Some(file) = self.config.unless.as_deref().filter(|it| it.exists()) else {
             return loss;

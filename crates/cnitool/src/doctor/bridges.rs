@@ -132,7 +132,7 @@ fn is_in_the_way(other: IpNetwork, gateway: IpNetwork) -> bool {
     other.is_ipv4() == gateway.is_ipv4() && (gateway.is_ipv4() || overlap)
 }
 
-/// Finds gateway addresses of the attached pods that the bridge no longer has.
+/// Finds gateway addresses that the attached pods use and the bridge no longer has.
 fn gateways(node: &Node, bridge: &Link, attached: &[&Attached]) -> Vec<Finding> {
     let is_used = |range: &Range<'_>| {
         let of_network = |it: &&&Attached| it.attachment.network.as_str() == range.source.name();
