@@ -43,12 +43,12 @@ pub(crate) fn table(mark: Mark) -> Table {
     }
 }
 
-/// Returns the table with the sets of addresses only.
+/// Returns the table with only the sets of addresses.
 pub(crate) fn address_sets() -> Table {
     sets(|name| [PODS_V4, PODS_V6].contains(&name))
 }
 
-/// Returns the table with the sets of bridges and their members only.
+/// Returns the table with only the sets of bridges and of their members.
 pub(crate) fn bridge_sets() -> Table {
     sets(|name| ![PODS_V4, PODS_V6].contains(&name))
 }

@@ -164,7 +164,8 @@ fn time(start: &[u8]) -> Option<String> {
 
 const BUFFER: usize = 64 << 10;
 
-/// Longest line in bytes. It exceeds a line with a configuration of 64 KiB and all other fields.
+/// Maximum length of a line in bytes. A plugin writes shorter lines: at most 64 KiB of
+/// configuration, and the other fields.
 const LONGEST: u64 = 1 << 20;
 
 /// Bytes of a line that identify it: its time, and most other fields.

@@ -43,7 +43,7 @@ impl RawMessage {
         self.value(RULE_USERDATA).and_then(comment_of)
     }
 
-    /// Returns the message with only the attributes in `kept`, as type `kind`.
+    /// Returns a message of type `kind` that has only the attributes in `kept`.
     pub fn with_only(&self, kind: u16, kept: &[u16]) -> Self {
         let kept = attributes(&self.attributes).filter(|it| kept.contains(&it.kind));
         let attributes = kept.fold(Attributes::new(), |all, it| all.and(it.whole));

@@ -189,7 +189,7 @@ const OUTPUT: u32 = 3;
 const HOOK_PRIORITY: u16 = 2;
 const HOOK_LINKS: u16 = 4;
 
-/// Priority of the chain, so that the kernel runs it before all other chains of the hook.
+/// Priority with which the kernel runs the chain before all other chains of the hook.
 const FIRST: i32 = i32::MIN + 1;
 
 /// Packets to trace: TCP, UDP and ARP.

@@ -149,8 +149,8 @@ const QUEUES: Need = Need {
 };
 const SUBNETS: Need = of(&["bandwidth"], &["shapedSubnets", "unshapedSubnets"]);
 
-/// MTU of the links that are tried, in bytes.
+/// MTU of the trial's links, in bytes.
 const MTU: u32 = 1500;
 
-/// Name of the bridge that is tried. It is free, because the temporary namespace is empty.
+/// Name of the trial's bridge. It is free, because the temporary namespace is empty.
 const BRIDGE: &str = "trial";

@@ -115,7 +115,7 @@ impl Config {
 }
 
 impl Offer {
-    /// Returns the number of devices of this unit, in Mbit/s, if the uplink has this speed.
+    /// Returns the number of devices if each is `unit` Mbit/s and the uplink has `speed` Mbit/s.
     fn count(&self, unit: u32, speed: u32) -> u32 {
         let capacity = self.capacity.unwrap_or(speed.min(MOST_CAPACITY));
         match self.resource.kind {

@@ -60,8 +60,8 @@ impl Uplink {
         self.name.as_deref().unwrap_or_default()
     }
 
-    /// Returns the state of the link now. The kernel may make a reader of the speed wait while
-    /// links are deleted, so another thread reads the state.
+    /// Returns the state of the link now. While links are deleted, the kernel may block a thread
+    /// that reads the speed. So another thread reads the state.
     ///
     /// # Errors
     /// The thread that reads the state panicked.

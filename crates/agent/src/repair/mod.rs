@@ -156,7 +156,8 @@ impl Part {
         Ok(())
     }
 
-    /// Calls RELOAD for the attachments that `loss` concerns. The outer error is that of the socket.
+    /// Calls RELOAD for the attachments that `loss` concerns. The outer error means that the
+    /// listener's socket failed, the inner one that the cache cannot be read.
     async fn reload(
         &self,
         loss: &Loss,
