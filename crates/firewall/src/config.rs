@@ -48,7 +48,7 @@ impl Config {
     /// Returns whether ADD adds the container's addresses to a zone of firewalld, provided that
     /// firewalld runs.
     pub fn asks_firewalld(&self) -> bool {
-        self.backend != Backend::Iptables
+        matches!(self.backend, Backend::Unset | Backend::Firewalld)
     }
 
     fn of(raw: RawConfig) -> Result<Self, Error> {

@@ -147,7 +147,7 @@ impl Barrier<'_> {
                 .impact(impact)
                 .fix("firewall-cmd --get-active-zones");
         }
-        let impact = "The plugin `firewall` in the network's list adds each new pod to firewalld's zone `trusted`, unless `backend` is iptables.";
+        let impact = "The plugin `firewall` in the network's list adds each new pod to firewalld's zone `trusted`, unless `backend` is iptables or nftables.";
         let pods = subnet(&self.probe.stage);
         let command = "firewall-cmd --zone=trusted --add-source";
         finding.impact(impact).fix(format!("{command}={pods}"))

@@ -1,6 +1,22 @@
 use super::*;
 
 #[test]
+fn backends_of_rules_leave_firewalld_alone() {
+    for (keys, asks) in [
+        (serde_json::json!({}), true),
+        (serde_json::json!({ "backend": "firewalld" }), true),
+        (serde_json::json!({ "backend": "iptables" }), false),
+        (serde_json::json!({ "backend": "nftables" }), false),
+    ] {
+        assert_eq!(
+            Config::read(&keys).unwrap().asks_firewalld(),
+            asks,
+            "{keys}"
+        );
+    }
+}
+
+#[test]
 fn bit_of_another_program_is_refused_with_its_name() {
     for (bit, words) in [
         (13, "portmap"),
