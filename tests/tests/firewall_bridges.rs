@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tests::escape::{Header, datagram, pour};
 use tests::traffic::tcp;
-use tests::{Host, Network, Place as _, Sandbox, at_once, eventually};
+use tests::{Chain, Host, Network, Place as _, Sandbox, at_once, eventually};
 
 /// A pod on a bridge, in a network of its own, with firewall.
 struct Pod<'h> {
@@ -309,4 +309,14 @@ fn policy_is_refused_behind_a_plugin_without_a_bridge() {
     }
     assert_eq!(elements(&host), "");
     firewall.add(&a);
+}
+
+/// CHECK gets the result of the whole chain, in which `bandwidth` lists its ifb.
+#[test]
+fn an_isolated_pod_passes_check_with_a_limit_behind_its_policy() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let chain = Chain::new(&host, &["bridge", "firewall", "bandwidth"]);
+    let result = chain.add(&a).unwrap();
+    chain.check_first(chain.len(), (&a, &result)).unwrap();
 }

@@ -103,9 +103,11 @@ fn routed_links<'a>(bridge: &'a str, result: &'a cni::AddResult) -> impl Iterato
 }
 
 /// Returns an element for each port of the attachment. The ports are the links of the host that
-/// `result` reports, except for the bridge and its VLAN links, which other attachments share.
+/// `result` reports before the container's interface, except for the bridge and its VLAN links,
+/// which other attachments share. A later link of the host, such as the ifb of `bandwidth`, is no
+/// port, and plugins after this one may have added it.
 fn ports(bridge: &str, attachment: &Attachment, result: &cni::AddResult) -> Vec<Element> {
-    let on_host = result.interfaces.iter().filter(|it| is_on_host(it));
+    let on_host = result.interfaces.iter().take_while(|it| is_on_host(it));
     let names = on_host.filter_map(|it| it.name.parse::<InterfaceName>().ok());
     let names = names.filter(|it| routed_links(bridge, result).all(|link| link != it.as_str()));
     let owner = attachment.owner();
