@@ -37,6 +37,7 @@ mod raw;
 mod register;
 mod repair;
 mod rule;
+mod rule_place;
 mod ruleset;
 mod socket;
 mod standing;

@@ -7,6 +7,7 @@ use crate::error::Error;
 use crate::expression::ACCEPT;
 use crate::message::{self, Message, TABLE_FLAGS};
 use crate::raw::{CHAIN_POLICY, RULE_CHAIN, RawMessage};
+use crate::rule_place;
 use crate::table::{Chain, Set, Table};
 
 /// Netlink messages that repair or recreate a table.
@@ -16,6 +17,41 @@ pub(crate) enum Repairs {
     /// Messages for a transaction of their own, which has to precede the change of elements: it
     /// recreates the table, or repairs chains and counts.
     Alone(Vec<Message>, Updated),
+}
+
+/// What the kernel has of a table.
+struct State<'t> {
+    /// The table's chains.
+    chains: Vec<(&'t Chain, Content)>,
+    is_dormant: bool,
+}
+
+/// What the kernel has of a chain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Content {
+    /// Exactly the described rules.
+    Described,
+    /// All rules that another release of this suite wrote ([`rule_place`]).
+    OfAnotherRelease,
+    /// Other rules, no rules, or no chain.
+    Damaged,
+}
+
+impl<'t> State<'t> {
+    /// Returns the chains whose content is not as described.
+    fn broken(&self) -> Vec<&'t Chain> {
+        let chains = self.chains.iter();
+        let broken = chains.filter(|(_, it)| *it != Content::Described);
+        broken.map(|(chain, _)| *chain).collect()
+    }
+
+    /// Returns the chains with this content.
+    fn with(&self, content: Content) -> impl Iterator<Item = &'t Chain> {
+        let chains = self.chains.iter();
+        chains
+            .filter(move |(_, it)| *it == content)
+            .map(|(chain, _)| *chain)
+    }
 }
 
 impl Repairs {
@@ -30,9 +66,10 @@ impl Connection {
     /// Returns the repairs of `table`. Complete chains stay untouched: a process that deletes
     /// chains or rules has to wait until the kernel has freed them.
     pub(crate) fn repairs(&self, table: &Table) -> Result<Repairs, Error> {
-        let (broken, is_dormant) = self.state(table)?;
+        let state = self.state(table)?;
+        let broken = state.broken();
         if broken.is_empty() {
-            let wake = is_dormant.then(|| table.create());
+            let wake = state.is_dormant.then(|| table.create());
             return Ok(Repairs::InPlace(wake.into_iter().collect()));
         }
         if self.is_foreign(table)? {
@@ -54,18 +91,36 @@ impl Connection {
     }
 
     /// Returns texts for the operator about the damage that [`Self::update`] would repair in the
-    /// chains and flags of `table`.
+    /// chains and flags of `table`. A complete chain that another release wrote is no damage,
+    /// although [`Self::update`] replaces its rules.
     ///
     /// # Errors
     /// [`Error::Refused`].
     pub fn damage(&self, table: &Table) -> Result<Vec<String>, Error> {
         let name = table.name;
-        let (broken, is_dormant) = self.state(table)?;
-        let changed = broken.iter().map(|Chain { name: chain, .. }| {
+        let state = self.state(table)?;
+        let mut damaged: Vec<_> = state.with(Content::Damaged).collect();
+        if state.with(Content::OfAnotherRelease).next().is_some() {
+            damaged = self.existing(table, damaged)?;
+        }
+        let changed = damaged.iter().map(|Chain { name: chain, .. }| {
             format!("chain {chain} of nf_tables table {name} was changed")
         });
-        let dormant = is_dormant.then(|| format!("nf_tables table {name} is dormant"));
+        let dormant = state
+            .is_dormant
+            .then(|| format!("nf_tables table {name} is dormant"));
         Ok(changed.chain(dormant).collect())
+    }
+
+    /// Returns those of `chains` that exist. In a table that another release wrote, a chain may be
+    /// missing because that release does not have it.
+    fn existing<'t>(&self, table: &Table, chains: Vec<&'t Chain>) -> Result<Vec<&'t Chain>, Error> {
+        let found = chains.iter().map(|it| table.get_chain(&it.name));
+        let found = self.socket.find_each(found)?;
+        let pairs = chains.into_iter().zip(found);
+        Ok(pairs
+            .filter_map(|(chain, found)| found.map(|_| chain))
+            .collect())
     }
 
     /// Returns whether the kernel has a set or chain of `table` with another type. Such a set or
@@ -124,14 +179,13 @@ impl Connection {
         Ok(self.socket.find(table.get())?.is_some())
     }
 
-    /// Returns the chains that are missing or incomplete, and whether the table is dormant. A chain
-    /// is complete if it has exactly the described rules, in their order, and the policy `accept`.
-    /// The policy has to be compared because any process can change it without a change of the
-    /// rules.
+    /// Reads the rules, the policies of base chains and the flags of `table`. A chain is as described
+    /// if it has exactly the described rules, in their order, and the policy `accept`. The policy has
+    /// to be compared because any process can change it without a change of the rules.
     ///
     /// If all rules exist, their sets exist: the kernel does not delete a set that a rule uses. The
     /// hook is right, too, because each rule's comment contains a digest of the hook.
-    fn state<'t>(&self, table: &'t Table) -> Result<(Vec<&'t Chain>, bool), Error> {
+    fn state<'t>(&self, table: &'t Table) -> Result<State<'t>, Error> {
         let bases = table.chains.iter().filter(|it| it.base.is_some());
         let bases = bases.map(|it| table.get_chain(&it.name));
         let found = self
@@ -142,19 +196,24 @@ impl Connection {
         let is_dormant = found.next().flatten().is_some_and(is_dormant);
         let list = message::list_rules(table.family, table.name);
         let rules = self.socket.dump(&list)?;
-        let mut is_complete = |chain: &Chain| {
+        let mut content = |chain: &Chain| {
             let rules = rules.iter().filter(|it| it.text(RULE_CHAIN) == chain.name);
             let accepts = |it: RawMessage| it.number(CHAIN_POLICY) == ACCEPT.into();
             let accepts = chain.base.is_none() || found.next().flatten().is_some_and(accepts);
-            accepts
-                && chain
-                    .identities()
-                    .map(Some)
-                    .eq(rules.map(RawMessage::rule_comment))
+            let comments: Vec<_> = rules.map(RawMessage::rule_comment).collect();
+            if !accepts {
+                Content::Damaged
+            } else if chain.identities().map(Some).eq(comments.iter().cloned()) {
+                Content::Described
+            } else if rule_place::is_complete(&comments) {
+                Content::OfAnotherRelease
+            } else {
+                Content::Damaged
+            }
         };
         let chains = table.chains.iter();
-        let broken = chains.filter(|it| !is_complete(it)).collect();
-        Ok((broken, is_dormant))
+        let chains = chains.map(|it| (it, content(it))).collect();
+        Ok(State { chains, is_dormant })
     }
 }
 

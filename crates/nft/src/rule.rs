@@ -12,6 +12,7 @@ use crate::expression::{
 use crate::field::{Field, META_MARK, META_TRACE, load_version, set_meta};
 use crate::raw::ITEM;
 use crate::register::{FIRST, SCRATCH, VERDICT, octets, padded, u32_of};
+use crate::rule_place::Place;
 
 /// A rule: conditions that a packet has to satisfy, all of them, and an action.
 #[derive(Debug, Clone)]
@@ -260,15 +261,15 @@ impl Rule {
         self.needs.iter().copied()
     }
 
-    /// Returns the comment that the kernel stores with the rule: the rule's own text and a digest,
-    /// as in `comment [7f39dbf6]`. The digest is computed from the chain's shape and the rule's
-    /// expressions. So if an existing rule has the wanted comment, it also has the wanted
-    /// expressions.
-    pub(crate) fn identity(&self, shape: &[u8]) -> String {
+    /// Returns the comment that the kernel stores with the rule: the rule's own text, a digest, and
+    /// the rule's place in its chain, as in `comment [7f39dbf6 2/5]`. The digest is computed from the
+    /// chain's shape and the rule's expressions. So if an existing rule has the wanted comment, it
+    /// also has the wanted expressions.
+    pub(crate) fn identity(&self, shape: &[u8], place: Place) -> String {
         let digest = Sha256::new().chain_update(shape);
         let digest = digest.chain_update(&*self.expressions).finalize();
         let [a, b, c, d, ..]: [u8; 32] = digest.into();
-        format!("{} [{a:02x}{b:02x}{c:02x}{d:02x}]", self.comment)
+        format!("{} [{a:02x}{b:02x}{c:02x}{d:02x} {place}]", self.comment)
     }
 
     pub(crate) fn expressions(&self) -> &Attributes {

@@ -4,6 +4,7 @@ use netlink::IpVersion;
 
 use crate::register::padded;
 use crate::rule::Rule;
+use crate::rule_place::Place;
 
 /// Description of a table.
 #[derive(Debug, Clone)]
@@ -181,8 +182,9 @@ impl Set {
 impl Chain {
     /// Returns the texts that identify the rules of this chain ([`Rule::identity`]).
     pub(crate) fn identities(&self) -> impl Iterator<Item = String> {
-        let shape = self.shape();
-        self.rules.iter().map(move |rule| rule.identity(&shape))
+        let (shape, count) = (self.shape(), self.rules.len());
+        let rules = self.rules.iter().zip(1..);
+        rules.map(move |(rule, number)| rule.identity(&shape, Place { number, count }))
     }
 }
 

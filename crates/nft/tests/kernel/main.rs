@@ -16,6 +16,7 @@ mod counts;
 mod held;
 mod limits;
 mod maps;
+mod releases;
 mod standing;
 mod tables;
 
