@@ -16,6 +16,7 @@ mod dispatch;
 mod environment;
 mod error;
 pub mod files;
+mod format;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 pub mod json;
@@ -37,6 +38,7 @@ pub use attachment::{Attachment, ContainerId, InterfaceName, NetworkName, hex};
 pub use dispatch::{Answer, Answered, Plugin, run};
 pub use environment::SearchPath;
 pub use error::{Ending, Error, ErrorObject, all};
+pub use format::FirstFormat;
 pub use log::step;
 pub use network::{COMMON_KEYS, Document, Network};
 pub use request::{AddRequest, CheckRequest, DelRequest, GcRequest, StatusRequest};

@@ -19,7 +19,7 @@ use std::sync::LazyLock;
 
 use anyhow::{Context as _, bail};
 use cni::files::if_present;
-use cni::{note, or_note};
+use cni::{FirstFormat, note, or_note};
 use serde::{Deserialize, Serialize};
 
 use crate::directory::{Directory, Identity, Stamp};
@@ -62,10 +62,13 @@ enum Standing {
     Distrusted,
 }
 
-/// Content of the file `state`: the boot ID, and the modification times of both directories when
-/// their contents last agreed.
+/// Content of the file `state`: the format of the index, the boot ID, and the modification times of
+/// both directories when their contents last agreed. An index of another format is not trusted, so
+/// it is rebuilt from the leases.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct State {
+    #[serde(default)]
+    format: FirstFormat,
     boot: String,
     leases: Stamp,
     records: Stamp,
@@ -217,6 +220,7 @@ impl Index {
 
     fn state(&self, leases: Stamp) -> anyhow::Result<State> {
         Ok(State {
+            format: FirstFormat,
             boot: boot_id()?,
             leases,
             records: Stamp::of(&fs::metadata(&self.records)?),

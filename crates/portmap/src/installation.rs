@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use attach::{Writing, coded};
-use cni::{AddRequest, Attachment, Error, note};
+use cni::{AddRequest, Attachment, Error, FirstFormat, note};
 use netlink::Link;
 use netns::Netns;
 use nft::{Change, Connection, Element, Updated};
@@ -60,6 +60,7 @@ impl<'a> Installation<'a> {
         let identity = Identity::of(&request.netns)
             .with_context(|| format!("look at CNI_NETNS {}", request.netns.display()))?;
         let record = Record {
+            format: FirstFormat,
             netns: request.netns.clone(),
             identity,
             interface: attachment.interface.as_str().to_owned(),

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use attach::{OwnerFiles, Writing};
-use cni::Attachment;
+use cni::{Attachment, FirstFormat};
 use nft::Element;
 use serde::{Deserialize, Serialize};
 
@@ -21,6 +21,9 @@ use crate::conditions::Conditions;
 /// The facts about a sandbox that ADD recorded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Record {
+    /// The format of the record.
+    #[serde(default)]
+    pub format: FirstFormat,
     /// `CNI_NETNS`
     pub netns: PathBuf,
     /// Identifies the namespace that was at that path during ADD.
@@ -65,13 +68,13 @@ impl Record {
         Self::parse(&text).with_context(|| format!("the record of {attachment} is unreadable"))
     }
 
-    /// Parses the text of a record; `None` after a change of its format.
+    /// Parses the text of a record; `None` if a later version wrote it in another format.
     pub fn parse(text: &str) -> Option<Self> {
         serde_json::from_str(text).ok()
     }
 
-    /// Returns whether the record of `owner` exists but is unreadable, as after a change of its
-    /// format.
+    /// Returns whether the record of `owner` exists but is unreadable, as if a later version wrote it
+    /// in another format.
     pub fn is_torn(owner: &str) -> bool {
         files().has(owner) && Self::read(owner).is_none()
     }

@@ -14,6 +14,7 @@ use anyhow::{Context as _, ensure};
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use cni::files::if_present;
 use cni::{AddResult, Attachment, NetworkName, SpecVersion};
+use serde::de::Error as _;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -197,16 +198,19 @@ impl Entry {
         }
     }
 
-    /// Parses an entry. Old versions of libcni stored only the result.
+    /// Parses an entry. Old versions of libcni stored only the result, which has no kind.
     fn from_json(value: Value) -> serde_json::Result<Self> {
-        if value.get("kind").is_some_and(|kind| kind == KIND) {
-            return serde_json::from_value(value);
+        match value.get("kind") {
+            Some(kind) if kind == KIND => serde_json::from_value(value),
+            Some(kind) => Err(serde_json::Error::custom(format!(
+                "kind {kind} is not {KIND}"
+            ))),
+            None => Ok(Self {
+                kind: KIND.into(),
+                result: Some(value),
+                ..Self::default()
+            }),
         }
-        Ok(Self {
-            kind: KIND.into(),
-            result: Some(value),
-            ..Self::default()
-        })
     }
 
     /// Returns the attachment of the entry.

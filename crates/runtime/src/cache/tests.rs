@@ -117,3 +117,18 @@ fn result_is_converted_to_the_version_of_the_list() {
     let bare = Entry::from_json(stored.clone()).unwrap();
     assert_eq!(bare.result(SpecVersion::V1_0_0).unwrap(), Some(stored));
 }
+
+#[test]
+fn entry_of_another_kind_is_refused_and_not_taken_for_a_result() {
+    let directory = tempfile::tempdir().unwrap();
+    let cache = Cache(vec![directory.path().to_owned()]);
+    let results = directory.path().join("results");
+    fs::create_dir(&results).unwrap();
+    let later = json!({"kind": "cniCacheV2", "ips": [{"address": "10.1.0.2/24"}]});
+    fs::write(results.join("pods-c1-eth0"), later.to_string()).unwrap();
+    let error = cache.read(&sandbox("c1").attachment).unwrap_err();
+    assert!(format!("{error:#}").contains("cniCacheV2"), "{error:#}");
+    let old = json!({"cniVersion": "0.4.0"});
+    fs::write(results.join("pods-c1-eth0"), old.to_string()).unwrap();
+    assert!(cache.read(&sandbox("c1").attachment).unwrap().is_some());
+}
