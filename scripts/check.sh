@@ -82,12 +82,13 @@ end_to_end() {
 }
 
 # Checks dependencies and their direction. Checks known vulnerabilities only if their database can
-# be fetched.
+# be fetched, or a copy of it exists.
 dependencies() {
     cargo deny --version >/dev/null 2>&1 || cargo install --locked cargo-deny
     cargo deny check --hide-inclusion-graph -A unused-wrapper bans licenses sources || return
-    if cargo deny fetch db >/dev/null 2>&1; then
-        cargo deny check --disable-fetch advisories
+    if cargo deny fetch db >/dev/null 2>&1 ||
+        compgen -G "${CARGO_HOME:-$HOME/.cargo}/advisory-dbs/*/.git/FETCH_HEAD" >/dev/null; then
+        cargo deny --offline check advisories
     else
         echo "advisories: not checked, since their database cannot be fetched from here"
     fi

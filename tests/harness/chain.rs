@@ -1,6 +1,7 @@
 //! Runs the plugins of a chain for one attachment, as a runtime does.
 
 use std::ops::Range;
+use std::path::Path;
 
 use serde_json::{Value, json};
 
@@ -74,9 +75,18 @@ impl<'h> Chain<'h> {
 
     /// Returns the chain with the reference's executables.
     pub fn by_reference(&self) -> Self {
+        self.each(Network::by_reference)
+    }
+
+    /// Returns the chain with the executables in a directory.
+    pub fn by(&self, directory: &Path) -> Self {
+        self.each(|network| network.by(directory))
+    }
+
+    fn each(&self, change: impl Fn(&Network<'h>) -> Network<'h>) -> Self {
         let mut chain = self.clone();
         for (_, network) in &mut chain.plugins {
-            *network = network.by_reference();
+            *network = change(network);
         }
         chain
     }

@@ -45,6 +45,7 @@ mod pod_resources;
 pub mod points;
 mod ports;
 pub mod promql;
+pub mod releases;
 pub mod repair;
 pub mod router_advertisement;
 mod sandbox;

@@ -1,5 +1,7 @@
 //! A network configuration for one plugin, and its verbs.
 
+use std::path::{Path, PathBuf};
+
 use serde_json::{Value, json};
 
 use crate::{Host, Invocation, Sandbox};
@@ -9,7 +11,15 @@ use crate::{Host, Invocation, Sandbox};
 pub struct Network<'h> {
     host: &'h Host,
     config: Value,
-    reference: bool,
+    executables: Executables,
+}
+
+/// Directory of the plugins, delegates included.
+#[derive(Debug, Clone)]
+enum Executables {
+    UnderTest,
+    Reference,
+    In(PathBuf),
 }
 
 impl<'h> Network<'h> {
@@ -17,14 +27,22 @@ impl<'h> Network<'h> {
         Self {
             host,
             config,
-            reference: false,
+            executables: Executables::UnderTest,
         }
     }
 
     /// Returns the network with the reference's executables, delegates included.
     pub fn by_reference(&self) -> Self {
         Self {
-            reference: true,
+            executables: Executables::Reference,
+            ..self.clone()
+        }
+    }
+
+    /// Returns the network with the executables in a directory, delegates included.
+    pub fn by(&self, directory: &Path) -> Self {
+        Self {
+            executables: Executables::In(directory.to_owned()),
             ..self.clone()
         }
     }
@@ -53,10 +71,13 @@ impl<'h> Network<'h> {
     /// Returns a run of the plugin with this configuration and no other argument.
     pub fn call(&self, verb: &str) -> Invocation {
         let name = self.config["type"].as_str().unwrap();
-        let invocation = if self.reference {
-            self.host.reference(name).env("CNI_PATH", crate::REFERENCE)
-        } else {
-            self.host.plugin(name)
+        let invocation = match &self.executables {
+            Executables::UnderTest => self.host.plugin(name),
+            Executables::Reference => self.host.reference(name).env("CNI_PATH", crate::REFERENCE),
+            Executables::In(directory) => {
+                let plugin = self.host.program(&directory.join(name));
+                plugin.env("CNI_PATH", directory)
+            }
         };
         invocation.verb(verb).config(&self.config)
     }

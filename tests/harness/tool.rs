@@ -1,7 +1,7 @@
 //! cnitool, as an administrator runs it.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
@@ -14,12 +14,25 @@ use crate::{Host, Invocation, Outcome, Sandbox};
 #[derive(Debug)]
 pub struct Tool<'h> {
     host: &'h Host,
+    executables: Option<PathBuf>,
 }
 
 impl<'h> Tool<'h> {
     pub(crate) fn new(host: &'h Host) -> Self {
         fs::create_dir_all(host.dir().join("net.d")).unwrap();
-        Self { host }
+        Self {
+            host,
+            executables: None,
+        }
+    }
+
+    /// Returns cnitool of this directory, which calls the plugins there. The networks and the cache
+    /// are the same.
+    pub fn by(&self, directory: &Path) -> Self {
+        Self {
+            host: self.host,
+            executables: Some(directory.to_owned()),
+        }
     }
 
     /// Configures a network of this name with these plugins.
@@ -61,7 +74,14 @@ impl<'h> Tool<'h> {
     /// Returns a run with these words.
     pub fn run(&self, words: &[&str]) -> Invocation {
         let networks = self.host.dir().join("net.d");
-        let tool = self.host.plugin("cnitool").env("NETCONFPATH", networks);
+        let tool = match &self.executables {
+            None => self.host.plugin("cnitool"),
+            Some(directory) => {
+                let tool = self.host.program(&directory.join("cnitool"));
+                tool.env("CNI_PATH", directory)
+            }
+        };
+        let tool = tool.env("NETCONFPATH", networks);
         words.iter().fold(tool, Invocation::argument)
     }
 
