@@ -23,10 +23,13 @@
 #     tuning      tuning ADD, CHECK and DEL
 #     datapath    the cost of a packet with 2 and --pods (1,000) pods, beside a bare bridge; --quick
 #                 only shows that it works
+#     latency     how long a small packet waits for a limit beside a load, and what passes the limit;
+#                 takes 20 minutes, --quick only shows that it works
 #     throughput  traffic through a limit, measured by iperf3 in ten minutes
 #     footprint   size of the executables, and their peak memory
 #
-# --nftables-reference names a reference with the backend nftables (1.6 or later), for datapath.
+# --nftables-reference names a reference with the backend nftables (1.6 or later), for datapath; for
+# latency it is a second reference.
 # FILE gets all results with the machine, the kernel and the date.
 #
 # Needs Rust and an idle machine. Works as root, and as an ordinary user who may create user
@@ -54,7 +57,7 @@ main() {
                 esac
                 shift
                 ;;
-            attach | ptp | floor | chain | podman | burst | growth | leases | ports | reload | bandwidth | devices | firewall | tuning | datapath | throughput | footprint)
+            attach | ptp | floor | chain | podman | burst | growth | leases | ports | reload | bandwidth | devices | firewall | tuning | datapath | latency | throughput | footprint)
                 cases+=("$1")
                 ;;
             *) die "unknown option or case $1" ;;

@@ -11,6 +11,7 @@ mod firewall;
 mod floor;
 mod footprint;
 mod growth;
+mod latency;
 mod leases;
 mod limits;
 mod ports;
@@ -56,6 +57,7 @@ fn main() {
             "firewall" => firewall::run(&host, sides(), options.rounds, report),
             "tuning" => tuned::run(&host, sides(), options.rounds, report),
             "datapath" => datapath::run(&host, &options.directories(), &options.extent(), report),
+            "latency" => latency::run(&host, &options.directories(), &options.extent(), report),
             "throughput" => throughput::run(&host, &sides(), report),
             "footprint" => footprint::run(&host, &sides(), report),
             _ => panic!("unknown case {case:?}; there are {CASES:?}"),
@@ -66,7 +68,7 @@ fn main() {
     }
 }
 
-const CASES: [&str; 17] = [
+const CASES: [&str; 18] = [
     "attach",
     "ptp",
     "floor",
@@ -82,6 +84,7 @@ const CASES: [&str; 17] = [
     "firewall",
     "tuning",
     "datapath",
+    "latency",
     "throughput",
     "footprint",
 ];

@@ -129,7 +129,7 @@ fn paths(stage: usize) -> &'static [Path] {
 }
 
 /// Orders them at random (Fisher and Yates).
-fn shuffle(order: &mut [usize]) {
+pub(crate) fn shuffle(order: &mut [usize]) {
     use std::hash::{BuildHasher as _, RandomState};
     for last in (1..order.len()).rev() {
         let random = RandomState::new().hash_one(last);

@@ -52,12 +52,6 @@ pub trait Place {
         listed
     }
 
-    /// Returns the bytes that a link has received.
-    fn received(&self, link: &str) -> u64 {
-        let links = self.ip_json(&format!("-statistics link show dev {link}"));
-        links[0]["stats64"]["rx"]["bytes"].as_u64().unwrap()
-    }
-
     /// Returns the names of all links, sorted.
     fn links(&self) -> Vec<String> {
         let links = self.ip_json("link show");

@@ -14,6 +14,7 @@ use nix::sys::socket::{
 };
 use nix::sys::time::{TimeVal, TimeValLike as _};
 
+use crate::counter::Counter;
 use crate::place::Place;
 
 /// Longest time of a datagram within one machine.
@@ -236,20 +237,25 @@ pub(crate) fn arriving(
     seconds: usize,
     start: impl FnOnce(),
 ) -> Vec<f64> {
-    let mut before = (place.received(link), Instant::now());
+    let mut counter = Counter::of(place, link);
+    let mut before = counter.read();
     start();
     let second = |_| {
-        let end = before.1 + Duration::from_secs(1);
-        while let Some(rest) = end.checked_duration_since(Instant::now()) {
-            thread::park_timeout(rest);
-        }
-        let now = (place.received(link), Instant::now());
+        wait_until(before.1 + Duration::from_secs(1));
+        let now = counter.read();
         let bytes = u32::try_from(now.0 - before.0).unwrap();
         let rate = f64::from(bytes) * 8.0 / (now.1 - before.1).as_secs_f64();
         before = now;
         rate
     };
     (0..seconds).map(second).collect()
+}
+
+/// Waits until a moment.
+pub(crate) fn wait_until(moment: Instant) {
+    while let Some(rest) = moment.checked_duration_since(Instant::now()) {
+        thread::park_timeout(rest);
+    }
 }
 
 /// Returns `address` with any free port.
