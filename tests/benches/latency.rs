@@ -40,4 +40,4 @@ const RATES: [u64; 3] = [10_000_000, 1_000_000, 64_000];
 const ROUNDS: u32 = 5;
 
 /// Length of a run.
-const SECONDS: u32 = 6;
+const SECONDS: u32 = 5;

@@ -252,7 +252,7 @@ pub(crate) fn arriving(
 }
 
 /// Waits until a moment.
-pub(crate) fn wait_until(moment: Instant) {
+pub fn wait_until(moment: Instant) {
     while let Some(rest) = moment.checked_duration_since(Instant::now()) {
         thread::park_timeout(rest);
     }

@@ -56,10 +56,11 @@ impl TokenBucket {
 
     /// Returns the peak rate in bytes a second; 0 if `piece` is `None`. A TBF splits segments that
     /// exceed the bucket of its peak rate, which has the size of a piece. The kernel does not
-    /// report this size exactly, so the rate encodes it: at this rate, a piece takes 10 ns. Such a
-    /// rate delays no packet.
+    /// report this size exactly, so the rate encodes it. At such a rate, every packet takes less
+    /// than a nanosecond, which the kernel counts as 0. So this bucket delays no packet, not even a
+    /// longer one that has waited since a time with larger pieces.
     fn peak(&self) -> u64 {
-        u64::from(self.piece.unwrap_or_default()) * PIECES_PER_SECOND
+        self.piece.map_or(0, |piece| TIMELESS + u64::from(piece))
     }
 
     fn ticks(&self) -> u32 {
@@ -130,6 +131,12 @@ impl HeldBucket {
             ticks: parameter(2 * RATE_SPECIFICATION)?,
             peak: 0,
         })
+    }
+
+    /// Returns the length in bytes of the largest packet that a TBF may hold: longer ones were split.
+    pub fn largest(&self) -> u128 {
+        let piece = self.peak.checked_sub(TIMELESS).map(u128::from);
+        piece.unwrap_or(self.burst())
     }
 
     /// Returns the burst in bytes, rounded up.
@@ -206,8 +213,9 @@ const HTB_QUANTUM: u32 = 60_000;
 const RATE_SPECIFICATION: usize = 12;
 const RATE_OFFSET: usize = 8;
 
-/// Pieces that pass at the peak rate in a second: one in 10 ns.
-const PIECES_PER_SECOND: u64 = 100_000_000;
+/// A peak rate in bytes a second at which no packet takes a nanosecond (`psched_l2t_ns`). It exceeds
+/// all rates.
+const TIMELESS: u64 = 1_000_000_000_000_000;
 
 const NANOSECONDS: u128 = 1_000_000_000;
 /// `PSCHED_SHIFT` in `include/net/pkt_sched.h`.
@@ -234,6 +242,22 @@ mod tests {
         assert_eq!(bucket(125_000, 6250).ticks(), 781_250);
         assert_eq!(bucket(1, 274).ticks(), 4_281_250_000);
         assert_eq!(bucket(1, 275).ticks(), 1_907_704);
+    }
+
+    #[test]
+    fn largest_packet_follows_from_the_piece_or_the_burst() {
+        let held = |peak| HeldBucket {
+            rate: 125_000,
+            ticks: 781_250,
+            limit: 0,
+            peak,
+        };
+        let split = TokenBucket {
+            piece: Some(1522),
+            ..bucket(125_000, 6250)
+        };
+        assert_eq!(held(split.peak()).largest(), 1522);
+        assert_eq!(held(0).largest(), 6250);
     }
 
     #[test]

@@ -94,6 +94,16 @@ impl Place {
         }
     }
 
+    /// Returns the index of the link.
+    pub const fn link(&self) -> u32 {
+        self.link
+    }
+
+    /// Returns the parent of the qdisc or class.
+    pub const fn parent(&self) -> Handle {
+        self.parent
+    }
+
     /// Returns the handle of the qdisc or class itself.
     pub const fn handle(&self) -> Handle {
         self.handle

@@ -207,7 +207,7 @@ const PIECE: Duration = Duration::from_millis(2);
 /// Size in bytes of two VLAN tags, which a frame may have in addition to the MTU.
 const VLAN_TAGS: u32 = 8;
 /// Size in bytes of the largest segment that the kernel passes to a link (`GSO_MAX_SIZE`).
-const LARGEST_SEGMENT: u32 = 8 * 65_535;
+pub(crate) const LARGEST_SEGMENT: u32 = 8 * 65_535;
 /// Shortest target in microseconds: the kernel's default.
 const LEAST_TARGET: u32 = 5000;
 /// Longest target in microseconds. The kernel's times have 32 bits.

@@ -84,7 +84,7 @@ impl<'a> LinkEgress<'a> {
     /// [`Error::Lacks`] and [`Error::Netlink`].
     pub fn ensure_first(&self, limit: &Limit, more: Vec<Request>) -> Result<(), Error> {
         let queue = Queue::at_root(self.link.index, ROOT, limit);
-        let mut steps = queue.steps(None);
+        let mut steps = queue.steps(None, None);
         steps.extend(more.into_iter().map(|it| Step::new(module::IFB, it)));
         carry_out(self.connection, steps)
     }
@@ -201,10 +201,14 @@ impl<'a> LinkEgress<'a> {
         let root = held.root.as_ref();
         let queue = Queue::at_root(self.link.index, root.map_or(ROOT, |it| it.handle), limit);
         let leaf = held.first.as_ref().filter(|_| root.is_some());
-        match root.map(|it| &it.kind) {
-            Some(QdiscKind::Tbf(bucket)) if queue.is_as_left(bucket, leaf) => Ok(()),
-            _ => carry_out(self.connection, queue.steps(leaf)),
+        let bucket = match root.map(|it| &it.kind) {
+            Some(QdiscKind::Tbf(bucket)) => Some(bucket),
+            _ => None,
+        };
+        if bucket.is_some_and(|it| queue.is_as_left(it, leaf)) {
+            return Ok(());
         }
+        carry_out(self.connection, queue.steps(bucket, leaf))
     }
 
     /// Changes the limit of the existing class.
@@ -216,7 +220,7 @@ impl<'a> LinkEgress<'a> {
             return Ok(());
         }
         let mut steps = vec![Step::new(module::HTB, self.class_request(limit))];
-        steps.extend(queue.steps(leaf));
+        steps.extend(queue.steps(held.splitter(), leaf));
         carry_out(self.connection, steps)
     }
 
@@ -232,7 +236,7 @@ impl<'a> LinkEgress<'a> {
         ];
         self.execute(module::HTB, &classes)?;
         let queue = Queue::below_class(self.link.index, CLASS, limit);
-        carry_out(self.connection, queue.steps(None))?;
+        carry_out(self.connection, queue.steps(None, None))?;
         let filters = wanted_filters(traffic);
         let filters = filters.iter();
         let filters = filters.map(|it| Request::add_filter(self.link.index, ROOT, it));

@@ -10,7 +10,7 @@
 use netlink::{Connection, Handle, HeldBucket, Place, Qdisc, QdiscKind, Request, TokenBucket};
 
 use crate::error::{Error, module};
-use crate::limit::{BitsPerSecond, Limit};
+use crate::limit::{BitsPerSecond, LARGEST_SEGMENT, Limit};
 
 /// A TBF with its queue.
 #[derive(Debug, Clone, Copy)]
@@ -60,16 +60,41 @@ impl Queue {
         }
     }
 
-    /// Returns the requests that set the TBF and the `fq_codel` below it. `leaf` is the present
-    /// queue below the TBF. If another program set it, it stays.
-    pub fn steps(&self, leaf: Option<&Qdisc>) -> Vec<Step> {
+    /// Returns the requests that set the TBF and the `fq_codel` below it. `held` is the present TBF,
+    /// and `leaf` the queue below it. If another program set that queue, it stays, unless packets
+    /// have to go.
+    pub fn steps(&self, held: Option<&HeldBucket>, leaf: Option<&Qdisc>) -> Vec<Step> {
         let tbf = Request::set_tbf(self.place, &self.bucket());
         let fair = Request::set_fq_codel(self.leaf, &self.limit.fair_queue());
-        let mut steps = vec![Step::new(module::TBF, tbf)];
-        if leaf.is_none_or(|it| it.handle == self.leaf.handle()) {
+        let is_stuck = held.is_some_and(|it| self.would_stop(it));
+        let mut steps = Vec::new();
+        if is_stuck {
+            steps.extend(self.flush(leaf));
+        }
+        steps.push(Step::new(module::TBF, tbf));
+        if is_stuck || leaf.is_none_or(|it| it.handle == self.leaf.handle()) {
             steps.push(Step::new(module::FQ_CODEL, fair));
         }
         steps
+    }
+
+    /// Returns whether a packet may wait that is longer than the burst. The TBF would never send it,
+    /// nor any packet behind it. (`tbf_change` does not look at the packets that wait.)
+    fn would_stop(&self, held: &HeldBucket) -> bool {
+        let largest = held.largest().min(LARGEST_SEGMENT.into());
+        largest > self.bucket().burst.into()
+    }
+
+    /// Returns the requests that drop all packets that wait. A TBF without a queue drops what
+    /// arrives, and makes itself a queue when it is set. The kernel does not delete the queue that a
+    /// TBF made, but that gives way to any other qdisc.
+    fn flush(&self, leaf: Option<&Qdisc>) -> Vec<Step> {
+        let delete = Request::delete_qdisc(self.place.link(), self.leaf.parent());
+        let other = Request::set_tbf(self.leaf, &self.bucket());
+        let is_own = leaf.is_none_or(|it| it.handle.major == 0);
+        let requests = [is_own.then_some(other), Some(delete)];
+        let steps = requests.into_iter().flatten();
+        steps.map(|it| Step::new(module::TBF, it)).collect()
     }
 
     /// Returns the parameters of the TBF.
@@ -77,7 +102,7 @@ impl Queue {
         let queue = self.limit.plain_queue();
         match self.role {
             Role::Limits => self.limit.bucket(queue),
-            Role::Splits => self.splitter(queue, self.limit.piece()),
+            Role::Splits => self.splitter(queue),
         }
     }
 
@@ -94,7 +119,10 @@ impl Queue {
         let queue = self.limit.earlier_queue();
         let earlier = match self.role {
             Role::Limits => self.limit.bucket(queue),
-            Role::Splits => self.splitter(queue, None),
+            Role::Splits => TokenBucket {
+                burst: self.limit.burst.bytes(),
+                ..self.splitter(queue)
+            },
         };
         let is_earlier = held.peak == 0 && holds(held, &earlier);
         is_earlier || self.is_as_left(held, leaf)
@@ -109,16 +137,15 @@ impl Queue {
         }
     }
 
-    /// Returns a TBF that splits segments longer than `piece` and delays no packet. The kernel does
-    /// not report the length of a piece exactly, so the rate encodes it: at this rate, a piece
-    /// takes 10 ns.
-    fn splitter(&self, queue: u32, piece: Option<u32>) -> TokenBucket {
-        let rate = piece.map(|it| u64::from(it) * PIECES_PER_SECOND);
+    /// Returns a TBF that splits segments longer than a piece. It delays no packet, whatever its
+    /// length.
+    fn splitter(&self, queue: u32) -> TokenBucket {
+        let piece = self.limit.piece();
         TokenBucket {
-            rate: rate.unwrap_or(BitsPerSecond::MAX.bytes()),
-            burst: piece.unwrap_or(self.limit.burst.bytes()),
+            rate: BitsPerSecond::MAX.bytes(),
+            burst: LARGEST_SEGMENT,
             limit: queue,
-            piece: None,
+            piece: Some(piece.unwrap_or(self.limit.burst.bytes())),
         }
     }
 }
@@ -149,8 +176,6 @@ pub(crate) fn carry_out(connection: &Connection, steps: Vec<Step>) -> Result<(),
 fn holds(held: &HeldBucket, wanted: &TokenBucket) -> bool {
     wanted.is_held_by(held) && wanted.limit == held.limit
 }
-
-const PIECES_PER_SECOND: u64 = 100_000_000;
 
 /// Major number of this crate's qdiscs. Other programs are unlikely to choose this number.
 pub(crate) const OURS: u16 = 0xb0;

@@ -1,0 +1,231 @@
+//! bandwidth: a second ADD with another rate, while traffic runs.
+
+use std::net::UdpSocket;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tests::traffic::{self, Flood};
+use tests::{Host, Place as _, Sandbox};
+
+/// A container on the bridge, and another host that reaches it through this one.
+struct Scene {
+    host: Host,
+    a: Sandbox,
+    outside: Sandbox,
+    result: Value,
+}
+
+/// Towards the container, and from it.
+#[derive(Debug, Clone, Copy)]
+enum Direction {
+    Ingress,
+    Egress,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let host = Host::new();
+        let (outside, a) = (host.outside(), host.sandbox("a"));
+        outside.ip("route add default via 192.0.2.1");
+        let routes = json!([{"dst": "0.0.0.0/0"}]);
+        let result = host.bridge_v4().with("ipam.routes", routes).add(&a);
+        Self {
+            host,
+            a,
+            outside,
+            result,
+        }
+    }
+
+    /// Limits both directions, with more keys. Returns the names of the limited links.
+    fn limit(&self, rate: u64, more: &[(&str, Value)]) -> [String; 2] {
+        let limits = json!({"ingressRate": rate, "egressRate": rate});
+        let network = self.host.bandwidth();
+        let network = network.with("prevResult", self.result.clone());
+        let network = network.with("runtimeConfig.bandwidth", limits);
+        let network = more.iter().fold(network, |network, (key, value)| {
+            network.with(key, value.clone())
+        });
+        let result = network.add(&self.a);
+        network.check(&self.a, &result).ok();
+        let links = result["interfaces"].as_array().unwrap();
+        [&links[1], links.last().unwrap()].map(|it| it["name"].as_str().unwrap().to_owned())
+    }
+
+    /// Returns the ends of a direction with their addresses, and the link of the receiver.
+    fn ends(&self, direction: Direction) -> [(&Sandbox, &'static str, &'static str); 2] {
+        let near = (&self.a, "10.1.0.2", "eth0");
+        let far = (&self.outside, "192.0.2.2", "outside");
+        match direction {
+            Direction::Ingress => [far, near],
+            Direction::Egress => [near, far],
+        }
+    }
+}
+
+const BOTH: [Direction; 2] = [Direction::Ingress, Direction::Egress];
+
+/// Checks that a connection has the new rate a second after ADD, and keeps it.
+fn expect_new_rate(direction: Direction, from: u64, to: u64, more: &[(&str, Value)]) {
+    let scene = Scene::new();
+    scene.limit(from, more);
+    let [client, server] = scene.ends(direction);
+    let start = Instant::now();
+    thread::scope(|scope| {
+        let ends = ((client.0, client.1), server);
+        let flooding = scope.spawn(move || traffic::flood(Flood::Tcp, ends.0, ends.1, SECONDS));
+        traffic::wait_until(Instant::now() + Duration::from_millis(1500));
+        scene.limit(to, more);
+        let from_then_on = usize::try_from(start.elapsed().as_secs() + 2).unwrap();
+        let rates = flooding.join().unwrap();
+        let told = format!("{direction:?} {from} {to} from {from_then_on} on: {rates:?}");
+        let rates: Vec<_> = rates.iter().skip(from_then_on).collect();
+        assert!(rates.len() > 1, "{told}");
+        let rate = f64::from(u32::try_from(to).unwrap());
+        let shares: Vec<_> = rates.iter().map(|it| *it * 100.0 / rate).collect();
+        assert!(shares.iter().all(|it| *it < 115.0), "{told}");
+        let best = shares.iter().copied().fold(0.0, f64::max);
+        assert!(best > 80.0, "{told}");
+    });
+}
+
+const SECONDS: usize = 8;
+
+#[test]
+fn connection_has_the_new_rate_within_a_second() {
+    for direction in BOTH {
+        expect_new_rate(direction, 10_000_000, 20_000_000, &[]);
+        expect_new_rate(direction, 20_000_000, 5_000_000, &[]);
+    }
+}
+
+#[test]
+fn segments_that_wait_do_not_stop_a_slower_limit() {
+    // At 1 Gbit/s, segments of 64 KiB wait in one piece. They exceed the burst of the second rate,
+    // but not that of the first one.
+    for direction in BOTH {
+        expect_new_rate(direction, 1_000_000_000, 40_000_000, &[]);
+        expect_new_rate(direction, 1_000_000_000, 1_000_000, &[]);
+    }
+}
+
+#[test]
+fn segments_that_wait_do_not_stop_a_slower_limit_for_subnets() {
+    let subnets = [("shapedSubnets", json!(["192.0.2.0/24"]))];
+    for direction in BOTH {
+        expect_new_rate(direction, 1_000_000_000, 1_000_000, &subnets);
+    }
+}
+
+/// Packets of a sender, of its receiver, and packets that no socket had room for.
+#[derive(Debug, Default)]
+struct Counts {
+    sent: u64,
+    received: u64,
+    without_room: u64,
+}
+
+/// Sends datagrams with sequence numbers at 4 Mbit/s while `change` runs.
+fn stream(scene: &Scene, direction: Direction, change: impl FnOnce()) -> Counts {
+    let [(client, ..), (server, address, _)] = scene.ends(direction);
+    let there = server.enter(|| UdpSocket::bind((address, 0)).unwrap());
+    let here = client.enter(|| UdpSocket::bind("0.0.0.0:0").unwrap());
+    here.connect(there.local_addr().unwrap()).unwrap();
+    let sending = AtomicBool::new(true);
+    let (sent, numbers) = thread::scope(|scope| {
+        let sent = scope.spawn(|| send(&here, &sending));
+        let numbers = scope.spawn(|| receive(&there, &sending));
+        change();
+        sending.store(false, Ordering::Relaxed);
+        (sent.join().unwrap(), numbers.join().unwrap())
+    });
+    assert!(numbers.is_sorted(), "the order changed");
+    Counts {
+        sent,
+        received: numbers.len() as u64,
+        without_room: receive_errors(server),
+    }
+}
+
+/// Returns the number of datagrams.
+fn send(socket: &UdpSocket, sending: &AtomicBool) -> u64 {
+    let mut number = 0_u64;
+    let mut packet = [0; 1200];
+    while sending.load(Ordering::Relaxed) {
+        packet[..8].copy_from_slice(&number.to_be_bytes());
+        socket.send(&packet).unwrap();
+        number += 1;
+        traffic::wait_until(Instant::now() + Duration::from_micros(2400));
+    }
+    number
+}
+
+/// Returns the numbers of the datagrams that arrive.
+fn receive(socket: &UdpSocket, sending: &AtomicBool) -> Vec<u64> {
+    let patience = Some(Duration::from_millis(500));
+    socket.set_read_timeout(patience).unwrap();
+    let mut packet = [0; 1200];
+    let mut numbers = Vec::new();
+    loop {
+        match socket.recv(&mut packet) {
+            Ok(_) => numbers.push(u64::from_be_bytes(*packet.first_chunk().unwrap())),
+            Err(_) if sending.load(Ordering::Relaxed) => {}
+            Err(_) => return numbers,
+        }
+    }
+}
+
+/// Returns the datagrams that no socket of a namespace had room for.
+fn receive_errors(place: &Sandbox) -> u64 {
+    let text = place.enter(|| std::fs::read_to_string("/proc/thread-self/net/snmp").unwrap());
+    let mut lines = text.lines().filter(|line| line.starts_with("Udp: "));
+    let [names, values] = [(); 2].map(|()| lines.next().unwrap().split(' '));
+    let mut pairs = names.zip(values);
+    let (_, value) = pairs.find(|(name, _)| *name == "RcvbufErrors").unwrap();
+    value.parse().unwrap()
+}
+
+/// Returns the packets that the qdiscs of a link dropped. The limit also counts most of what the
+/// queue below it drops.
+fn dropped(host: &Host, link: &str) -> u64 {
+    let shown = host.tc(&format!("-statistics -json qdisc show dev {link}"));
+    let shown: Vec<Value> = serde_json::from_str(&shown).unwrap();
+    let drops = shown.iter().map(|it| it["drops"].as_u64().unwrap());
+    drops.max().unwrap()
+}
+
+/// Checks that no packet disappears while the rate changes, except for those that the limit counts
+/// as dropped.
+fn expect_no_loss(more: &[(&str, Value)]) {
+    let scene = Scene::new();
+    for (direction, link) in BOTH.into_iter().zip(scene.limit(10_000_000, more)) {
+        let before = dropped(&scene.host, &link);
+        let counts = stream(&scene, direction, || {
+            for rate in [20, 5, 100, 10, 40, 6, 10] {
+                scene.limit(rate * 1_000_000, more);
+                traffic::wait_until(Instant::now() + Duration::from_millis(100));
+            }
+        });
+        let dropped = dropped(&scene.host, &link) - before;
+        let arrived = counts.received + counts.without_room;
+        assert!(counts.sent > 100, "{counts:?}");
+        assert!(
+            arrived + dropped >= counts.sent,
+            "{counts:?}, {dropped} dropped"
+        );
+        // The stream is slower than all rates.
+        assert!(dropped * 20 < counts.sent, "{counts:?}, {dropped} dropped");
+    }
+}
+
+#[test]
+fn no_packet_is_lost_while_the_rate_changes() {
+    expect_no_loss(&[]);
+}
+
+#[test]
+fn no_packet_is_lost_while_the_rate_for_subnets_changes() {
+    expect_no_loss(&[("shapedSubnets", json!(["192.0.2.0/24"]))]);
+}
