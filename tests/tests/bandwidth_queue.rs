@@ -1,9 +1,7 @@
 //! bandwidth: the queues of packets that wait. The tests need a kernel with `fq_codel`.
 
-use std::thread;
-
 use serde_json::{Value, json};
-use tests::traffic::{self, Flood};
+use tests::latency::{Direction, Limit, Line, Load, Outcome, Span, Trial};
 use tests::{Host, Network, Place as _, Sandbox};
 
 /// A container on the bridge, and another host that reaches it through this one.
@@ -41,22 +39,20 @@ impl Scene {
         self.result["interfaces"][1]["name"].as_str().unwrap()
     }
 
-    /// Returns the waiting times in milliseconds of pings from the other host beside a flood of the
-    /// container, in order.
-    fn pings(&self, flood: Flood) -> Vec<f64> {
-        let (a, outside) = (&self.a, &self.outside);
-        thread::scope(|scope| {
-            let flooding =
-                scope.spawn(|| traffic::flood(flood, (outside, FAR), (a, NEAR, "eth0"), 8));
-            let shown = outside.run("ping", &["-n", "-i", "0.1", "-w", "6", NEAR]);
-            flooding.join().unwrap();
-            let times = shown.lines().filter_map(|it| it.split_once("time="));
-            let mut times: Vec<f64> = times
-                .map(|(_, rest)| rest.split(' ').next().unwrap().parse().unwrap())
-                .collect();
-            times.sort_by(f64::total_cmp);
-            times
-        })
+    /// Runs a load towards the container beside small requests.
+    fn wait(&self, rate: u64, load: Load, limit: Limit) -> Outcome {
+        let trial = Trial {
+            rate,
+            direction: Direction::Ingress,
+            load,
+        };
+        let line = Line {
+            client: &self.outside,
+            server: &self.a,
+            address: NEAR,
+            link: "eth0",
+        };
+        trial.over(&line, limit, Span::seconds(4))
     }
 }
 
@@ -79,7 +75,6 @@ fn expect_queue(host: &Host, (link, handle): (&str, &str), wanted: &Value) {
     assert_eq!(held, *wanted, "{queue}");
 }
 
-const FAR: &str = "192.0.2.2";
 const NEAR: &str = "10.1.0.2";
 
 fn ifb_of(result: &Value) -> &str {
@@ -165,15 +160,18 @@ fn ping_passes_before_the_packets_of_other_flows() {
     // With a chosen burst, as long as a tenth of a second, and with the plugin's.
     for (rate, burst) in [(10_000_000, 1_000_000), (10_000_000, 0), (1_000_000, 0)] {
         let scene = Scene::new();
+        let loads = [Load::Tcp, Load::Udp];
+        let controls = loads.map(|load| scene.wait(rate, load, Limit::None));
         let network = scene.limited(rate);
         let network = network.with("runtimeConfig.bandwidth.ingressBurst", burst);
         network.add(&scene.a);
-        for flood in [Flood::Tcp, Flood::Udp] {
-            let times = scene.pings(flood);
-            let told = format!("{rate} {flood:?}: {times:?}");
-            assert!(times.len() >= 20, "{told}");
+        for (load, control) in loads.into_iter().zip(controls) {
+            let limited = scene.wait(rate, load, Limit::Set);
+            let told = format!("{rate} {load:?}: {limited:?}, control {control:?}");
+            assert!(limited.waits.len() >= 20, "{told}");
             // The plain queue of earlier releases delays each packet by 75 and 121 ms.
-            assert!(times[times.len() / 2] < 40.0, "{told}");
+            let [limited, control] = [limited, control].map(|it| it.wait(50).unwrap());
+            assert!(limited - control < 40.0, "{told}");
         }
     }
 }
