@@ -91,9 +91,13 @@ pub fn pour(
     perl.args(["-e", SEND, &index, &frame, &seconds.to_string()]);
     thread::scope(|scope| {
         let send = || sender.enter(|| assert!(perl.status().unwrap().success()));
-        let rates = traffic::arriving(receiver, seconds, || {
-            scope.spawn(send);
-        });
+        let rates = traffic::arriving(
+            receiver,
+            |second| second < seconds,
+            || {
+                scope.spawn(send);
+            },
+        );
         rates.into_iter().map(|rate| rate / 1e6).collect()
     })
 }

@@ -215,15 +215,25 @@ pub enum Flood {
 /// arrived at the server's `link` in each second, including all headers.
 pub fn flood(
     flood: Flood,
+    client: (&(impl Place + Sync), &str),
+    server: (&(impl Place + Sync), &str, &str),
+    seconds: usize,
+) -> Vec<f64> {
+    flood_while(flood, client, server, |second| second < seconds)
+}
+
+/// Floods like [`flood`] as long as `lasts` returns true for the number of the next second.
+pub fn flood_while(
+    flood: Flood,
     (client, source): (&(impl Place + Sync), &str),
     (server, address, link): (&(impl Place + Sync), &str, &str),
-    seconds: usize,
+    lasts: impl FnMut(usize) -> bool,
 ) -> Vec<f64> {
     let stop = &AtomicBool::new(false);
     let (to, from) = connected((client, source), (server, address), flood);
     thread::scope(|scope| {
         scope.spawn(|| drain(&from, stop));
-        let rates = arriving((server, link), seconds, || {
+        let rates = arriving((server, link), lasts, || {
             scope.spawn(|| pour(&to, stop));
         });
         stop.store(true, Ordering::Relaxed);
@@ -231,10 +241,11 @@ pub fn flood(
     })
 }
 
-/// Returns the bits that arrive at a link in each second after `start`, including all headers.
+/// Returns the bits that arrive at a link in each second after `start`, including all headers, as
+/// long as `lasts` returns true for the number of the next second.
 pub(crate) fn arriving(
     (place, link): (&impl Place, &str),
-    seconds: usize,
+    mut lasts: impl FnMut(usize) -> bool,
     start: impl FnOnce(),
 ) -> Vec<f64> {
     let mut counter = Counter::of(place, link);
@@ -248,7 +259,7 @@ pub(crate) fn arriving(
         before = now;
         rate
     };
-    (0..seconds).map(second).collect()
+    (0..).take_while(|it| lasts(*it)).map(second).collect()
 }
 
 /// Waits until a moment.
