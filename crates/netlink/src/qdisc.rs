@@ -214,13 +214,8 @@ impl Connection {
         link: u32,
         parents: [Handle; N],
     ) -> Result<[Option<Qdisc>; N], Error> {
-        let request = |parent| {
-            let message = header(link, parent, Handle::NONE);
-            let operation = format!("read qdisc on {parent}");
-            one(Request::read(operation, RTM_GETQDISC, &message))
-        };
         let mut found = [const { None }; N];
-        let outcomes = self.outcomes(&parents.map(request))?;
+        let outcomes = self.outcomes(&parents.map(|it| qdisc_request(link, it)))?;
         for (found, outcome) in found.iter_mut().zip(outcomes) {
             *found = match outcome {
                 Err(error) if error.is_no_qdisc() => None,
@@ -272,6 +267,12 @@ impl Qdisc {
             kind,
         })
     }
+}
+
+pub(crate) fn qdisc_request(link: u32, parent: Handle) -> Request {
+    let message = header(link, parent, Handle::NONE);
+    let operation = format!("read qdisc on {parent}");
+    one(Request::read(operation, RTM_GETQDISC, &message))
 }
 
 /// Returns the request of [`Connection::class`].

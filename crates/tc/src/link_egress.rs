@@ -13,7 +13,7 @@ use netlink::{
 
 use crate::error::{Error, module};
 use crate::limit::Limit;
-use crate::queue::{BELOW_LEAF, OURS, Queue, Step, carry_out};
+use crate::queue::{BELOW_LEAF, OURS, Queue, Step};
 use crate::traffic::Traffic;
 
 /// A link whose egress packets are limited.
@@ -86,7 +86,7 @@ impl<'a> LinkEgress<'a> {
         let queue = Queue::at_root(self.link.index, ROOT, limit);
         let mut steps = queue.steps(None, None);
         steps.extend(more.into_iter().map(|it| Step::new(module::IFB, it)));
-        carry_out(self.connection, steps)
+        queue.carry_out(self.connection, steps)
     }
 
     /// Removes a limit of this crate or of the reference; qdiscs of other programs stay.
@@ -205,23 +205,19 @@ impl<'a> LinkEgress<'a> {
             Some(QdiscKind::Tbf(bucket)) => Some(bucket),
             _ => None,
         };
-        if bucket.is_some_and(|it| queue.is_as_left(it, leaf)) {
-            return Ok(());
-        }
-        carry_out(self.connection, queue.steps(bucket, leaf))
+        queue.carry_out(self.connection, queue.steps(bucket, leaf))
     }
 
     /// Changes the limit of the existing class.
     fn limit_class(&self, limit: &Limit, held: &Held) -> Result<(), Error> {
         let queue = Queue::below_class(self.link.index, CLASS, limit);
         let leaf = held.second.as_ref();
-        let is_queue_as_left = held.splitter().is_some_and(|it| queue.is_as_left(it, leaf));
-        if is_queue_as_left && self.has_class(limit)? {
-            return Ok(());
+        let mut steps = Vec::new();
+        if !self.has_class(limit)? {
+            steps.push(Step::new(module::HTB, self.class_request(limit)));
         }
-        let mut steps = vec![Step::new(module::HTB, self.class_request(limit))];
         steps.extend(queue.steps(held.splitter(), leaf));
-        carry_out(self.connection, steps)
+        queue.carry_out(self.connection, steps)
     }
 
     /// Limits some traffic of a link that has no qdisc yet.
@@ -236,7 +232,7 @@ impl<'a> LinkEgress<'a> {
         ];
         self.execute(module::HTB, &classes)?;
         let queue = Queue::below_class(self.link.index, CLASS, limit);
-        carry_out(self.connection, queue.steps(None, None))?;
+        queue.carry_out(self.connection, queue.steps(None, None))?;
         let filters = wanted_filters(traffic);
         let filters = filters.iter();
         let filters = filters.map(|it| Request::add_filter(self.link.index, ROOT, it));

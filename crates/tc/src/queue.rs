@@ -2,10 +2,8 @@
 //!
 //! A TBF splits segments into frames. Below it, an `fq_codel` has a queue for each flow, so a ping
 //! does not wait behind the packets of other flows. On a kernel without `fq_codel`, the TBF has one
-//! short queue of its own.
-//!
-//! If a TBF has no `fq_codel`, the kernel does not show why. So the lack of an `fq_codel` alone is
-//! no reason to set the TBF and the `fq_codel` again.
+//! short queue of its own. Nothing in the kernel shows the reason why there is no `fq_codel`. So
+//! each ADD tries to set a missing one.
 
 use netlink::{Connection, Handle, HeldBucket, Place, Qdisc, QdiscKind, Request, TokenBucket};
 
@@ -60,20 +58,22 @@ impl Queue {
         }
     }
 
-    /// Returns the requests that set the TBF and the `fq_codel` below it. `held` is the present TBF,
-    /// and `leaf` the queue below it. If another program set that queue, it stays, unless packets
-    /// have to go.
-    pub fn steps(&self, held: Option<&HeldBucket>, leaf: Option<&Qdisc>) -> Vec<Step> {
-        let tbf = Request::set_tbf(self.place, &self.bucket());
-        let fair = Request::set_fq_codel(self.leaf, &self.limit.fair_queue());
-        let is_stuck = held.is_some_and(|it| self.would_stop(it));
+    /// Returns the requests that set what differs from the existing TBF and `fq_codel`; none if ADD
+    /// would change nothing. A queue of another program stays, unless packets have to go. Without an
+    /// `fq_codel`, a request always sets one, because the kernel may support it since.
+    pub fn steps(&self, tbf: Option<&HeldBucket>, leaf: Option<&Qdisc>) -> Vec<Step> {
+        let is_stuck = tbf.is_some_and(|it| self.would_stop(it));
         let mut steps = Vec::new();
         if is_stuck {
             steps.extend(self.flush(leaf));
         }
-        steps.push(Step::new(module::TBF, tbf));
-        if is_stuck || leaf.is_none_or(|it| it.handle == self.leaf.handle()) {
-            steps.push(Step::new(module::FQ_CODEL, fair));
+        if is_stuck || !tbf.is_some_and(|it| self.is_bucket(it)) {
+            let request = Request::set_tbf(self.place, &self.bucket());
+            steps.push(Step::new(module::TBF, request));
+        }
+        if is_stuck || !leaf.is_some_and(|it| self.is_fair(it)) {
+            let request = Request::set_fq_codel(self.leaf, &self.limit.fair_queue());
+            steps.push(Step::new(module::FQ_CODEL, request));
         }
         steps
     }
@@ -106,15 +106,14 @@ impl Queue {
         }
     }
 
-    /// Returns whether ADD would change neither the TBF nor the queue `leaf` below it.
-    pub fn is_as_left(&self, held: &HeldBucket, leaf: Option<&Qdisc>) -> bool {
+    /// Returns whether ADD would not change the TBF.
+    fn is_bucket(&self, held: &HeldBucket) -> bool {
         let bucket = self.bucket();
-        let is_fair = leaf.is_none_or(|it| self.is_fair(it));
-        is_fair && holds(held, &bucket) && bucket.is_split_like(held)
+        holds(held, &bucket) && bucket.is_split_like(held)
     }
 
-    /// Returns whether CHECK accepts the TBF and its queue. The TBF of an earlier release has only
-    /// a queue of its own.
+    /// Returns whether CHECK accepts the TBF and its queue. The TBF of an earlier release, or on a
+    /// kernel without `fq_codel`, has only a queue of its own.
     pub fn is_accepted(&self, held: &HeldBucket, leaf: Option<&Qdisc>) -> bool {
         let queue = self.limit.earlier_queue();
         let earlier = match self.role {
@@ -125,7 +124,8 @@ impl Queue {
             },
         };
         let is_earlier = held.peak == 0 && holds(held, &earlier);
-        is_earlier || self.is_as_left(held, leaf)
+        let is_fair = leaf.is_none_or(|it| self.is_fair(it));
+        is_earlier || is_fair && self.is_bucket(held)
     }
 
     /// Returns whether `leaf` is the wanted queue, or one that an operator put in its place.
@@ -148,29 +148,42 @@ impl Queue {
             piece: Some(piece.unwrap_or(self.limit.burst.bytes())),
         }
     }
+
+    /// Carries out `steps` in one message to the kernel. A kernel without `fq_codel` refuses the
+    /// step that sets it, which is no error.
+    ///
+    /// # Errors
+    /// [`Error::Lacks`] and [`Error::Netlink`]: the first other refusal of a step.
+    pub fn carry_out(&self, connection: &Connection, steps: Vec<Step>) -> Result<(), Error> {
+        let (modules, requests): (Vec<_>, Vec<_>) =
+            steps.into_iter().map(|it| (it.module, it.request)).unzip();
+        for (module, outcome) in modules.into_iter().zip(connection.attempt(&requests)?) {
+            let Err(error) = outcome else {
+                continue;
+            };
+            let may_lack = module == module::FQ_CODEL && error.is_unknown_kind();
+            if !(may_lack && self.has_tbf(connection)?) {
+                return Err(match module {
+                    module::FQ_CODEL => Error::Netlink(error),
+                    _ => Error::of(module, error),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns whether the TBF exists. The kernel refuses an `fq_codel` with the same error number
+    /// if it does not know the kind and if another process has deleted the TBF meanwhile.
+    fn has_tbf(&self, connection: &Connection) -> Result<bool, Error> {
+        let held = connection.qdisc(self.place.link(), self.place.parent())?;
+        Ok(held.is_some_and(|it| it.handle == self.place.handle()))
+    }
 }
 
 impl Step {
     pub fn new(module: &'static str, request: Request) -> Self {
         Self { module, request }
     }
-}
-
-/// Carries out `steps` in one message to the kernel. A kernel without `fq_codel` refuses the step
-/// that sets it, which is no error.
-///
-/// # Errors
-/// [`Error::Lacks`] and [`Error::Netlink`]: the first other refusal of a step.
-pub(crate) fn carry_out(connection: &Connection, steps: Vec<Step>) -> Result<(), Error> {
-    let (modules, requests): (Vec<_>, Vec<_>) =
-        steps.into_iter().map(|it| (it.module, it.request)).unzip();
-    for (module, outcome) in modules.into_iter().zip(connection.attempt(&requests)?) {
-        match outcome {
-            Err(error) if module == module::FQ_CODEL && error.is_unknown_kind() => {}
-            outcome => outcome.map_err(|error| Error::of(module, error))?,
-        }
-    }
-    Ok(())
 }
 
 fn holds(held: &HeldBucket, wanted: &TokenBucket) -> bool {
