@@ -9,8 +9,10 @@
 use ipnetwork::IpNetwork;
 use netlink::{
     Connection, Filter, Handle, HeldBucket, Link, Packets, Place, Qdisc, QdiscKind, Request,
+    TokenBucket,
 };
 
+use crate::before::Before;
 use crate::error::{Error, module};
 use crate::limit::Limit;
 use crate::queue::{BELOW_LEAF, OURS, Queue, Step};
@@ -24,14 +26,14 @@ pub struct LinkEgress<'a> {
 }
 
 /// Qdiscs of a link.
-#[derive(Default)]
-struct Held {
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Held {
     /// The root, if this crate or the reference set it.
-    root: Option<Qdisc>,
+    pub root: Option<Qdisc>,
     /// The qdisc below a root TBF or the limited class.
-    first: Option<Qdisc>,
+    pub first: Option<Qdisc>,
     /// The qdisc below the TBF of the limited class.
-    second: Option<Qdisc>,
+    pub second: Option<Qdisc>,
 }
 
 impl Held {
@@ -50,23 +52,24 @@ impl<'a> LinkEgress<'a> {
         Self { connection, link }
     }
 
-    /// Limits `traffic` to `limit` and replaces earlier limits of this crate. If only the limit
-    /// differs, the kernel changes the existing qdiscs: their packets stay, and the link always has
-    /// a limit.
+    /// Limits `traffic` to `limit` and replaces earlier limits of this crate. `before` is the result
+    /// of a call of [`Self::before`] before this call. If only the limit differs, the kernel changes
+    /// the existing qdiscs: their packets stay, and the link always has a limit.
     ///
     /// # Errors
-    /// [`Error::Foreign`], [`Error::Lacks`] and [`Error::Netlink`].
-    pub fn ensure(&self, limit: &Limit, traffic: &Traffic) -> Result<(), Error> {
-        let held = self.held()?;
+    /// [`Error::Lacks`] and [`Error::Netlink`]. The link may then have no limit until a call of
+    /// [`Self::restore`].
+    pub fn ensure(&self, before: &Before, limit: &Limit, traffic: &Traffic) -> Result<(), Error> {
+        let held = &before.held;
         match (traffic, held.root.as_ref()) {
-            (Traffic::All, None) => self.limit_all(limit, &held),
+            (Traffic::All, None) => self.limit_all(limit, held),
             (Traffic::All, Some(root)) if matches!(root.kind, QdiscKind::Tbf(_)) => {
-                self.limit_all(limit, &held)
+                self.limit_all(limit, held)
             }
             (Traffic::Only(_) | Traffic::AllBut(_), Some(root))
                 if self.is_classified(root, traffic)? =>
             {
-                self.limit_class(limit, &held)
+                self.limit_class(limit, held)
             }
             (_, root) => {
                 if root.is_some() {
@@ -155,7 +158,7 @@ impl<'a> LinkEgress<'a> {
     ///
     /// # Errors
     /// [`Error::Foreign`]: another program set the root qdisc.
-    fn held(&self) -> Result<Held, Error> {
+    pub(crate) fn held(&self) -> Result<Held, Error> {
         let places = [Handle::ROOT, CLASS, BELOW_LEAF];
         let [root, first, second] = self.connection.qdiscs(self.link.index, places)?;
         let root = self.own_root(root)?;
@@ -214,7 +217,7 @@ impl<'a> LinkEgress<'a> {
         let leaf = held.second.as_ref();
         let mut steps = Vec::new();
         if !self.has_class(limit)? {
-            steps.push(Step::new(module::HTB, self.class_request(limit)));
+            steps.push(Step::new(module::HTB, self.class_request(&limit.bucket(0))));
         }
         steps.extend(queue.steps(held.splitter(), leaf));
         queue.carry_out(self.connection, steps)
@@ -228,7 +231,7 @@ impl<'a> LinkEgress<'a> {
         let root = Place::new(self.link.index, Handle::ROOT, ROOT);
         let classes = [
             Request::add_htb(root, default_class(traffic)),
-            self.class_request(limit),
+            self.class_request(&limit.bucket(0)),
         ];
         self.execute(module::HTB, &classes)?;
         let queue = Queue::below_class(self.link.index, CLASS, limit);
@@ -239,14 +242,17 @@ impl<'a> LinkEgress<'a> {
         self.execute(module::U32, &filters.collect::<Vec<_>>())
     }
 
-    fn class_request(&self, limit: &Limit) -> Request {
+    pub(crate) fn class_request(&self, bucket: &TokenBucket) -> Request {
         let class = Place::new(self.link.index, ROOT, CLASS);
-        Request::set_htb_class(class, &limit.bucket(0))
+        Request::set_htb_class(class, bucket)
+    }
+
+    pub(crate) fn delete_request(&self) -> Request {
+        Request::delete_qdisc(self.link.index, Handle::ROOT)
     }
 
     fn delete_root(&self) -> Result<(), Error> {
-        let root = Request::delete_qdisc(self.link.index, Handle::ROOT);
-        Ok(self.connection.execute([root])?)
+        Ok(self.connection.execute([self.delete_request()])?)
     }
 
     /// Returns whether `root` is an HTB that classifies packets by these subnets.
@@ -323,6 +329,6 @@ fn wanted_filters(traffic: &Traffic) -> Vec<Filter> {
 /// Major number of the reference's qdiscs.
 pub(crate) const MAJOR_OF_REFERENCE: u16 = 1;
 
-const ROOT: Handle = Handle::new(OURS, 0);
+pub(crate) const ROOT: Handle = Handle::new(OURS, 0);
 /// The class for limited traffic.
 pub(crate) const CLASS: Handle = Handle::new(OURS, 1);
