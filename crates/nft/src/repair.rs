@@ -6,7 +6,7 @@ use crate::count;
 use crate::error::Error;
 use crate::expression::ACCEPT;
 use crate::message::{self, Message, TABLE_FLAGS};
-use crate::raw::{CHAIN_POLICY, RULE_CHAIN, RawMessage};
+use crate::raw::{CHAIN_HOOK, CHAIN_POLICY, RULE_CHAIN, RawMessage};
 use crate::rule_place;
 use crate::table::{Chain, Set, Table};
 
@@ -72,10 +72,13 @@ impl Connection {
             let wake = state.is_dormant.then(|| table.create());
             return Ok(Repairs::InPlace(wake.into_iter().collect()));
         }
-        if self.is_foreign(table)? {
+        let misfits = self.misfits(table, &broken)?;
+        if !self.is_repairable(table, &misfits)? {
             return Ok(Repairs::Alone(self.anew(table)?, Updated::Table));
         }
-        let mut messages = creation(table, &broken);
+        let replaced = misfits.iter().map(|(chain, _)| &chain.name);
+        let mut messages: Vec<_> = replaced.map(|it| table.delete_chain(it)).collect();
+        messages.extend(creation(table, &broken));
         messages.extend(broken.iter().map(|chain| table.flush_chain(chain)));
         messages.extend(broken.iter().flat_map(|chain| table.append_rules(chain)));
         let recount = Change {
@@ -123,14 +126,30 @@ impl Connection {
             .collect())
     }
 
-    /// Returns whether the kernel has a set or chain of `table` with another type. Such a set or
-    /// chain cannot be repaired, only recreated.
+    /// Returns whether the kernel has a set or chain of `table` that cannot be repaired without a new
+    /// table.
     pub(crate) fn is_foreign(&self, table: &Table) -> Result<bool, Error> {
-        let chains = table.chains.iter().map(|it| table.get_chain(&it.name));
-        let chains = self.socket.find_each(chains)?.into_iter();
-        let mut chains = table.chains.iter().zip(chains);
-        let have_their_shape = chains.all(|(chain, found)| found.is_none_or(|it| chain.fits(&it)));
-        Ok(!have_their_shape || self.fitting(table)?.len() < table.sets.len())
+        let chains: Vec<_> = table.chains.iter().collect();
+        let misfits = self.misfits(table, &chains)?;
+        Ok(!self.is_repairable(table, &misfits)?)
+    }
+
+    /// Returns whether the table can stay although these chains do not fit. A base chain can be
+    /// replaced alone, because no rule and no element points to it. Another chain cannot, nor can a
+    /// set.
+    fn is_repairable(&self, table: &Table, misfits: &[Misfit<'_>]) -> Result<bool, Error> {
+        let mut misfits = misfits.iter();
+        let are_bases = misfits.all(|(_, found)| found.value(CHAIN_HOOK).is_some());
+        Ok(are_bases && self.fitting(table)?.len() == table.sets.len())
+    }
+
+    /// Returns those of `chains` that have another shape in the kernel.
+    fn misfits<'t>(&self, table: &Table, chains: &[&'t Chain]) -> Result<Vec<Misfit<'t>>, Error> {
+        let found = chains.iter().map(|it| table.get_chain(&it.name));
+        let found = self.socket.find_each(found)?.into_iter();
+        let chains = chains.iter().zip(found);
+        let chains = chains.filter_map(|(chain, found)| Some((*chain, found?)));
+        Ok(chains.filter(|(chain, it)| !chain.fits(it)).collect())
     }
 
     /// Returns netlink messages that recreate the table with its reusable elements. Elements of a
@@ -216,6 +235,9 @@ impl Connection {
         Ok(State { chains, is_dormant })
     }
 }
+
+/// A chain, and the chain of that name in the kernel, which has another shape.
+type Misfit<'t> = (&'t Chain, RawMessage);
 
 /// Returns netlink messages that create the table, its sets and these chains. Those that exist
 /// stay.
