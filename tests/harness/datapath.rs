@@ -42,6 +42,8 @@ pub enum Path {
     Bridged,
     /// The same, while netfilter does not see bridged frames.
     Unseen,
+    /// From the first pod to the host itself.
+    Host,
     /// From this pod through a router to another machine.
     Out(Which),
     /// From that machine to this pod's port of the host.
@@ -114,12 +116,14 @@ fn paths(stage: usize) -> &'static [Path] {
         0 => &[
             Path::Bridged,
             Path::Unseen,
+            Path::Host,
             Path::Out(First),
             Path::In(First),
         ],
         _ => &[
             Path::Bridged,
             Path::Unseen,
+            Path::Host,
             Path::Out(First),
             Path::Out(Last),
             Path::In(First),

@@ -21,8 +21,8 @@ fn every_path_is_measured_on_every_side() {
     };
     let table = measure(&host, &plan, |_| ());
     let (rows, printed) = (table.to_json(), table.to_string());
-    // Four paths with two pods, and six with three.
-    assert_eq!(rows.len(), QUANTITIES * (4 + 6), "{printed}");
+    // Five paths with two pods, and seven with three.
+    assert_eq!(rows.len(), QUANTITIES * (5 + 7), "{printed}");
     for row in &rows {
         let case = row["case"].as_str().unwrap();
         assert!(printed.contains(case), "{case} is not printed:\n{printed}");

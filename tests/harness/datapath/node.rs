@@ -95,6 +95,7 @@ impl Node {
             Path::Bridged | Path::Unseen => {
                 (&first.sandbox, &last.sandbox, &*last.address, SERVER_PORT)
             }
+            Path::Host => (&first.sandbox, &self.host, GATEWAY, SERVER_PORT),
             Path::Out(which) => (&self.which(which).sandbox, &self.far, FAR, SERVER_PORT),
             Path::In(which) => {
                 let pod = self.which(which);
@@ -126,7 +127,7 @@ impl Node {
 /// Makes the bridge that a plugin makes elsewhere.
 fn bridge_by_hand(node: &Sandbox) {
     node.ip(&format!("link add {BRIDGE} type bridge"));
-    node.ip(&format!("address add 10.1.0.1/16 dev {BRIDGE}"));
+    node.ip(&format!("address add {GATEWAY}/16 dev {BRIDGE}"));
     node.ip(&format!("link set {BRIDGE} up"));
 }
 
@@ -146,6 +147,8 @@ fn word(side: &Side) -> String {
     side.name.replace(|it: char| !it.is_alphanumeric(), "")
 }
 
+/// The bridge's address, which both the plugin and [`bridge_by_hand`] give it.
+const GATEWAY: &str = "10.1.0.1";
 const NODE: &str = "192.0.2.1";
 const FAR: &str = "198.51.100.2";
 

@@ -111,6 +111,7 @@ impl Display for Path {
         f.write_str(match self {
             Self::Bridged => "pod to pod",
             Self::Unseen => "pod to pod, unseen",
+            Self::Host => "pod to host",
             Self::Out(Which::First) => "first pod out",
             Self::Out(Which::Last) => "last pod out",
             Self::In(Which::First) => "first port",
