@@ -22,6 +22,9 @@ const CHAINS: [&[&str]; 3] = [
 /// The place in [`CHAINS`] whose sandboxes do not reach each other.
 const ISOLATED: usize = 0;
 
+/// The place in [`CHAINS`] without a bridge.
+const ROUTED: usize = 1;
+
 /// The place in [`CHAINS`] whose addresses the plugin `static` gives.
 const STATIC: usize = 2;
 
@@ -86,6 +89,22 @@ impl<'h> Node<'h> {
         // The neighbour has no route to the sandbox.
         let source = tcp(pod, &self.outside, "192.0.2.2");
         assert_eq!(source, Some("192.0.2.1".parse().unwrap()));
+    }
+
+    #[track_caller]
+    fn both_serve(&self, pods: [&Sandbox; 2]) {
+        for (sandbox, pod) in pods.into_iter().enumerate() {
+            self.serves(pod, sandbox);
+        }
+    }
+
+    /// Checks that a release gives the ports of the first sandbox to no other one.
+    #[track_caller]
+    fn refuses_another(&self, release: &Path) {
+        let (late, chain) = (self.host.sandbox("late"), self.by(release, 0));
+        assert!(chain.add(&late).unwrap_err().contains("8080"));
+        let forgotten = (&late, &Value::Null);
+        chain.remove(Removal::DelForgotten, forgotten).unwrap();
     }
 
     /// Checks that nothing of an attachment is left. Rules without an owner belong to a release's
@@ -166,47 +185,34 @@ fn attachment_is_checked_reloaded_and_removed_by_the_former_release() {
 
 /// An ADD of one release beside a sandbox of the other one may rewrite the tables of both.
 fn sandboxes_of_both_live_side_by_side([one, other]: [PathBuf; 2]) {
-    for number in 0..STATIC {
+    for number in [ISOLATED, ROUTED] {
         let host = Host::new();
         let node = Node::new(&host, number);
         let (before, have_places) = node.warm([&one, &other]);
         let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
         let first = node.by(&one, 0).add(&a).unwrap();
         let second = node.by(&other, 1).add(&b).unwrap();
-        let all_serve = || {
-            node.serves(&a, 0);
-            node.serves(&b, 1);
-            if number != ISOLATED {
-                assert!(tcp(&a, &b, address(&second)).is_some());
-                assert!(tcp(&b, &a, address(&first)).is_some());
-            }
-        };
-        all_serve();
+        let reach = tcp(&a, &b, address(&second)).is_some();
+        assert_eq!(reach, number != ISOLATED);
         for release in [&one, &other] {
             if have_places {
                 check(&node.by(release, 0), (&a, &first));
                 check(&node.by(release, 1), (&b, &second));
             }
             node.by(release, 0).gc(&[&a, &b]).unwrap();
-            all_serve();
+            node.both_serve([&a, &b]);
         }
-        assert!(number != ISOLATED || tcp(&a, &b, address(&second)).is_none());
-        let (late, chain) = (host.sandbox("late"), node.by(&other, 0));
-        assert!(chain.add(&late).unwrap_err().contains("8080"));
-        let forgotten = (&late, &Value::Null);
-        chain.remove(Removal::DelForgotten, forgotten).unwrap();
-        all_serve();
+        node.refuses_another(&other);
+        node.both_serve([&a, &b]);
         node.by(&one, 0).remove(Removal::Del, (&a, &first)).unwrap();
         node.serves(&b, 1);
         let again = node.by(&one, 0).add(&a).unwrap();
-        node.serves(&a, 0);
-        node.serves(&b, 1);
+        node.both_serve([&a, &b]);
         node.by(&other, 0).gc(&[&b]).unwrap();
         node.serves(&b, 1);
         node.by(&one, 0).remove(Removal::Del, (&a, &again)).unwrap();
-        node.by(&one, 1)
-            .remove(Removal::Del, (&b, &second))
-            .unwrap();
+        let late = node.by(&one, 1);
+        late.remove(Removal::Del, (&b, &second)).unwrap();
         node.expect_nothing_left(&before, &format!("{:?}", CHAINS[number]));
     }
 }
@@ -227,28 +233,21 @@ fn leases_of_both_are_kept_apart([one, other]: [PathBuf; 2]) {
     let leases = host.host_local().with("ipam.reuseDelay", "1h");
     let [one, other] = [&one, &other].map(|it| leases.by(it));
     let pods = ["a", "b", "c", "d", "e"].map(|name| host.sandbox(name));
-    let [a, b, c, d, e] = &pods;
-    for (pod, network) in [(a, &one), (b, &one), (c, &other), (d, &one)] {
+    for (pod, network) in pods.iter().zip([&one, &one, &other, &one]) {
         network.add(pod);
     }
-    other.del(a);
-    one.del(c);
-    let result = other.add(e);
+    other.del(&pods[0]);
+    one.del(&pods[2]);
+    let result = other.add(&pods[4]);
     assert_eq!(result["ips"][0]["address"], "10.1.0.6/24");
-    other.on("ADD", b).error();
-    let holders = host.leases("pods").into_values();
-    assert_eq!(
-        Vec::from_iter(holders),
-        ["b\r\neth0", "d\r\neth0", "e\r\neth0"]
-    );
-    other.gc(&[d]).ok();
-    one.gc(&[d]).ok();
-    assert_eq!(
-        Vec::from_iter(host.leases("pods").into_keys()),
-        ["10.1.0.5"]
-    );
-    one.del(d);
-    assert!(host.leases("pods").is_empty());
+    other.on("ADD", &pods[1]).error();
+    let addresses = || host.leases("pods").into_keys().collect::<Vec<_>>();
+    assert_eq!(addresses(), ["10.1.0.3", "10.1.0.5", "10.1.0.6"]);
+    other.gc(&[&pods[3]]).ok();
+    one.gc(&[&pods[3]]).ok();
+    assert_eq!(addresses(), ["10.1.0.5"]);
+    one.del(&pods[3]);
+    assert!(addresses().is_empty());
 }
 
 #[test]

@@ -61,7 +61,7 @@ fn a_table_of_another_release_is_complete_until_its_rules_change() {
         connection.put(&wrote, &[pod()]).unwrap();
         assert_eq!(differences(&connection, &reads), Vec::<String>::new());
         let listed = nft("-a list chain inet ours guard");
-        let last = listed.lines().rfind(|it| it.contains("/")).unwrap();
+        let last = listed.lines().rfind(|it| it.contains('/')).unwrap();
         let (_, handle) = last.rsplit_once(' ').unwrap();
         nft(&format!("delete rule inet ours guard handle {handle}"));
         let changed = "chain guard of nf_tables table ours was changed";
