@@ -22,9 +22,8 @@ cd "$(dirname "$0")/.."
 # shellcheck source=scripts/machine.sh
 source scripts/machine.sh
 
-# All plugins of the reference for Linux.
-readonly REFERENCE=(bandwidth bridge dhcp dummy firewall host-device host-local ipvlan loopback macvlan
-    portmap ptp sbr static tap tuning vlan vrf)
+mapfile -t REFERENCE < <(grep -v '^#' crates/reference-plugins.txt)
+readonly REFERENCE
 
 readonly MAINTAINER="the authors of cni-plugins-rust <cni-plugins-rust@localhost>"
 

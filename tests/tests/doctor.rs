@@ -127,6 +127,32 @@ fn plugin_that_is_missing_or_cannot_be_run_is_reported() {
         .expect("problem", "plugin", &["does not support version 1.1.0"]);
 }
 
+/// An archive of the suite in place of the reference's removes plugins that a network may need.
+#[test]
+fn plugin_that_only_the_reference_has_is_reported_with_its_source() {
+    let host = Host::new();
+    let tool = host.tool();
+    let dhcp = host.bridge().with("ipam", json!({"type": "dhcp"}));
+    tool.configure("pods", &[dhcp.config().clone()]);
+    let doctor = tool.run(&["doctor", "--json"]).env("CNI_PATH", "/opt/bin");
+    let listed = doctor.run().stdout;
+    for text in [
+        "pods.conflist: plugin dhcp is not in /opt/bin",
+        "This suite has no plugin dhcp: take it from a release of containernetworking/plugins",
+        "install -m 755 dhcp /opt/bin/",
+    ] {
+        assert!(listed.contains(text), "{text}: {listed}");
+    }
+    assert!(!listed.contains("no plugin bridge"), "{listed}");
+    let version = tool.run(&["--version"]).run().stdout;
+    for text in [
+        "plugins of this suite: bridge, ptp,",
+        "only in containernetworking/plugins: dhcp,",
+    ] {
+        assert!(version.contains(text), "{version}");
+    }
+}
+
 #[test]
 fn undeclared_capability_is_reported_and_fixed() {
     let host = Host::new();

@@ -54,6 +54,8 @@ fn run_by_hand_prints_name_and_versions() {
             let versions = lines[1].strip_prefix("CNI protocol versions supported: ");
             let versions: Vec<_> = versions.unwrap().split(", ").collect();
             assert_eq!(versions, VERSIONS);
+            let suite = format!("plugins of this suite: {};", PLUGINS.join(", "));
+            assert!(lines[2].starts_with(&suite), "{lines:?}");
         }
     });
 }

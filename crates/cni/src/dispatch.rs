@@ -131,6 +131,12 @@ fn by_hand(plugin: &Plugin) -> ExitCode {
     note(format_args!("CNI {} plugin v{version}", plugin.name));
     let versions = SpecVersion::list(plugin.spec_versions);
     note(format_args!("CNI protocol versions supported: {versions}"));
+    let lines = SUITE.lines().filter(|it| !it.starts_with('#'));
+    let names: Vec<_> = lines.filter_map(|it| it.split(' ').next()).collect();
+    note(format_args!(
+        "plugins of this suite: {}; containernetworking/plugins has more",
+        names.join(", ")
+    ));
     ExitCode::SUCCESS
 }
 
@@ -198,3 +204,6 @@ fn print_panics_as_errors() {
 /// Largest request in bytes. A configuration and a result take a few KiB. GC lists a hundred bytes
 /// per attachment, and a network has at most 65,536 addresses.
 const STDIN_LIMIT: u64 = 8 << 20;
+
+/// The plugins of the suite, one a line with their roles.
+const SUITE: &str = include_str!("../../plugins.txt");

@@ -5,6 +5,7 @@ use std::fmt::Display;
 use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::LazyLock;
 
 use anyhow::{Context as _, anyhow, ensure};
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
@@ -27,7 +28,7 @@ use upkeep::{follow_firewalld, reload};
 #[derive(Debug, Parser)]
 #[command(
     version,
-    long_version = LONG_VERSION,
+    long_version = LONG_VERSION.as_str(),
     help_template = TEMPLATE,
     after_help = VARIABLES,
     arg_required_else_help = true,
@@ -293,10 +294,20 @@ fn print(text: &str) -> anyhow::Result<()> {
     writeln!(stdout, "{text}").context("write the result to stdout")
 }
 
-const LONG_VERSION: &str = concat!(
-    env!("CARGO_PKG_VERSION"),
-    "\nCNI protocol versions supported: 0.1.0, 0.2.0, 0.3.0, 0.3.1, 0.4.0, 1.0.0, 1.1.0"
-);
+/// The version of the suite, and which of the reference's plugins the suite has.
+static LONG_VERSION: LazyLock<String> = LazyLock::new(|| {
+    let version = env!("CARGO_PKG_VERSION");
+    let protocol = "0.1.0, 0.2.0, 0.3.0, 0.3.1, 0.4.0, 1.0.0, 1.1.0";
+    let plugins: Vec<_> = schema::plugins().map(|it| it.name).collect();
+    let missing: Vec<_> = schema::missing_plugins().collect();
+    format!(
+        "{version}\nCNI protocol versions supported: {protocol}\n\
+         plugins of this suite: {}\n\
+         only in containernetworking/plugins: {}",
+        plugins.join(", "),
+        missing.join(", ")
+    )
+});
 
 const TEMPLATE: &str = "\
 {name} {version}

@@ -41,6 +41,12 @@ pub fn plugins() -> impl Iterator<Item = Plugin> {
     })
 }
 
+/// Returns the names of the reference's plugins that the suite does not have.
+pub fn missing_plugins() -> impl Iterator<Item = &'static str> {
+    let names = REFERENCE.lines().filter(|it| !it.starts_with('#'));
+    names.filter(|name| plugins().all(|it| it.name != *name))
+}
+
 /// Returns the keys of a plugin in their exact spelling, each with its JSON Schema; `None` if the
 /// plugin is not part of the suite. Plugins accept the keys in any case.
 pub fn known_keys(plugin: &str) -> Option<Map<String, Value>> {
@@ -51,5 +57,7 @@ pub fn known_keys(plugin: &str) -> Option<Map<String, Value>> {
 }
 
 const PLUGINS: &str = include_str!("../../plugins.txt");
+
+const REFERENCE: &str = include_str!("../../reference-plugins.txt");
 
 const SCHEMA: &str = include_str!("../../../conf-examples/conflist.schema.json");

@@ -1,6 +1,6 @@
 //! Checks the plugins that networks name: they exist, can be run, and have the right version.
 
-use node::{Node, Program, Source};
+use node::{Configuration, Node, Program, Source};
 
 use super::edit;
 use super::finding::{Finding, Level, or_ok, quoted};
@@ -26,10 +26,9 @@ fn finding(node: &Node, source: Source<'_>, name: &str) -> Option<Finding> {
     };
     Some(match configuration.programs.get(name)? {
         Program::Missing => {
-            let first = configuration.path.split(':').next().unwrap_or_default();
-            let directory = quoted(&format!("{first}/"));
-            finding(format!("{name} is not in {}", configuration.path))
-                .fix(format!("install -m 755 {} {directory}", quoted(name)))
+            let fix = format!("install -m 755 {} {}", quoted(name), first(configuration));
+            let finding = finding(format!("{name} is not in {}", configuration.path)).fix(fix);
+            finding.impact(without(name))
         }
         Program::NotExecutable(program) => {
             let fix = format!("chmod 755 {}", quoted(&program.display()));
@@ -58,6 +57,26 @@ fn finding(node: &Node, source: Source<'_>, name: &str) -> Option<Finding> {
             finding.impact("CRI-O ignores the network; with other runtimes, every ADD fails.")
         }
     })
+}
+
+/// Returns the first directory of `CNI_PATH`, quoted for a shell.
+fn first(configuration: &Configuration) -> String {
+    let first = configuration.path.split(':').next().unwrap_or_default();
+    quoted(&format!("{first}/"))
+}
+
+/// Returns the impact of a missing plugin. If only the reference has the plugin, the text names the
+/// source: an archive of the suite in place of the reference's does not have it.
+fn without(name: &str) -> String {
+    let impact = "Every ADD of this network fails.";
+    if schema::missing_plugins().all(|it| it != name) {
+        return impact.to_owned();
+    }
+    format!(
+        "{impact} This suite has no plugin {name}: take it from a release of \
+         containernetworking/plugins, or from /usr/lib/cni of the package \
+         containernetworking-plugins."
+    )
 }
 
 #[cfg(test)]
