@@ -251,15 +251,16 @@ pub(crate) fn arriving(
     let mut counter = Counter::of(place, link);
     let mut before = counter.read();
     start();
-    let second = |_| {
+    let mut rates = Vec::new();
+    while lasts(rates.len()) {
         wait_until(before.1 + Duration::from_secs(1));
         let now = counter.read();
         let bytes = u32::try_from(now.0 - before.0).unwrap();
         let rate = f64::from(bytes) * 8.0 / (now.1 - before.1).as_secs_f64();
         before = now;
-        rate
-    };
-    (0..).take_while(|it| lasts(*it)).map(second).collect()
+        rates.push(rate);
+    }
+    rates
 }
 
 /// Waits until a moment.
