@@ -33,7 +33,7 @@ impl Before {
         let longest = self
             .bucket()
             .map(|it| it.largest().min(LARGEST_SEGMENT.into()));
-        longest > other.bucket().map(|it| it.burst())
+        longest > other.bucket().map(HeldBucket::burst)
     }
 
     /// Returns the root TBF. The one below an HTB class sends packets of any length.
