@@ -18,6 +18,7 @@ mod link_ingress;
 mod probe;
 mod queue;
 mod reference;
+mod restore;
 mod traffic;
 
 pub use before::Before;

@@ -8,11 +8,10 @@
 
 use ipnetwork::IpNetwork;
 use netlink::{
-    Connection, Filter, Handle, HeldBucket, Link, Packets, Place, Qdisc, QdiscKind, Request,
-    TokenBucket,
+    Connection, Filter, Handle, Link, Packets, Place, Qdisc, QdiscKind, Request, TokenBucket,
 };
 
-use crate::before::Before;
+use crate::before::{Before, Held};
 use crate::error::{Error, module};
 use crate::limit::Limit;
 use crate::queue::{BELOW_LEAF, OURS, Queue, Step};
@@ -23,27 +22,6 @@ use crate::traffic::Traffic;
 pub struct LinkEgress<'a> {
     pub(crate) connection: &'a Connection,
     pub(crate) link: &'a Link,
-}
-
-/// Qdiscs of a link.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Held {
-    /// The root, if this crate or the reference set it.
-    pub root: Option<Qdisc>,
-    /// The qdisc below a root TBF or the limited class.
-    pub first: Option<Qdisc>,
-    /// The qdisc below the TBF of the limited class.
-    pub second: Option<Qdisc>,
-}
-
-impl Held {
-    /// Returns the TBF of the limited class.
-    fn splitter(&self) -> Option<&HeldBucket> {
-        match &self.first.as_ref()?.kind {
-            QdiscKind::Tbf(held) => Some(held),
-            _ => None,
-        }
-    }
 }
 
 impl<'a> LinkEgress<'a> {
