@@ -11,7 +11,7 @@ use tests::traffic::{tcp, tcp_by_port};
 use tests::{Agent, Host, Place as _, Tool, eventually};
 
 /// Moments per test, spread over the time that the work takes.
-const MOMENTS: u32 = 50;
+const MOMENTS: u32 = 25;
 
 #[test]
 fn the_next_start_completes_a_repair_that_was_killed() {

@@ -133,7 +133,7 @@ fn a_recreated_table_counts_the_elements_that_it_keeps() {
     update(&connection, &[], &all);
     nft("flush map inet ours counts");
     nft("delete chain inet ours prerouting");
-    nft("add chain inet ours prerouting { type nat hook prerouting priority 0 ; }");
+    nft("add chain inet ours prerouting");
     assert_eq!(update(&connection, &all[2..], &[]), Updated::Table);
     expect_counts(vec!["tcp . 80 : 0x00000002"]);
 }
