@@ -19,7 +19,7 @@ use crate::tally::Ended;
 use crate::{Invocation, Outcome};
 
 /// Seconds; longer than any deadline of a plugin.
-const PATIENCE: &str = "25";
+const PATIENCE: &str = "60";
 
 /// Calls with varying numbers. Memory requests depend on addresses; the C library starts and ends
 /// threads. A waiting thread wakes once per event, and answers arrive in a varying number of
