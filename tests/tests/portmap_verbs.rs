@@ -172,7 +172,6 @@ fn flushed_chains_are_reported_by_check_and_repaired_by_the_next_add() {
     let other = ports.attach(&b, &["8081:80"]);
     let chains = [
         "martians",
-        "martian-connections",
         "prerouting",
         "output",
         "host-ports",

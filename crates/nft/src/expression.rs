@@ -170,9 +170,6 @@ pub(crate) fn value(bytes: &[u8]) -> Attributes {
 /// `RTN_LOCAL`: an address of this host.
 pub(crate) const LOCAL: u32 = 2;
 
-/// `IPS_SRC_NAT`: the source address of the connection was translated.
-pub(crate) const REWRITTEN: u32 = 1 << 4;
-
 /// `IPS_DST_NAT`: the destination address of the connection was translated.
 pub(crate) const TRANSLATED: u32 = 1 << 5;
 

@@ -7,7 +7,7 @@ use sha2::{Digest as _, Sha256};
 use crate::attributes::Attributes;
 use crate::expression::{
     self, ACCEPT, CONNECTED, CT_STATE, CT_STATUS, Expression, GOTO, JUMP, LOCAL, Lookup, Operator,
-    REWRITTEN, SourcePort, TRANSLATED, to_chain, verdict,
+    SourcePort, TRANSLATED, to_chain, verdict,
 };
 use crate::field::{Field, META_MARK, META_TRACE, load_version, set_meta};
 use crate::raw::ITEM;
@@ -95,12 +95,6 @@ impl Rule {
     /// Matches packets of connections with a translated destination: `ct status dnat`.
     pub fn when_translated(self) -> Self {
         self.when_connection_has(CT_STATUS, TRANSLATED)
-    }
-
-    /// Matches packets of connections of which an address was translated: `ct status snat,dnat`.
-    /// Does not match packets that are not tracked.
-    pub fn when_rewritten(self) -> Self {
-        self.when_connection_has(CT_STATUS, REWRITTEN | TRANSLATED)
     }
 
     /// Matches packets of connections that were answered, and packets related to such a connection:

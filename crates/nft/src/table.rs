@@ -121,8 +121,6 @@ pub enum ChainKind {
 pub enum Hook {
     /// Incoming packets.
     Prerouting = 0,
-    /// Packets for the host itself.
-    Input = 1,
     /// Packets that the host forwards.
     Forward = 2,
     /// Packets of the host itself.

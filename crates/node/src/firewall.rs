@@ -137,20 +137,20 @@ fn rule_comments(
     Ok(rule_comments)
 }
 
-/// Returns whether each of portmap's chains has both rules: the rule for packets to 127.0.0.0/8, and
-/// the rule for packets from there.
+/// Returns whether portmap's chain has both rules: the rule for packets to 127.0.0.0/8, and the
+/// rule for packets from there.
 fn guards_localnet(connection: &Connection, chains: &[HeldChain]) -> Result<bool, nft::Error> {
     let (family, table) = (Family::Inet, portmap::TABLE);
-    let exists = |name: &str| {
-        let mut chains = chains.iter();
-        chains.any(|it| (it.family, &*it.table, &*it.name) == (family, table, name))
-    };
-    if !portmap::LOCALNET_CHAINS.into_iter().all(exists) {
+    let chain = (family, table, portmap::LOCALNET_CHAIN);
+    if !chains
+        .iter()
+        .any(|it| (it.family, &*it.table, &*it.name) == chain)
+    {
         return Ok(false);
     }
     let mut comments = connection.comments(family, table)?;
     comments.retain(|it| it.starts_with(portmap::LOCALNET_COMMENT));
-    Ok(comments.len() >= 2 * portmap::LOCALNET_CHAINS.len())
+    Ok(comments.len() >= 2)
 }
 
 /// The table of portmap in newer versions of the reference.

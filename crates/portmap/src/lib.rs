@@ -33,7 +33,7 @@ pub use nft::{HostPort, Protocol};
 pub use plan::Forward;
 pub use raw::RawConfig;
 pub use record::is_recorded;
-pub use table::{LOCALNET_CHAINS, LOCALNET_COMMENT, TABLE, tables};
+pub use table::{LOCALNET_CHAIN, LOCALNET_COMMENT, TABLE, tables};
 
 /// The plugin and its verbs.
 pub const PLUGIN: Plugin = Plugin {

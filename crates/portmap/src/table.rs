@@ -116,11 +116,9 @@ pub(crate) fn table() -> Table {
     };
     let versions = IpVersion::ALL.into_iter();
     let masquerade = versions.clone().flat_map(names::masquerade).collect();
-    let [first, input] = martians();
     Table {
         chains: vec![
-            first,
-            input,
+            martians(),
             nat_chain("prerouting", Hook::Prerouting, AFTER_KUBE_PROXY, to_host()),
             nat_chain("output", Hook::Output, AFTER_KUBE_PROXY, to_host()),
             regular(HOST_PORTS, lookups()),
@@ -142,42 +140,24 @@ pub(crate) fn without_chains() -> Table {
     }
 }
 
-/// Returns the chains that drop packets of other hosts to and from 127.0.0.0/8. With
+/// Returns the chain that drops packets of other hosts to and from 127.0.0.0/8. With
 /// `route_localnet`, such packets would reach services that listen only on 127.0.0.1
 /// (CVE-2020-8558).
-///
-/// Such a packet could do harm in two ways: another chain translates its destination, or the host
-/// accepts it. The kernel translates only a connection whose first packet passed the first chain.
-/// All packets for the host itself pass the second chain. So the host examines no packet that it
-/// forwards for an established connection.
-fn martians() -> [Chain; 2] {
-    let localnet = || network(Ipv4Addr::new(127, 0, 0, 0), 8);
-    // The address comes first, because it already decides for all packets but those within the host.
-    let strange = |rule: Rule| rule.unless(Field::InputName, &LO);
-    let to = |comment| localnet().map(move |it| strange(Rule::new(comment).when_to(it)));
-    let from = |comment| localnet().map(move |it| strange(Rule::new(comment).when_from(it)));
-    let dropped = || {
-        let rules = to(LOCALNET_COMMENT).chain(from(LOCALNET_COMMENT));
-        rules.map(Rule::drop)
-    };
-    // The packet had another destination: a translation of this host put in the address.
-    let answers = to("127.0.0.0/8 was not written by the sender");
-    let answers = answers.map(|rule| rule.when_rewritten().accept());
-    let [first, input] = LOCALNET_CHAINS;
-    [
-        nat_chain(
-            first,
-            Hook::Prerouting,
-            BEFORE_TRANSLATION,
-            dropped().collect(),
-        ),
-        filter_chain(
-            input,
-            Hook::Input,
-            BEFORE_FILTERS,
-            answers.chain(dropped()).collect(),
-        ),
-    ]
+fn martians() -> Chain {
+    let rules = network(Ipv4Addr::new(127, 0, 0, 0), 8);
+    // Every packet of the host passes these rules. The address comes first, because it already decides
+    // for all packets but those within the host.
+    let rules = rules.flat_map(|localnet| {
+        let rule = || Rule::new(LOCALNET_COMMENT);
+        let [to, from] = [rule().when_to(localnet), rule().when_from(localnet)];
+        [to, from].map(|rule| rule.unless(Field::InputName, &LO).drop())
+    });
+    filter_chain(
+        LOCALNET_CHAIN,
+        Hook::Prerouting,
+        BEFORE_TRACKING,
+        rules.collect(),
+    )
 }
 
 fn nat_chain(name: &str, hook: Hook, priority: i32, rules: Vec<Rule>) -> Chain {
@@ -226,12 +206,11 @@ pub fn tables() -> [Table; 1] {
 /// The name of portmap's table, of family `inet`.
 pub const TABLE: &str = "cni-portmap";
 
-/// The chains that drop packets between 127.0.0.0/8 and other hosts: first packets of connections,
-/// and packets for the host. Each chain has one rule for packets to 127.0.0.0/8, and one for packets
-/// from there.
-pub const LOCALNET_CHAINS: [&str; 2] = ["martian-connections", "martians"];
+/// The chain that drops packets between 127.0.0.0/8 and other hosts: one rule for packets to
+/// 127.0.0.0/8, one for packets from there.
+pub const LOCALNET_CHAIN: &str = "martians";
 
-/// Prefix of the comments of those rules.
+/// Prefix of the comments of the rules in [`LOCALNET_CHAIN`].
 pub const LOCALNET_COMMENT: &str = "127.0.0.0/8 is within the host";
 
 const HOST_PORTS: &str = "host-ports";
@@ -240,12 +219,8 @@ const TRANSLATE: &str = "translate";
 /// The name of the loopback interface, filled up with zeros as the kernel compares it.
 const LO: [u8; 16] = *b"lo\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
 
-/// The lowest priority of a chain that translates (`NF_IP_PRI_CONNTRACK` + 1), so that no other chain
-/// translates first.
-const BEFORE_TRANSLATION: i32 = -199;
-
-/// Priority before all usual chains of the hook `input` (`NF_IP_PRI_RAW`).
-const BEFORE_FILTERS: i32 = -300;
+/// Priority before connection tracking (`NF_IP_PRI_RAW`).
+const BEFORE_TRACKING: i32 = -300;
 
 /// `NF_IP_PRI_NAT_DST` + 10, so that kube-proxy's chain runs first. At equal priorities, the kernel
 /// would first run the chain that was created last (CVE-2019-9946).
