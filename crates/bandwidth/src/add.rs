@@ -1,12 +1,9 @@
 //! ADD: sets the limits, with a rollback.
 
-use std::cell::RefCell;
-use std::rc::Rc;
-
 use attach::{Removal, interface};
 use cni::{AddRequest, Answer, Answered, Undo, note};
-use netlink::{Connection, Link, LinkKind};
-use tc::{Limit, LinkEgress, LinkIngress, Redirections, Traffic};
+use netlink::{Connection, Link};
+use tc::{Limit, LinkEgress, LinkIngress, Traffic};
 
 use crate::allocation::Allocation;
 use crate::asked::Asked;
@@ -42,9 +39,9 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
     // The ifb comes first, because it works as a lock: of several concurrent ADDs of the
     // attachment, only one can create it.
     if let Some(limit) = &egress {
-        let (ifb, found) = limiting.egress(limit, &mut undo)?;
+        let ifb = limiting.egress(limit, &mut undo)?;
         result.interfaces.push(interface(&ifb));
-        limiting.backstop(limit, found, &mut undo)?;
+        limiting.backstop(limit, &mut undo)?;
     }
     if let Some(limit) = &ingress {
         limiting.ingress(limit, &mut undo)?;
@@ -83,61 +80,29 @@ struct Limiting<'a> {
     traffic: &'a Traffic,
 }
 
-/// Whether the sandbox's egress was limited before this ADD. The rollback then restores that limit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Found {
-    /// The sandbox sent through its ifb.
-    Live,
-    /// There was no ifb, or only what an interrupted ADD left.
-    Idle,
-}
-
 impl<'a> Limiting<'a> {
     /// Limits the sandbox's ingress, which is the egress of the veth pair's host end.
     fn ingress(self, limit: &Limit, undo: &mut Undo<'a>) -> anyhow::Result<()> {
         cni::step("limit what the sandbox receives");
-        self.limit(self.host_link, limit, undo)
-    }
-
-    /// Limits what leaves by `link`. The rollback restores the limit that `link` had: the
-    /// attachment may be live, if this is its second ADD.
-    fn limit(self, link: &Link, limit: &Limit, undo: &mut Undo<'a>) -> anyhow::Result<()> {
-        let traffic = match link.kind {
-            // Only packets that are to be limited are redirected to the ifb.
-            LinkKind::Ifb => &Traffic::All,
-            _ => self.traffic,
-        };
-        let link_egress = LinkEgress::new(self.host, link);
-        let before = link_egress.before()?;
-        let of_undo = (link.clone(), before.clone());
-        undo.push("restore the limit", move || {
-            let (link, before) = of_undo;
+        let link = self.host_link;
+        undo.push("take the limit from the host's end", move || {
             // Opens a new connection, because the rollback may run after the connection of the ADD
             // failed.
-            Ok(LinkEgress::new(&Connection::open()?, &link).restore(&before)?)
+            Ok(LinkEgress::new(&Connection::open()?, link).remove()?)
         });
-        Ok(link_egress.ensure(&before, limit, traffic)?)
+        Ok(LinkEgress::new(self.host, link).ensure(limit, self.traffic)?)
     }
 
     /// Limits the sandbox's egress, which is the ingress of the veth pair's host end. The ifb is up
     /// and has its limit before packets are redirected to it. Returns the ifb.
-    fn egress(self, limit: &Limit, undo: &mut Undo<'a>) -> anyhow::Result<(Link, Found)> {
+    fn egress(self, limit: &Limit, undo: &mut Undo<'a>) -> anyhow::Result<Link> {
         cni::step("limit what the sandbox sends");
         let attachment = &self.request.attachment;
         let (host, mtu) = (self.host, self.host_link.mtu);
-        let before = LinkIngress::new(host, self.host_link).before()?;
-        let present = ifb::find_behind(self.host_link, host, attachment)?;
-        let found = match &present {
-            Some(ifb) if before.lead_to(ifb) => Found::Live,
-            _ => Found::Idle,
-        };
-        let ifb = if let Some(present) = present {
-            if found == Found::Idle {
-                self.delete_on_failure(undo);
-            }
-            let ifb = ifb::adopt(host, present, attachment, mtu)?;
-            self.limit(&ifb, limit, undo)?;
-            ifb::bring_up(host, &ifb)?;
+        let ifb = if let Some(found) = ifb::find_behind(self.host_link, host, attachment)? {
+            self.delete_on_failure(undo);
+            let ifb = ifb::adopt(host, found, attachment, mtu)?;
+            ifb::limit(host, &ifb, limit)?;
             ifb
         } else {
             let on_made = || self.delete_on_failure(undo);
@@ -145,8 +110,8 @@ impl<'a> Limiting<'a> {
             ifb::set_up(host, &ifb, attachment, limit)?;
             ifb
         };
-        self.send_to(&ifb, &before, undo)?;
-        Ok((ifb, found))
+        self.send_to(&ifb, undo)?;
+        Ok(ifb)
     }
 
     fn delete_on_failure(self, undo: &mut Undo<'a>) {
@@ -157,7 +122,7 @@ impl<'a> Limiting<'a> {
         });
     }
 
-    fn backstop(self, limit: &Limit, found: Found, undo: &mut Undo<'a>) -> anyhow::Result<()> {
+    fn backstop(self, limit: &Limit, undo: &mut Undo<'a>) -> anyhow::Result<()> {
         cni::step("limit what evades the ifb");
         let owner = self.request.attachment.owner();
         let backstop = Backstop::of(limit, self.traffic, self.host_link, &owner);
@@ -167,27 +132,21 @@ impl<'a> Limiting<'a> {
             );
             return Ok(());
         };
-        let old = Rc::new(RefCell::new(None::<Backstop>));
-        let of_undo = Rc::clone(&old);
-        undo.push("restore the backstop", move || {
-            match (of_undo.take(), found) {
-                (Some(old), Found::Live) => old.put(),
-                (None, Found::Live) => Ok(()),
-                (_, Found::Idle) => Removal::start(backstop::tables())?.remove(|it| it == owner),
-            }
+        undo.push("remove the backstop", move || {
+            Removal::start(backstop::tables())?.remove(|it| it == owner)
         });
-        backstop.replace(&old)
+        backstop.put()
     }
 
     /// Redirects the sandbox's packets to the ifb. The rollback removes the redirection before it
     /// deletes the ifb, because the kernel drops packets that are redirected to a deleted ifb.
-    fn send_to(self, ifb: &Link, before: &Redirections, undo: &mut Undo<'a>) -> anyhow::Result<()> {
+    fn send_to(self, ifb: &Link, undo: &mut Undo<'a>) -> anyhow::Result<()> {
         let link = self.host_link;
-        let of_undo = before.clone();
-        undo.push("restore the redirection", move || {
-            Ok(LinkIngress::new(&Connection::open()?, link).restore(&of_undo)?)
+        let hook = LinkIngress::new(self.host, link).find_hook()?;
+        undo.push("send nothing to the ifb", move || {
+            Ok(LinkIngress::new(&Connection::open()?, link).remove(hook)?)
         });
-        Ok(LinkIngress::new(self.host, link).ensure(before, ifb, self.traffic)?)
+        Ok(LinkIngress::new(self.host, link).ensure(hook, ifb, self.traffic)?)
     }
 
     /// Records the allocation for CHECK and RELOAD; DEL needs no record to find the limits. ADD

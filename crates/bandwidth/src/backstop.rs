@@ -5,8 +5,6 @@
 //! packets. The rate of this second limit is higher than the rate of the ifb, so the backstop drops
 //! no packet that came through the ifb.
 
-use std::cell::RefCell;
-
 use attach::{Protection, coded, filter_chain};
 use cni::note;
 use netlink::Link;
@@ -56,16 +54,7 @@ impl Backstop {
     /// - Code 11: other processes keep changing the rules.
     /// - Code 100: the kernel refuses a request.
     pub fn put(&self) -> anyhow::Result<()> {
-        self.replace(&RefCell::default())
-    }
-
-    /// Adds the elements like [`Self::put`]. Before each attempt, writes the backstop that the
-    /// attachment has to `old`.
-    ///
-    /// # Errors
-    /// As [`Self::put`].
-    pub fn replace(&self, old: &RefCell<Option<Self>>) -> anyhow::Result<()> {
-        match self.try_replace(old) {
+        match self.try_put() {
             Err(error) if error.is_unsupported() => {
                 note(format_args!("{}", without(error)));
                 Ok(())
@@ -74,27 +63,16 @@ impl Backstop {
         }
     }
 
-    fn try_replace(&self, old: &RefCell<Option<Self>>) -> Result<(), nft::Error> {
+    fn try_put(&self) -> Result<(), nft::Error> {
         let connection = Connection::open()?;
         let Protection { table, elements } = &self.protection;
         let updated = connection.update(table, || {
             let there = connection.holders(table, &self.places)?.into_iter();
-            let there: Vec<_> = there.flatten().collect();
-            old.replace(self.with(there.clone()));
+            let there = there.flatten().collect();
             Ok::<_, nft::Error>(Change::of(there, elements.clone()))
         })?;
         updated.warning(table).iter().for_each(note);
         Ok(())
-    }
-
-    /// Returns the backstop of these elements. Elements of other owners are no backstop of this
-    /// attachment.
-    fn with(&self, mut elements: Vec<Element>) -> Option<Self> {
-        elements.retain(|it| self.places.iter().all(|place| place.owner == it.owner));
-        let table = self.protection.table.clone();
-        let protection = Protection { table, elements };
-        let places = self.places.clone();
-        (!protection.elements.is_empty()).then_some(Self { protection, places })
     }
 
     /// Removes the elements again if `is_gone` returns true, that is, if the attachment no longer

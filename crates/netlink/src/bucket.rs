@@ -135,27 +135,12 @@ impl HeldBucket {
 
     /// Returns the length in bytes of the largest packet that a TBF may hold: longer ones were split.
     pub fn largest(&self) -> u128 {
-        self.piece().map_or(self.burst(), u128::from)
-    }
-
-    /// Returns the parameters that set this bucket again, with a burst of at least `frame` bytes.
-    /// The kernel reports a burst of more than 274 s as a smaller one.
-    pub fn to_set(&self, frame: u32) -> TokenBucket {
-        TokenBucket {
-            rate: self.rate,
-            burst: u32::try_from(self.burst()).unwrap_or(u32::MAX).max(frame),
-            limit: self.limit,
-            piece: self.piece(),
-        }
-    }
-
-    /// Returns the length in bytes from which on the TBF splits segments.
-    fn piece(&self) -> Option<u32> {
-        u32::try_from(self.peak.checked_sub(TIMELESS)?).ok()
+        let piece = self.peak.checked_sub(TIMELESS).map(u128::from);
+        piece.unwrap_or(self.burst())
     }
 
     /// Returns the burst in bytes, rounded up.
-    pub fn burst(&self) -> u128 {
+    fn burst(&self) -> u128 {
         let nanoseconds = u128::from(self.ticks) << TICK_SHIFT;
         (nanoseconds * u128::from(self.rate)).div_ceil(NANOSECONDS)
     }

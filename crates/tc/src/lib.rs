@@ -9,7 +9,6 @@
 //!
 //! This crate does not know the owner of a link or the source of a rate.
 
-mod before;
 mod counted;
 mod error;
 mod limit;
@@ -18,14 +17,12 @@ mod link_ingress;
 mod probe;
 mod queue;
 mod reference;
-mod restore;
 mod traffic;
 
-pub use before::Before;
 pub use counted::{CountedLimit, counted_limits};
 pub use error::{Error, lacks, module};
 pub use limit::{BitsPerSecond, Burst, Limit, OutOfRange};
 pub use link_egress::LinkEgress;
-pub use link_ingress::{LinkIngress, Redirections};
+pub use link_ingress::{Hook, LinkIngress};
 pub use probe::missing;
 pub use traffic::{Case, Traffic};

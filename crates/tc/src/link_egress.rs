@@ -8,10 +8,9 @@
 
 use ipnetwork::IpNetwork;
 use netlink::{
-    Connection, Filter, Handle, Link, Packets, Place, Qdisc, QdiscKind, Request, TokenBucket,
+    Connection, Filter, Handle, HeldBucket, Link, Packets, Place, Qdisc, QdiscKind, Request,
 };
 
-use crate::before::{Before, Held};
 use crate::error::{Error, module};
 use crate::limit::Limit;
 use crate::queue::{BELOW_LEAF, OURS, Queue, Step};
@@ -24,30 +23,50 @@ pub struct LinkEgress<'a> {
     pub(crate) link: &'a Link,
 }
 
+/// Qdiscs of a link.
+#[derive(Default)]
+struct Held {
+    /// The root, if this crate or the reference set it.
+    root: Option<Qdisc>,
+    /// The qdisc below a root TBF or the limited class.
+    first: Option<Qdisc>,
+    /// The qdisc below the TBF of the limited class.
+    second: Option<Qdisc>,
+}
+
+impl Held {
+    /// Returns the TBF of the limited class.
+    fn splitter(&self) -> Option<&HeldBucket> {
+        match &self.first.as_ref()?.kind {
+            QdiscKind::Tbf(held) => Some(held),
+            _ => None,
+        }
+    }
+}
+
 impl<'a> LinkEgress<'a> {
     /// Wraps the link and a connection to the link's namespace.
     pub fn new(connection: &'a Connection, link: &'a Link) -> Self {
         Self { connection, link }
     }
 
-    /// Limits `traffic` to `limit` and replaces earlier limits of this crate. `before` is the result
-    /// of a call of [`Self::before`] before this call. If only the limit differs, the kernel changes
-    /// the existing qdiscs: their packets stay, and the link always has a limit.
+    /// Limits `traffic` to `limit` and replaces earlier limits of this crate. If only the limit
+    /// differs, the kernel changes the existing qdiscs: their packets stay, and the link always has
+    /// a limit.
     ///
     /// # Errors
-    /// [`Error::Lacks`] and [`Error::Netlink`]. The link may then have no limit until a call of
-    /// [`Self::restore`].
-    pub fn ensure(&self, before: &Before, limit: &Limit, traffic: &Traffic) -> Result<(), Error> {
-        let held = &before.held;
+    /// [`Error::Foreign`], [`Error::Lacks`] and [`Error::Netlink`].
+    pub fn ensure(&self, limit: &Limit, traffic: &Traffic) -> Result<(), Error> {
+        let held = self.held()?;
         match (traffic, held.root.as_ref()) {
-            (Traffic::All, None) => self.limit_all(limit, held),
+            (Traffic::All, None) => self.limit_all(limit, &held),
             (Traffic::All, Some(root)) if matches!(root.kind, QdiscKind::Tbf(_)) => {
-                self.limit_all(limit, held)
+                self.limit_all(limit, &held)
             }
             (Traffic::Only(_) | Traffic::AllBut(_), Some(root))
                 if self.is_classified(root, traffic)? =>
             {
-                self.limit_class(limit, held)
+                self.limit_class(limit, &held)
             }
             (_, root) => {
                 if root.is_some() {
@@ -136,7 +155,7 @@ impl<'a> LinkEgress<'a> {
     ///
     /// # Errors
     /// [`Error::Foreign`]: another program set the root qdisc.
-    pub(crate) fn held(&self) -> Result<Held, Error> {
+    fn held(&self) -> Result<Held, Error> {
         let places = [Handle::ROOT, CLASS, BELOW_LEAF];
         let [root, first, second] = self.connection.qdiscs(self.link.index, places)?;
         let root = self.own_root(root)?;
@@ -195,7 +214,7 @@ impl<'a> LinkEgress<'a> {
         let leaf = held.second.as_ref();
         let mut steps = Vec::new();
         if !self.has_class(limit)? {
-            steps.push(Step::new(module::HTB, self.class_request(&limit.bucket(0))));
+            steps.push(Step::new(module::HTB, self.class_request(limit)));
         }
         steps.extend(queue.steps(held.splitter(), leaf));
         queue.carry_out(self.connection, steps)
@@ -209,7 +228,7 @@ impl<'a> LinkEgress<'a> {
         let root = Place::new(self.link.index, Handle::ROOT, ROOT);
         let classes = [
             Request::add_htb(root, default_class(traffic)),
-            self.class_request(&limit.bucket(0)),
+            self.class_request(limit),
         ];
         self.execute(module::HTB, &classes)?;
         let queue = Queue::below_class(self.link.index, CLASS, limit);
@@ -220,17 +239,14 @@ impl<'a> LinkEgress<'a> {
         self.execute(module::U32, &filters.collect::<Vec<_>>())
     }
 
-    pub(crate) fn class_request(&self, bucket: &TokenBucket) -> Request {
+    fn class_request(&self, limit: &Limit) -> Request {
         let class = Place::new(self.link.index, ROOT, CLASS);
-        Request::set_htb_class(class, bucket)
-    }
-
-    pub(crate) fn delete_request(&self) -> Request {
-        Request::delete_qdisc(self.link.index, Handle::ROOT)
+        Request::set_htb_class(class, &limit.bucket(0))
     }
 
     fn delete_root(&self) -> Result<(), Error> {
-        Ok(self.connection.execute([self.delete_request()])?)
+        let root = Request::delete_qdisc(self.link.index, Handle::ROOT);
+        Ok(self.connection.execute([root])?)
     }
 
     /// Returns whether `root` is an HTB that classifies packets by these subnets.
@@ -307,6 +323,6 @@ fn wanted_filters(traffic: &Traffic) -> Vec<Filter> {
 /// Major number of the reference's qdiscs.
 pub(crate) const MAJOR_OF_REFERENCE: u16 = 1;
 
-pub(crate) const ROOT: Handle = Handle::new(OURS, 0);
+const ROOT: Handle = Handle::new(OURS, 0);
 /// The class for limited traffic.
 pub(crate) const CLASS: Handle = Handle::new(OURS, 1);

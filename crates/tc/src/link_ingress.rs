@@ -13,37 +13,13 @@ pub struct LinkIngress<'a> {
     link: &'a Link,
 }
 
-/// The link's ingress qdisc and its filters at some moment.
-#[derive(Debug, Clone)]
-pub struct Redirections {
-    hook: Hook,
-    held: Vec<HeldFilter>,
-}
-
 /// State of the link's ingress qdisc, to which filters are attached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Hook {
+pub enum Hook {
     /// The qdisc exists; another program may have created it.
     Found,
     /// The qdisc has to be created.
     Missing,
-}
-
-impl Redirections {
-    /// Returns whether a filter of any program redirected packets to `other`.
-    pub fn lead_to(&self, other: &Link) -> bool {
-        let mut filters = self.held.iter().filter_map(|it| it.filter);
-        filters.any(|it| it.redirect == Some(other.index))
-    }
-
-    /// Returns the filters of this crate and of the reference, which [`LinkIngress::ensure`] may
-    /// delete, without those that redirect to a deleted link.
-    fn own(&self) -> Vec<Filter> {
-        let filters = self.held.iter().filter_map(|it| it.filter);
-        let is_own =
-            |it: &Filter| (it.class == MARK || is_of_reference(it)) && it.redirect != Some(GONE);
-        filters.filter(is_own).collect()
-    }
 }
 
 impl<'a> LinkIngress<'a> {
@@ -52,42 +28,26 @@ impl<'a> LinkIngress<'a> {
         Self { connection, link }
     }
 
-    /// Returns the present filters of the link's ingress qdisc.
+    /// Returns whether the link has an ingress qdisc.
     ///
     /// # Errors
     /// [`Error::Netlink`].
-    pub fn before(&self) -> Result<Redirections, Error> {
-        let hook = self.find_hook()?;
-        let held = match hook {
-            Hook::Found => self.held()?,
-            Hook::Missing => Vec::new(),
-        };
-        Ok(Redirections { hook, held })
-    }
-
-    fn find_hook(&self) -> Result<Hook, Error> {
+    pub fn find_hook(&self) -> Result<Hook, Error> {
         let found = self.connection.qdisc(self.link.index, Handle::INGRESS)?;
         Ok(found.map_or(Hook::Missing, |_| Hook::Found))
     }
 
     /// Redirects `traffic` to the link `other` and replaces earlier redirections of this crate.
-    /// `before` is the result of a call of [`Self::before`] before this call.
+    /// `before` is the result of a call of [`Self::find_hook`] before this call.
     ///
     /// # Errors
-    /// [`Error::Lacks`] and [`Error::Netlink`]. Some filters may then be missing, until a call of
-    /// [`Self::restore`].
-    pub fn ensure(
-        &self,
-        before: &Redirections,
-        other: &Link,
-        traffic: &Traffic,
-    ) -> Result<(), Error> {
-        let held = match (before.hook, self.ensure_hook(before.hook)?) {
-            // Another process created the qdisc meanwhile.
-            (Hook::Missing, Hook::Found) => self.held()?,
-            _ => before.held.clone(),
+    /// [`Error::Lacks`] and [`Error::Netlink`]. Some filters may already exist after an error;
+    /// [`Self::remove`] deletes them.
+    pub fn ensure(&self, before: Hook, other: &Link, traffic: &Traffic) -> Result<(), Error> {
+        let (ours, others) = match self.ensure_hook(before)? {
+            Hook::Found => self.filters(other.index)?,
+            Hook::Missing => Default::default(),
         };
-        let (ours, others) = split(held, other.index);
         let is_ours = |priority| ours.iter().any(|it| it.priority == priority);
         let taken = others.iter().map(|it| it.priority);
         let taken = taken.filter(|it| !is_ours(*it)).collect();
@@ -113,33 +73,17 @@ impl<'a> LinkIngress<'a> {
         Ok(filters.any(|it| it.redirect == Some(other.index)))
     }
 
-    /// Restores the redirections that the link had before a change. Without any, deletes those of
-    /// this crate, and the ingress qdisc if it did not exist and has no filter of another program.
+    /// Deletes the redirections of this crate. `before` is the state of the ingress qdisc before
+    /// the call of [`Self::ensure`]. If `before` is [`Hook::Missing`] and no other program has a
+    /// filter at the qdisc now, deletes the qdisc, too.
     ///
     /// # Errors
     /// [`Error::Netlink`].
-    pub fn restore(&self, before: &Redirections) -> Result<(), Error> {
-        let wanted = before.own();
-        if wanted.is_empty() {
-            return self.remove(before.hook);
-        }
-        if self.ensure_hook(self.find_hook()?)? == Hook::Found && self.held()? == before.held {
-            return Ok(());
-        }
-        let marked = self.held()?.into_iter().filter(is_marked);
-        self.delete(&marked.collect::<Vec<_>>())?;
-        let kept: Vec<_> = self.held()?.iter().filter_map(|it| it.filter).collect();
-        let missing = wanted.iter().filter(|it| !kept.contains(it));
-        let (link, parent) = (self.link.index, Handle::INGRESS_FILTERS);
-        let add = missing.map(|it| Request::add_filter(link, parent, it));
-        Ok(self.connection.execute(add.collect::<Vec<_>>())?)
-    }
-
-    fn remove(&self, before: Hook) -> Result<(), Error> {
+    pub fn remove(&self, before: Hook) -> Result<(), Error> {
         if self.find_hook()? == Hook::Missing {
             return Ok(());
         }
-        let (ours, mut others) = split(self.held()?, 0);
+        let (ours, mut others) = self.filters(0)?;
         // The kernel lists one hash table for each priority in addition to the filters. The hash
         // tables of our priorities are not filters of other programs.
         others.retain(|other| ours.iter().all(|it| it.priority != other.priority));
@@ -156,7 +100,7 @@ impl<'a> LinkIngress<'a> {
     /// [`Error::Netlink`].
     pub fn difference(&self, other: &Link, traffic: &Traffic) -> Result<Option<String>, Error> {
         let ours = match self.find_hook()? {
-            Hook::Found => split(self.held()?, other.index).0,
+            Hook::Found => self.filters(other.index)?.0,
             Hook::Missing => Vec::new(),
         };
         let (name, to) = (&self.link.name, &other.name);
@@ -180,6 +124,20 @@ impl<'a> LinkIngress<'a> {
         }
     }
 
+    /// Returns two lists: the filters of this crate, and the filters of other programs. The first
+    /// list also contains filters of the reference that redirect to the link with the index `other`
+    /// or to a deleted link.
+    fn filters(&self, other: u32) -> Result<(Vec<HeldFilter>, Vec<HeldFilter>), Error> {
+        let is_ours = |held: &HeldFilter| {
+            held.filter.is_some_and(|it| {
+                it.class == MARK
+                    || it.class == MARK_OF_REFERENCE
+                        && it.redirect.is_some_and(|to| to == other || to == GONE)
+            })
+        };
+        Ok(self.held()?.into_iter().partition(is_ours))
+    }
+
     fn held(&self) -> Result<Vec<HeldFilter>, Error> {
         let (link, parent) = (self.link.index, Handle::INGRESS_FILTERS);
         Ok(self.connection.filters(link, parent)?)
@@ -190,6 +148,7 @@ impl<'a> LinkIngress<'a> {
     /// deleted one by one.
     fn delete(&self, filters: &[HeldFilter]) -> Result<(), Error> {
         let (link, parent) = (self.link.index, Handle::INGRESS_FILTERS);
+        let is_marked = |it: &HeldFilter| it.filter.is_some_and(|it| it.class == MARK);
         let mut deleted = None;
         let mut delete = Vec::new();
         for held in filters {
@@ -201,24 +160,6 @@ impl<'a> LinkIngress<'a> {
         }
         Ok(self.connection.execute(delete)?)
     }
-}
-
-/// Returns two lists: the filters of this crate, and the filters of other programs. The first list
-/// also contains filters of the reference that redirect to the link with the index `other` or to a
-/// deleted link.
-fn split(held: Vec<HeldFilter>, other: u32) -> (Vec<HeldFilter>, Vec<HeldFilter>) {
-    let leads_there = |it: &Filter| it.redirect.is_some_and(|to| to == other || to == GONE);
-    let is_ours = |it: &Filter| it.class == MARK || is_of_reference(it) && leads_there(it);
-    let is_ours = |it: &HeldFilter| it.filter.as_ref().is_some_and(is_ours);
-    held.into_iter().partition(is_ours)
-}
-
-fn is_marked(held: &HeldFilter) -> bool {
-    held.filter.is_some_and(|it| it.class == MARK)
-}
-
-fn is_of_reference(filter: &Filter) -> bool {
-    filter.class == MARK_OF_REFERENCE
 }
 
 /// Returns whether the filters `held`, which exist in the kernel, have the same effect as the
