@@ -78,10 +78,11 @@ impl Agent {
         fs::read_to_string(&self.log).unwrap()
     }
 
-    /// Waits until it has written `text`.
+    /// Waits until it has written `text`: twice as long as for other events, because the agent may
+    /// wait for 5 s itself before it gives up a request.
     #[track_caller]
     pub fn says(&self, text: &str) {
-        let is_said = eventually(|| self.log().contains(text));
+        let is_said = (0..2).any(|_| eventually(|| self.log().contains(text)));
         assert!(is_said, "{text:?}: {}", self.log());
     }
 

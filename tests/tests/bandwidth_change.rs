@@ -5,9 +5,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use nix::sys::socket::setsockopt;
+use nix::sys::socket::sockopt::UdpGsoSegment;
 use serde_json::{Value, json};
 use tests::traffic::{self, Flood};
-use tests::{Host, Place as _, Sandbox};
+use tests::{Host, Place as _, Sandbox, eventually};
 
 /// A container on the bridge, and another host that reaches it through this one.
 struct Scene {
@@ -67,10 +69,12 @@ impl Scene {
 
 const BOTH: [Direction; 2] = [Direction::Ingress, Direction::Egress];
 
-/// Checks that a connection has the new rate a second after ADD, and keeps it.
-fn expect_new_rate(direction: Direction, from: u64, to: u64, more: &[(&str, Value)]) {
+/// Checks that a connection has the last rate a second after ADD, and keeps it. The ADDs of all
+/// rates but the first follow each other at once.
+fn expect_new_rate(direction: Direction, rates: &[u64], more: &[(&str, Value)]) {
     let scene = Scene::new();
-    scene.limit(from, more);
+    let (told, to) = (format!("{direction:?} {rates:?}"), *rates.last().unwrap());
+    scene.limit(rates[0], more);
     let [client, server] = scene.ends(direction);
     let start = Instant::now();
     let end = &AtomicUsize::new(usize::MAX);
@@ -79,11 +83,13 @@ fn expect_new_rate(direction: Direction, from: u64, to: u64, more: &[(&str, Valu
         let ends = ((client.0, client.1), server);
         let flooding = scope.spawn(move || traffic::flood_while(Flood::Tcp, ends.0, ends.1, lasts));
         traffic::wait_until(Instant::now() + Duration::from_millis(1500));
-        scene.limit(to, more);
+        for rate in &rates[1..] {
+            scene.limit(*rate, more);
+        }
         let new = usize::try_from(start.elapsed().as_secs() + 2).unwrap();
         end.store(new + 3, Ordering::Relaxed);
         let rates = flooding.join().unwrap();
-        let told = format!("{direction:?} {from} {to} from {new} on: {rates:?}");
+        let told = format!("{told} from {new} on: {rates:?}");
         let rate = f64::from(u32::try_from(to).unwrap());
         let shares: Vec<_> = rates[new..].iter().map(|it| *it * 100.0 / rate).collect();
         assert!(shares.iter().all(|it| *it < 115.0), "{told}");
@@ -95,8 +101,8 @@ fn expect_new_rate(direction: Direction, from: u64, to: u64, more: &[(&str, Valu
 #[test]
 fn connection_has_the_new_rate_within_a_second() {
     for direction in BOTH {
-        expect_new_rate(direction, 10_000_000, 20_000_000, &[]);
-        expect_new_rate(direction, 20_000_000, 5_000_000, &[]);
+        expect_new_rate(direction, &[10_000_000, 20_000_000], &[]);
+        expect_new_rate(direction, &[20_000_000, 5_000_000], &[]);
     }
 }
 
@@ -105,8 +111,8 @@ fn segments_that_wait_do_not_stop_a_slower_limit() {
     // At 1 Gbit/s, segments of 64 KiB wait in one piece. They exceed the burst of the second rate,
     // but not that of the first one.
     for direction in BOTH {
-        expect_new_rate(direction, 1_000_000_000, 40_000_000, &[]);
-        expect_new_rate(direction, 1_000_000_000, 1_000_000, &[]);
+        expect_new_rate(direction, &[1_000_000_000, 40_000_000], &[]);
+        expect_new_rate(direction, &[1_000_000_000, 1_000_000], &[]);
     }
 }
 
@@ -114,7 +120,40 @@ fn segments_that_wait_do_not_stop_a_slower_limit() {
 fn segments_that_wait_do_not_stop_a_slower_limit_for_subnets() {
     let subnets = [("shapedSubnets", json!(["192.0.2.0/24"]))];
     for direction in BOTH {
-        expect_new_rate(direction, 1_000_000_000, 1_000_000, &subnets);
+        expect_new_rate(direction, &[1_000_000_000, 1_000_000], &subnets);
+    }
+}
+
+#[test]
+fn segments_that_wait_do_not_stop_the_second_of_two_slower_limits() {
+    // The first ADD shows the kernel's pieces of 20 Mbit/s, while longer segments still wait.
+    for direction in BOTH {
+        let scene = Scene::new();
+        scene.limit(300_000_000, &[]);
+        let [(client, ..), (server, address, _)] = scene.ends(direction);
+        let there = server.enter(|| UdpSocket::bind((address, 0)).unwrap());
+        let sockets = [(); 8].map(|()| {
+            let socket = client.enter(|| UdpSocket::bind("0.0.0.0:0").unwrap());
+            socket.connect(there.local_addr().unwrap()).unwrap();
+            setsockopt(&socket, UdpGsoSegment, &1400).unwrap();
+            socket
+        });
+        let sending = AtomicBool::new(true);
+        thread::scope(|scope| {
+            for socket in &sockets {
+                scope.spawn(|| {
+                    let segment = vec![0; 44 * 1400];
+                    while sending.load(Ordering::Relaxed) {
+                        socket.send(&segment).ok();
+                    }
+                });
+            }
+            traffic::wait_until(Instant::now() + Duration::from_millis(500));
+            scene.limit(20_000_000, &[]);
+            scene.limit(2_000_000, &[]);
+            sending.store(false, Ordering::Relaxed);
+        });
+        assert!(eventually(|| client.pings(address)), "{direction:?}");
     }
 }
 

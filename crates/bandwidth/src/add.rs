@@ -130,7 +130,8 @@ impl<'a> Limiting<'a> {
             note(
                 "egressRate: nf_tables cannot count this rate, so only the ifb limits the container",
             );
-            return Ok(());
+            // An earlier ADD may have limited the container to a lower rate.
+            return Removal::start(backstop::tables())?.remove(|it| it == owner);
         };
         undo.push("remove the backstop", move || {
             Removal::start(backstop::tables())?.remove(|it| it == owner)

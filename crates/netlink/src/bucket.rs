@@ -18,6 +18,9 @@ pub struct TokenBucket {
     /// Length in bytes of the largest packet that a TBF sends in one piece. The kernel splits a
     /// larger segment into frames. With `None`, this length is the burst.
     pub piece: Option<u32>,
+    /// Length in bytes of the longest packet that may wait since a time with larger pieces; 0 if
+    /// none is longer than `piece`. It has no effect, but the kernel reports it.
+    pub longest: u32,
 }
 
 /// A token bucket as the kernel reports it. The burst is given as the time that it takes to send
@@ -51,16 +54,21 @@ impl TokenBucket {
 
     /// Returns whether `held` sends packets of the same length in one piece.
     pub fn is_split_like(&self, held: &HeldBucket) -> bool {
-        self.peak() == held.peak
+        match self.piece {
+            None => held.peak == 0,
+            piece => held.piece() == piece,
+        }
     }
 
     /// Returns the peak rate in bytes a second; 0 if `piece` is `None`. A TBF splits segments that
     /// exceed the bucket of its peak rate, which has the size of a piece. The kernel does not
-    /// report this size exactly, so the rate encodes it. At such a rate, every packet takes less
-    /// than a nanosecond, which the kernel counts as 0. So this bucket delays no packet, not even a
-    /// longer one that has waited since a time with larger pieces.
+    /// report this size exactly, so the rate encodes it, together with `longest`. At such a rate,
+    /// every packet takes less than a nanosecond, which the kernel counts as 0. So this bucket
+    /// delays no packet, not even a longer one that has waited since a time with larger pieces.
     fn peak(&self) -> u64 {
-        self.piece.map_or(0, |piece| TIMELESS + u64::from(piece))
+        let longest = u64::from(self.longest) << LONGEST_SHIFT;
+        self.piece
+            .map_or(0, |piece| TIMELESS + longest + u64::from(piece))
     }
 
     fn ticks(&self) -> u32 {
@@ -133,10 +141,23 @@ impl HeldBucket {
         })
     }
 
-    /// Returns the length in bytes of the largest packet that a TBF may hold: longer ones were split.
-    pub fn largest(&self) -> u128 {
-        let piece = self.peak.checked_sub(TIMELESS).map(u128::from);
-        piece.unwrap_or(self.burst())
+    /// Returns the length in bytes of the longest packet that may wait in a TBF. The TBF splits
+    /// longer ones.
+    pub fn longest(&self) -> u128 {
+        let longest = u128::from(self.lengths() >> LONGEST_SHIFT);
+        self.piece()
+            .map_or(self.burst(), |piece| longest.max(piece.into()))
+    }
+
+    /// Returns [`TokenBucket::piece`].
+    fn piece(&self) -> Option<u32> {
+        let piece = self.lengths() & u64::from(u32::MAX);
+        u32::try_from(piece).ok().filter(|it| *it > 0)
+    }
+
+    /// Returns what the peak rate encodes; 0 for the peak rate of another program.
+    fn lengths(&self) -> u64 {
+        self.peak.saturating_sub(TIMELESS)
     }
 
     /// Returns the burst in bytes, rounded up.
@@ -216,6 +237,8 @@ const RATE_OFFSET: usize = 8;
 /// A peak rate in bytes a second at which no packet takes a nanosecond (`psched_l2t_ns`). It exceeds
 /// all rates.
 const TIMELESS: u64 = 1_000_000_000_000_000;
+/// Place of [`TokenBucket::longest`] in the peak rate. Below it is the piece.
+const LONGEST_SHIFT: u32 = 32;
 
 const NANOSECONDS: u128 = 1_000_000_000;
 /// `PSCHED_SHIFT` in `include/net/pkt_sched.h`.
@@ -233,6 +256,7 @@ mod tests {
             burst,
             limit: 0,
             piece: None,
+            longest: 0,
         }
     }
 
@@ -245,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn largest_packet_follows_from_the_piece_or_the_burst() {
+    fn longest_packet_follows_from_the_peak_rate_or_the_burst() {
         let held = |peak| HeldBucket {
             rate: 125_000,
             ticks: 781_250,
@@ -256,8 +280,15 @@ mod tests {
             piece: Some(1522),
             ..bucket(125_000, 6250)
         };
-        assert_eq!(held(split.peak()).largest(), 1522);
-        assert_eq!(held(0).largest(), 6250);
+        let after = TokenBucket {
+            longest: 6000,
+            ..split
+        };
+        for (peak, longest) in [(split.peak(), 1522), (after.peak(), 6000), (0, 6250)] {
+            assert_eq!(held(peak).longest(), longest);
+        }
+        assert!(split.is_split_like(&held(after.peak())));
+        assert!(!split.is_split_like(&held(0)));
     }
 
     #[test]

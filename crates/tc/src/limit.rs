@@ -122,6 +122,7 @@ impl Limit {
             burst: self.burst.bytes,
             limit: queue,
             piece: self.piece(),
+            longest: 0,
         }
     }
 

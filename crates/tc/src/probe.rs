@@ -61,6 +61,7 @@ const ANY_BUCKET: TokenBucket = TokenBucket {
     burst: 10_000,
     limit: 100_000,
     piece: None,
+    longest: 0,
 };
 
 const ANY_QUEUE: FairQueue = FairQueue {

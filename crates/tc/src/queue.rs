@@ -68,7 +68,8 @@ impl Queue {
             steps.extend(self.flush(leaf));
         }
         if is_stuck || !tbf.is_some_and(|it| self.is_bucket(it)) {
-            let request = Request::set_tbf(self.place, &self.bucket());
+            let waits = tbf.filter(|_| !is_stuck);
+            let request = Request::set_tbf(self.place, &self.bucket_after(waits));
             steps.push(Step::new(module::TBF, request));
         }
         if is_stuck || !leaf.is_some_and(|it| self.is_fair(it)) {
@@ -81,8 +82,19 @@ impl Queue {
     /// Returns whether a packet may wait that is longer than the burst. The TBF would never send it,
     /// nor any packet behind it. (`tbf_change` does not look at the packets that wait.)
     fn would_stop(&self, held: &HeldBucket) -> bool {
-        let largest = held.largest().min(LARGEST_SEGMENT.into());
-        largest > self.bucket().burst.into()
+        longest(held) > self.bucket().burst
+    }
+
+    /// Returns the parameters of the TBF if packets of `held` may still wait. After further changes,
+    /// the kernel shows only the present pieces, so the TBF also states the longest earlier packet.
+    fn bucket_after(&self, held: Option<&HeldBucket>) -> TokenBucket {
+        let bucket = self.bucket();
+        let waiting = held.filter(|_| self.role == Role::Limits).map(longest);
+        let longest = waiting.filter(|it| bucket.piece.is_some_and(|piece| piece < *it));
+        TokenBucket {
+            longest: longest.unwrap_or_default(),
+            ..bucket
+        }
     }
 
     /// Returns the requests that drop all packets that wait. A TBF without a queue drops what
@@ -146,6 +158,7 @@ impl Queue {
             burst: LARGEST_SEGMENT,
             limit: queue,
             piece: Some(piece.unwrap_or(self.limit.burst.bytes())),
+            longest: 0,
         }
     }
 
@@ -184,6 +197,12 @@ impl Step {
     pub fn new(module: &'static str, request: Request) -> Self {
         Self { module, request }
     }
+}
+
+/// Returns the length in bytes of the longest packet that may wait in a TBF.
+fn longest(held: &HeldBucket) -> u32 {
+    let length = u32::try_from(held.longest()).unwrap_or(u32::MAX);
+    length.min(LARGEST_SEGMENT)
 }
 
 fn holds(held: &HeldBucket, wanted: &TokenBucket) -> bool {

@@ -41,6 +41,7 @@ impl LinkEgress<'_> {
             burst: burst(bits),
             limit: 0,
             piece: None,
+            longest: 0,
         };
         let is_same = |held: HeldBucket| {
             held.rate == wanted.rate && (wanted.overflows() || wanted.is_held_by(&held))
