@@ -90,11 +90,13 @@ fn expect_new_rate(direction: Direction, rates: &[u64], more: &[(&str, Value)]) 
         end.store(new + 3, Ordering::Relaxed);
         let rates = flooding.join().unwrap();
         let told = format!("{told} from {new} on: {rates:?}");
-        let rate = f64::from(u32::try_from(to).unwrap());
-        let shares: Vec<_> = rates[new..].iter().map(|it| *it * 100.0 / rate).collect();
-        assert!(shares.iter().all(|it| *it < 115.0), "{told}");
-        let best = shares.iter().copied().fold(0.0, f64::max);
-        assert!(best > 80.0, "{told}");
+        let limit = f64::from(u32::try_from(to).unwrap());
+        let later = &rates[new..];
+        // A busy machine makes single seconds lower, and the next one higher.
+        let seconds = f64::from(u32::try_from(later.len()).unwrap());
+        assert!(later.iter().sum::<f64>() < limit * seconds * 1.15, "{told}");
+        let best = later.iter().copied().fold(0.0, f64::max);
+        assert!(best > limit * 0.8, "{told}");
     });
 }
 

@@ -95,8 +95,9 @@ pub(crate) fn need_ipv6(ips: &[IpConfig]) -> bool {
     ips.iter().any(|ip| ip.address.is_ipv6())
 }
 
-/// Rejects an address that occurs twice. An interface can have an IPv4 address with several prefix
-/// lengths, but an IPv6 address only once (`ipv6_add_addr()` in net/ipv6/addrconf.c).
+/// Rejects an IPv6 address that occurs twice, and an IPv4 address that occurs twice with the same
+/// prefix length. The kernel permits one IPv4 address with several prefix lengths
+/// (`ipv6_add_addr()` in net/ipv6/addrconf.c refuses this).
 fn expect_distinct(ips: &[IpConfig]) -> Result<(), Error> {
     let addresses = ips.iter().map(|ip| ip.address);
     for (index, one) in addresses.clone().enumerate() {

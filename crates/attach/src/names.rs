@@ -14,9 +14,9 @@ pub(crate) fn host_link_name(attachment: &Attachment) -> String {
     format!("{HOST_LINK_PREFIX}{digits}")
 }
 
-/// Returns the MAC of the host's end. It is locally administered and differs from the MACs of all
-/// containers. The MAC identifies the network. So GC recognises a link without an alias that a
-/// killed ADD left.
+/// Returns the MAC of the host's end. It is locally administered and differs from every MAC that the
+/// plugins derive for a container. Two of its bytes identify the network. So GC recognises a link
+/// without an alias that a killed ADD left.
 pub(crate) fn host_mac(attachment: &Attachment) -> MacAddress {
     marked_mac(HOST_MAC, attachment)
 }

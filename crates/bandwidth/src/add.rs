@@ -11,7 +11,7 @@ use crate::backstop::{self, Backstop};
 use crate::config::Config;
 use crate::{del, host_link, ifb, record};
 
-/// Limits the sandbox and adds its ifb to the result.
+/// Sets the configured limits. If what the sandbox sends is limited, adds its ifb to the result.
 ///
 /// # Errors
 /// A limit cannot be set. The rollback has then removed all limits that this ADD set.

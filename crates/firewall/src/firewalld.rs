@@ -182,6 +182,5 @@ pub(crate) const NAME: &str = "org.fedoraproject.FirewallD1";
 pub(crate) const PATH: &str = "/org/fedoraproject/FirewallD1";
 const BUS: &str = "org.freedesktop.DBus";
 
-/// Maximum time for all calls of a verb to firewalld, which does not answer while it loads all
-/// rules.
+/// Maximum time for one exchange with firewalld, which does not answer while it loads all rules.
 const PATIENCE: Duration = Duration::from_secs(30);

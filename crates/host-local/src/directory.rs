@@ -178,8 +178,8 @@ impl Directory {
         self.watched.set(self.date_back().ok());
     }
 
-    /// Resumes the watch of an earlier process, which left the directory with this date. Returns
-    /// `true` if no other program has changed the directory since then.
+    /// Continues the watch of an earlier process. `date` is the modification time that this process
+    /// gave the directory. Returns `true` if no other program has changed the directory since then.
     pub fn resume_watch(&self, date: Stamp) -> bool {
         self.watched.set(Some(date));
         self.undisturbed_since().is_some()

@@ -351,11 +351,13 @@ pub(crate) fn extended_message(bytes: &[u8]) -> Option<String> {
 const HEADER: usize = 16;
 const ALIGNMENT: usize = 4;
 
-/// Types of messages that describe no object: `NLMSG_NOOP`, `NLMSG_ERROR`, `NLMSG_DONE` and
-/// `NLMSG_OVERRUN`.
+/// `NLMSG_NOOP`. Like the next three types of messages, it describes no object.
 const NOTHING: u16 = 1;
+/// `NLMSG_ERROR`.
 const ERROR: u16 = 2;
+/// `NLMSG_DONE`.
 const DONE: u16 = 3;
+/// `NLMSG_OVERRUN`.
 const OVERRUN: u16 = 4;
 
 /// Longest wait for an answer. The kernel answers when the work is done; the slowest work is to

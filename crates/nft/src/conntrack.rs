@@ -17,8 +17,9 @@ use crate::tracked::{
     filter,
 };
 
-/// A search for tracked connections. Either the kernel filters them, or this process compares all
-/// of them.
+/// A search for tracked connections by `parts` and `status`, which the kernel compares. If the
+/// kernel lists the connections, this process compares each one again, because older kernels ignore
+/// the filter.
 struct Search<'a> {
     /// Description for error messages.
     of: String,

@@ -134,9 +134,9 @@ impl Connection {
         Ok(!self.is_repairable(table, &misfits)?)
     }
 
-    /// Returns whether the table can stay although these chains do not fit. A base chain can be
-    /// replaced alone, because no rule and no element points to it. Another chain cannot, nor can a
-    /// set.
+    /// Returns whether the table can stay: all `misfits` are base chains, and all sets of `table`
+    /// fit. A base chain can be replaced alone, because no rule and no element points to it; another
+    /// chain or a set cannot.
     fn is_repairable(&self, table: &Table, misfits: &[Misfit<'_>]) -> Result<bool, Error> {
         let mut misfits = misfits.iter();
         let are_bases = misfits.all(|(_, found)| found.value(CHAIN_HOOK).is_some());
