@@ -202,25 +202,16 @@ fn counted(scene: &Scene) -> [u64; 2] {
 fn packets_from_the_ifb_are_not_dropped() {
     let scene = Scene::bridged();
     scene.limited().add(&scene.a);
-    scene
-        .host
-        .run("nft", &["add", "table", "bridge", "counted"]);
-    for (name, priority) in [("before", -301), ("behind", -299)] {
-        let hook = format!("{{ type filter hook prerouting priority {priority}; }}");
-        let host = &scene.host;
-        host.run("nft", &["add", "chain", "bridge", "counted", name, &hook]);
-        let rule = [
-            "add",
-            "rule",
-            "bridge",
-            "counted",
-            name,
-            "iifname",
-            scene.host_link(),
-            "counter",
-        ];
-        host.run("nft", &rule);
-    }
+    let link = scene.host_link();
+    let chain = |name, priority| {
+        format!(
+            "chain {name} {{ type filter hook prerouting priority {priority}; iifname {link} counter; }}"
+        )
+    };
+    let [before, behind] = [chain("before", -301), chain("behind", -299)];
+    // In one transaction: a packet between two of them would count only once.
+    let table = format!("table bridge counted {{ {before}; {behind}; }}");
+    scene.host.run("nft", &[&table]);
     for kind in [Flood::Tcp, Flood::Udp] {
         let rates = scene.flood(kind, FAR);
         assert!(rates.iter().sum::<f64>() > 15.0, "{rates:?}");
