@@ -60,7 +60,7 @@ fn leave_pods(host: &Host, tool: &Tool<'_>, moment: u32) {
     for number in 0..3 {
         let pod = host.sandbox(&format!("stale{moment}-{number}"));
         tool.add("pods", &pod, &[&format!("{}:80", 9_000 + number)]);
-        pod.remove();
+        host.end(&pod);
     }
     age(&host.lease_dir());
     for file in fs::read_dir(tool.results()).unwrap() {
