@@ -3,6 +3,7 @@
 use std::io::Write as _;
 use std::process::{Child, Command, Stdio};
 
+use serde_json::json;
 use tests::traffic::tcp_by_port;
 use tests::{Host, Place as _, eventually};
 
@@ -31,6 +32,33 @@ fn a_policy_that_drops_is_found_by_check_and_repaired_by_add() {
         assert!(tcp_by_port(&outside, "192.0.2.1:8080", (&a, 80)).is_some());
         assert!(tcp_by_port(&outside, "192.0.2.1:9000", (&host, 9000)).is_some());
     }
+}
+
+/// An administrator replaces a base chain by one that no hook calls.
+#[test]
+fn a_recreated_table_opens_no_port_without_its_conditions() {
+    let host = Host::new();
+    let outside = host.outside();
+    let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
+    let conditions = json!(["ip saddr != 192.0.2.2"]);
+    let restricted = host.ports().with("conditionsV4", conditions);
+    let portmap = restricted.add(&a, &["8080:80"]);
+    let asked = |port: u16, pod| {
+        let target = format!("192.0.2.1:{port}");
+        tcp_by_port(&outside, &target, (pod, 80)).is_some()
+    };
+    assert!(!asked(8080, &a));
+    for change in ["delete", "add"] {
+        host.run("nft", &[change, "chain", "inet", "cni-portmap", "output"]);
+    }
+    host.ports().add(&b, &["8081:80"]);
+    assert!(asked(8081, &b) && !asked(8080, &a));
+    portmap.on("CHECK", &a).error();
+    portmap.on("RELOAD", &a).ok();
+    portmap.on("CHECK", &a).ok();
+    assert!(!asked(8080, &a));
+    let inside = tcp_by_port(&host, "192.0.2.1:8080", (&a, 80));
+    assert!(inside.is_some());
 }
 
 /// A program that owns a table while it runs.

@@ -1,5 +1,7 @@
 //! Finds damage of a table and repairs it.
 
+use std::collections::HashSet;
+
 use crate::change::{Change, Counts, Updated};
 use crate::connection::Connection;
 use crate::count;
@@ -104,7 +106,7 @@ impl Connection {
         let state = self.state(table)?;
         let mut damaged: Vec<_> = state.with(Content::Damaged).collect();
         if state.with(Content::OfAnotherRelease).next().is_some() {
-            damaged = self.existing(table, damaged)?;
+            damaged = self.existing(table, &damaged)?;
         }
         let changed = damaged.iter().map(|Chain { name: chain, .. }| {
             format!("chain {chain} of nf_tables table {name} was changed")
@@ -117,12 +119,18 @@ impl Connection {
 
     /// Returns those of `chains` that exist. In a table that another release wrote, a chain may be
     /// missing because that release does not have it.
-    fn existing<'t>(&self, table: &Table, chains: Vec<&'t Chain>) -> Result<Vec<&'t Chain>, Error> {
-        let found = chains.iter().map(|it| table.get_chain(&it.name));
-        let found = self.socket.find_each(found)?;
-        let pairs = chains.into_iter().zip(found);
-        Ok(pairs
-            .filter_map(|(chain, found)| found.map(|_| chain))
+    fn existing<'t>(&self, table: &Table, chains: &[&'t Chain]) -> Result<Vec<&'t Chain>, Error> {
+        let found = self.found(table, chains)?.into_iter();
+        Ok(found.map(|(chain, _)| chain).collect())
+    }
+
+    /// Returns those of `chains` that exist, each with the kernel's report.
+    fn found<'t>(&self, table: &Table, chains: &[&'t Chain]) -> Result<Vec<Found<'t>>, Error> {
+        let reports = chains.iter().map(|it| table.get_chain(&it.name));
+        let reports = self.socket.find_each(reports)?;
+        let found = chains.iter().zip(reports);
+        Ok(found
+            .filter_map(|(chain, it)| Some((*chain, it?)))
             .collect())
     }
 
@@ -137,35 +145,37 @@ impl Connection {
     /// Returns whether the table can stay: all `misfits` are base chains, and all sets of `table`
     /// fit. A base chain can be replaced alone, because no rule and no element points to it; another
     /// chain or a set cannot.
-    fn is_repairable(&self, table: &Table, misfits: &[Misfit<'_>]) -> Result<bool, Error> {
+    fn is_repairable(&self, table: &Table, misfits: &[Found<'_>]) -> Result<bool, Error> {
         let mut misfits = misfits.iter();
         let are_bases = misfits.all(|(_, found)| found.value(CHAIN_HOOK).is_some());
         Ok(are_bases && self.fitting(table)?.len() == table.sets.len())
     }
 
     /// Returns those of `chains` that have another shape in the kernel.
-    fn misfits<'t>(&self, table: &Table, chains: &[&'t Chain]) -> Result<Vec<Misfit<'t>>, Error> {
-        let found = chains.iter().map(|it| table.get_chain(&it.name));
-        let found = self.socket.find_each(found)?.into_iter();
-        let chains = chains.iter().zip(found);
-        let chains = chains.filter_map(|(chain, found)| Some((*chain, found?)));
-        Ok(chains.filter(|(chain, it)| !chain.fits(it)).collect())
+    fn misfits<'t>(&self, table: &Table, chains: &[&'t Chain]) -> Result<Vec<Found<'t>>, Error> {
+        let mut found = self.found(table, chains)?;
+        found.retain(|(chain, it)| !chain.fits(it));
+        Ok(found)
     }
 
     /// Returns netlink messages that recreate the table with its reusable elements. Elements of a
     /// set of another type are lost, and so are elements that point to chains which `table` does
-    /// not contain: this crate does not know the rules of these chains.
+    /// not contain: this crate does not know the rules of these chains. An owner who loses such an
+    /// element loses all elements of the table: the lost one may have restricted what the others
+    /// permit, such as a port to some clients.
     fn anew(&self, table: &Table) -> Result<Vec<Message>, Error> {
         let mut messages = vec![table.delete()];
         messages.extend(creation(table, &table.chains.iter().collect::<Vec<_>>()));
         messages.extend(table.chains.iter().flat_map(|it| table.append_rules(it)));
-        let is_ours = |name: &str| table.chains.iter().any(|it| it.name == name);
         let mut kept = Vec::new();
         let sets = self.fitting(table)?.into_iter();
         for set in sets.filter(|it| !it.is_of_counts()) {
-            let elements = self.elements_of(table, set)?.into_iter();
-            kept.extend(elements.filter(|it| it.chain().is_none_or(is_ours)));
+            kept.extend(self.elements_of(table, set)?);
         }
+        let is_ours = |name: &str| table.chains.iter().any(|it| it.name == name);
+        let lost = kept.iter().filter(|it| !it.chain().is_none_or(is_ours));
+        let losers: HashSet<_> = lost.map(|it| it.owner.clone()).collect();
+        kept.retain(|it| !losers.contains(&it.owner));
         messages.extend(kept.iter().map(|it| table.add_element(it)));
         messages.extend(count::first(table, &kept));
         Ok(messages)
@@ -220,11 +230,10 @@ impl Connection {
             let accepts = |it: RawMessage| it.number(CHAIN_POLICY) == ACCEPT.into();
             let accepts = chain.base.is_none() || found.next().flatten().is_some_and(accepts);
             let comments: Vec<_> = rules.map(RawMessage::rule_comment).collect();
-            if !accepts {
-                Content::Damaged
-            } else if chain.identities().map(Some).eq(comments.iter().cloned()) {
+            let described: Vec<_> = chain.identities().map(Some).collect();
+            if accepts && comments == described {
                 Content::Described
-            } else if rule_place::is_complete(&comments) {
+            } else if accepts && rule_place::is_complete(&comments) {
                 Content::OfAnotherRelease
             } else {
                 Content::Damaged
@@ -236,8 +245,8 @@ impl Connection {
     }
 }
 
-/// A chain, and the chain of that name in the kernel, which has another shape.
-type Misfit<'t> = (&'t Chain, RawMessage);
+/// A described chain, and the chain of that name in the kernel.
+type Found<'t> = (&'t Chain, RawMessage);
 
 /// Returns netlink messages that create the table, its sets and these chains. Those that exist
 /// stay.

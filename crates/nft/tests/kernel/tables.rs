@@ -215,6 +215,23 @@ fn a_chain_or_table_of_another_shape_is_recreated_with_what_can_be_kept() {
     }
 }
 
+/// The lost element may have restricted what the others permit.
+#[test]
+fn a_recreated_table_keeps_all_elements_of_an_owner_or_none() {
+    let connection = enter_new_namespace();
+    let port = |name, owner| Element::new("ports", &[Value::InterfaceName(name)], owner);
+    let home = [pod(2, "a", "home"), port("veth0", "a")];
+    let elsewhere = [pod(3, "c", "elsewhere"), port("veth1", "c")];
+    connection.put(&with_chain("home"), &home).unwrap();
+    connection
+        .put(&with_chain("elsewhere"), &elsewhere)
+        .unwrap();
+    nft("delete chain inet ours postrouting; add chain inet ours postrouting");
+    let updated = connection.put(&with_chain("home"), &[]).unwrap();
+    assert_eq!(updated, Updated::Table);
+    assert_eq!(owners(&connection), ["a", "a"]);
+}
+
 fn strings(of: &[&str]) -> Vec<String> {
     of.iter().map(|it| (*it).to_owned()).collect()
 }
