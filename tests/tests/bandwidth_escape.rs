@@ -358,6 +358,17 @@ fn rate_that_cannot_be_counted_is_limited_by_the_ifb_alone_and_reported() {
 }
 
 #[test]
+fn lower_limit_in_nf_tables_ends_with_a_rate_that_cannot_be_counted() {
+    let scene = Scene::bridged();
+    scene.limited().add(&scene.a);
+    assert!(elements(&scene.host, "bridge").contains("cni:"));
+    let faster = scene.limited().with("egressRate", 200_000_000_000_u64);
+    let result = faster.add(&scene.a);
+    assert!(!elements(&scene.host, "bridge").contains("cni:"));
+    faster.check(&scene.a, &result).ok();
+}
+
+#[test]
 fn without_nf_tables_only_the_ifb_limits_and_one_line_reports_it() {
     let scene = Scene::bridged();
     let (network, file) = (scene.limited(), scene.host.dir().join("trace"));

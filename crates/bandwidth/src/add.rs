@@ -126,16 +126,15 @@ impl<'a> Limiting<'a> {
         cni::step("limit what evades the ifb");
         let owner = self.request.attachment.owner();
         let backstop = Backstop::of(limit, self.traffic, self.host_link, &owner);
+        let remove = move || Removal::start(backstop::tables())?.remove(|it| it == owner);
         let Some(backstop) = backstop else {
             note(
                 "egressRate: nf_tables cannot count this rate, so only the ifb limits the container",
             );
             // An earlier ADD may have limited the container to a lower rate.
-            return Removal::start(backstop::tables())?.remove(|it| it == owner);
+            return remove();
         };
-        undo.push("remove the backstop", move || {
-            Removal::start(backstop::tables())?.remove(|it| it == owner)
-        });
+        undo.push("remove the backstop", remove);
         backstop.put()
     }
 
