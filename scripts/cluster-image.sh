@@ -8,8 +8,8 @@
 #
 #     skopeo copy --all oci-archive:DIR/cni-plugins-rust-image-vVERSION.tar docker://REGISTRY/NAME
 #
-# Fails if an image is larger than LARGEST, by default 10,000,000 bytes. Needs root and Rust. Installs buildah and jq if they are
-# missing.
+# Fails if an image is larger than LARGEST, by default 10,000,000 bytes. Needs root and Rust. Installs
+# buildah and jq if they are missing.
 
 set -euo pipefail
 cd "$(dirname "$0")/.."
