@@ -131,8 +131,7 @@ fn by_hand(plugin: &Plugin) -> ExitCode {
     note(format_args!("CNI {} plugin v{version}", plugin.name));
     let versions = SpecVersion::list(plugin.spec_versions);
     note(format_args!("CNI protocol versions supported: {versions}"));
-    let lines = SUITE.lines().filter(|it| !it.starts_with('#'));
-    let names: Vec<_> = lines.filter_map(|it| it.split(' ').next()).collect();
+    let names: Vec<_> = suite().map(|(name, _)| name).collect();
     note(format_args!(
         "plugins of this suite: {}; containernetworking/plugins has more",
         names.join(", ")
@@ -205,5 +204,12 @@ fn print_panics_as_errors() {
 /// per attachment, and a network has at most 65,536 addresses.
 const STDIN_LIMIT: u64 = 8 << 20;
 
-/// The plugins of the suite, one a line with their roles.
-const SUITE: &str = include_str!("../../plugins.txt");
+/// Returns the names of the suite's plugins, each with its role (`crates/plugins.txt`).
+pub fn suite() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let lines = include_str!("../../plugins.txt").lines();
+    let plugins = lines.filter(|it| !it.starts_with('#'));
+    plugins.filter_map(|it| {
+        it.split_once(' ')
+            .map(|(name, role)| (name, role.trim_start()))
+    })
+}

@@ -35,7 +35,7 @@ mod when_full;
 
 pub use args::CniArgs;
 pub use attachment::{Attachment, ContainerId, InterfaceName, NetworkName, hex};
-pub use dispatch::{Answer, Answered, Plugin, run};
+pub use dispatch::{Answer, Answered, Plugin, run, suite};
 pub use environment::SearchPath;
 pub use error::{Ending, Error, ErrorObject, all};
 pub use format::FirstFormat;

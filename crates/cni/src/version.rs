@@ -54,7 +54,7 @@ impl SpecVersion {
     }
 
     /// Joins versions for messages: `0.4.0, 1.0.0`.
-    pub(crate) fn list(versions: &[Self]) -> String {
+    pub fn list(versions: &[Self]) -> String {
         let names: Vec<_> = versions.iter().map(|version| version.as_str()).collect();
         names.join(", ")
     }

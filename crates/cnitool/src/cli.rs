@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 
 use anyhow::{Context as _, anyhow, ensure};
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
-use cni::{Attachment, InterfaceName, NetworkName, note};
+use cni::{Attachment, InterfaceName, NetworkName, SpecVersion, note};
 use metrics::Pods;
 use runtime::{Arguments, Chain, Conflist, Entry, Sandbox};
 use serde::Serialize;
@@ -297,7 +297,7 @@ fn print(text: &str) -> anyhow::Result<()> {
 /// The version of the suite, and which of the reference's plugins the suite has.
 static LONG_VERSION: LazyLock<String> = LazyLock::new(|| {
     let version = env!("CARGO_PKG_VERSION");
-    let protocol = "0.1.0, 0.2.0, 0.3.0, 0.3.1, 0.4.0, 1.0.0, 1.1.0";
+    let protocol = SpecVersion::list(SpecVersion::ALL);
     let plugins: Vec<_> = schema::plugins().map(|it| it.name).collect();
     let missing: Vec<_> = schema::missing_plugins().collect();
     format!(

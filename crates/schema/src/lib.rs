@@ -28,9 +28,7 @@ pub enum Role {
 
 /// Returns the plugins of the suite.
 pub fn plugins() -> impl Iterator<Item = Plugin> {
-    PLUGINS.lines().filter_map(|line| {
-        let mut words = line.split_whitespace();
-        let (name, role) = (words.next()?, words.next()?);
+    cni::suite().filter_map(|(name, role)| {
         let role = match role {
             "interface" => Role::Interface,
             "ipam" => Role::Ipam,
@@ -55,8 +53,6 @@ pub fn known_keys(plugin: &str) -> Option<Map<String, Value>> {
     let keys = schema.pointer(&format!("/$defs/{name}/properties"));
     keys.and_then(Value::as_object).cloned()
 }
-
-const PLUGINS: &str = include_str!("../../plugins.txt");
 
 const REFERENCE: &str = include_str!("../../reference-plugins.txt");
 
