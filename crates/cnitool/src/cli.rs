@@ -49,7 +49,8 @@ enum Command {
     /// Restore rules that a reload of the host's firewall removed
     ///
     /// For each attachment with a cached result and an existing sandbox, the plugins add missing
-    /// elements of `nf_tables` as `add` did. Existing elements stay untouched.
+    /// tables, chains, rules and elements of `nf_tables`, and missing addresses in a zone of firewalld.
+    /// What exists stays untouched.
     Reload {
         /// The network's name [default: all networks]
         network: Option<NetworkName>,

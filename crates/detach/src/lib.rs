@@ -39,7 +39,7 @@ pub struct Task(String);
 impl Task {
     /// Returns the task that [`Detached::start`] gave to this process; `None` for an ordinary
     /// start. The caller must call this function before it opens a file: in a process with a task,
-    /// this function closes all files that the runtime left open.
+    /// this function closes all files that the runtime left open, except descriptors 0 to 2.
     pub fn of_this_process() -> Option<Self> {
         let mut arguments = env::args_os().skip(1).map(|it| it.into_string().ok());
         let (mark, words) = (arguments.next()??, arguments.next()??);

@@ -18,8 +18,8 @@ pub struct RawConfig {
     pub firewalld_zone: Option<String>,
     /// The containers that a container accepts packets from, by their bridge.
     pub ingress_policy: IngressPolicy,
-    /// Number of the bit in a packet's mark that stands for permission while the packet is
-    /// forwarded.
+    /// Number of the fwmark bit that this plugin sets on permitted packets while they are forwarded.
+    /// 13 to 15 are refused.
     #[schemars(range(min = 0, max = 31), extend("default" = 12))]
     pub mark_bit: Option<u64>,
 }

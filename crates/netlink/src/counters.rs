@@ -1,8 +1,7 @@
 //! Counters of links and of qdiscs.
 //!
 //! The kernel starts each counter at zero when it creates the object. Counters of links have 64
-//! bits. A qdisc counts its bytes with 64 bits; its other counters have 32 bits and start again at
-//! zero after an overflow.
+//! bits. Drops and overlimits of a qdisc have 32 bits, and start again at zero after an overflow.
 
 use netlink_packet_core::NlasIterator;
 use netlink_packet_route::tc::{TcAttribute, TcMessage, TcStats2};

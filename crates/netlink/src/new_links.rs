@@ -50,9 +50,10 @@ impl Connection {
         self.one_link(vec![create], link_named(name))
     }
 
-    /// Creates a stand-in for `link`, which is in another namespace. The stand-in has the index,
-    /// name, MAC, MTU and master of `link`, so rules that compare any of these treat it like
-    /// `link`. The stand-in is down at first.
+    /// Creates a bridge or a veth pair in place of `link`, which is in another namespace. The new link
+    /// has the index, name and master of `link`. It also has the MAC, unless that is all zeros, and
+    /// the MTU, limited to what such a link may have. So rules that compare these treat it like
+    /// `link`. The new link is down.
     ///
     /// # Errors
     /// [`Error::Refused`].

@@ -65,8 +65,8 @@ pub struct NewRoute {
     pub priority: Option<u32>,
     /// The routing table; `None` for `main`.
     pub table: Option<u32>,
-    /// The scope, as in rtnetlink(7). `None` means `link` for a route without a gateway and
-    /// `universe` for a route with a gateway.
+    /// The scope, as in rtnetlink(7). `None` means `link` for an IPv4 route without a gateway. For any
+    /// other route, `None` means `universe`.
     pub scope: Option<u8>,
     /// Source address of packets that the host itself sends; `None` if the kernel chooses.
     pub source: Option<IpAddr>,

@@ -116,7 +116,7 @@ impl Socket {
     /// Opens a socket in the calling thread's namespace that listens to these multicast groups.
     ///
     /// # Errors
-    /// The kernel lacks the protocol or refuses a socket.
+    /// The kernel lacks the protocol, or refuses the socket or a group.
     pub fn open(protocol: Protocol, groups: &[u32]) -> io::Result<Self> {
         let inner = netlink_sys::Socket::new(protocol as isize)?;
         // A connected socket receives no messages of other processes, only those of the kernel.

@@ -15,8 +15,8 @@ use crate::error::Error;
 
 /// A parameter below `/proc/sys`.
 ///
-/// The value belongs to the network namespace of the thread that reads or writes it: inside
-/// [`crate::Netns::run`], to the entered namespace.
+/// A value below `net` belongs to the network namespace of the thread that reads or writes it:
+/// inside [`crate::Netns::run`], to the entered namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sysctl {
     parts: Vec<String>,

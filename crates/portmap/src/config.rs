@@ -184,8 +184,8 @@ impl Mapping {
         Self::of(&raw, "portMappings[]")
     }
 
-    /// Returns whether the mapping applies to host addresses of the same family as `pod`, the
-    /// container's address.
+    /// Returns whether the mapping applies to the IP family of `pod`, the container's address. A
+    /// mapping without `hostIP` applies to both families.
     pub fn is_for(&self, pod: IpAddr) -> bool {
         self.host.is_of(IpVersion::of(pod))
     }

@@ -23,8 +23,8 @@ pub(crate) fn port_element(port: HostPort, owner: &str) -> Element {
     element(port, [ADDRESS_PORTS, PORTS], owner)
 }
 
-/// Returns the element that points to the conditions of `port`. The caller adds the element's
-/// target: the chain with the conditions.
+/// Returns the element for the conditions of `port`. The caller adds the element's target: the chain
+/// with the conditions.
 pub(crate) fn condition_element(port: HostPort, owner: &str) -> Element {
     element(port, [ADDRESS_CONDITIONS, CONDITIONS], owner)
 }

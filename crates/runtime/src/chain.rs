@@ -100,8 +100,8 @@ impl<'a> Chain<'a> {
     /// Calls DEL of each plugin in reverse order to detach `sandbox`. Stops at the first plugin
     /// that fails.
     ///
-    /// After success, removes the cached result. libcni itself keeps the result for versions before
-    /// 0.4.0.
+    /// After success, removes the cached result. Newer versions of libcni keep the result if
+    /// `cniVersion` is below 0.4.0.
     ///
     /// # Errors
     /// A plugin fails; the cached result cannot be removed.

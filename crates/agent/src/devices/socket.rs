@@ -116,10 +116,10 @@ pub(crate) struct Socket {
 }
 
 impl Socket {
-    /// Serves the plugin in the directory.
+    /// Creates the socket of the device plugin in `directory` and starts a task that serves it.
     ///
     /// # Errors
-    /// The name of the socket exists already. The directory does not allow changes.
+    /// The socket's file exists already. The directory does not allow changes.
     pub fn serve(directory: &Path, plugin: &Plugin, places: &server::Places) -> io::Result<Self> {
         let path = directory.join(plugin.resource.socket_name());
         let listener = UnixListener::bind(&path)?;

@@ -88,8 +88,9 @@ impl Seen {
         }
     }
 
-    /// Returns what the round leaves out: invalid configuration files, the firewall if it cannot be
-    /// read, and all attachments while the dates of files do not show their ages.
+    /// Returns a message for each thing that the round leaves out: an invalid configuration file,
+    /// `nf_tables` if they cannot be read, and all attachments if the clock was set or the node booted
+    /// a short time ago.
     pub fn left_out(&self) -> Vec<String> {
         let configuration = &self.node.configuration;
         let invalid = configuration.files.iter().filter_map(|file| {

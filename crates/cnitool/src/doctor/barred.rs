@@ -134,8 +134,14 @@ impl Barrier<'_> {
         }
     }
 
-    /// Adds impact and fix to a finding about packets that firewalld's rules drop. The copy
-    /// contains these rules, but no firewalld runs there that would add a new pod to a zone.
+    /// Adds impact and fix to a finding about packets that firewalld's rules drop in the copy of the
+    /// ruleset. There are three cases:
+    ///
+    /// - The pod has the permission of `firewall`, so a reload of firewalld removed its address from
+    ///   the zone.
+    /// - The network uses firewalld, but no ADD ran for this pod. No firewalld runs beside the copy,
+    ///   so the trial shows nothing about new pods.
+    /// - The network does not use firewalld.
     fn of_firewalld(&self, finding: Finding) -> Finding {
         if self.asks_firewalld() && self.is_permitted_pod() {
             let impact = "A reload of firewalld removed the pods' addresses from its zone.";

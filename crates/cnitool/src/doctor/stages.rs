@@ -21,8 +21,9 @@ pub fn stages(node: &Node) -> Vec<Stage> {
     stages.collect()
 }
 
-/// Returns the names of networks whose gateway is the node and that have no stage, so their packets
-/// cannot be tried.
+/// Returns the names of networks whose gateway is the node but whose packets cannot be tried,
+/// because they have no [`Stage`] for IPv4 or IPv6: the network has a VLAN, or no address of a pod is
+/// known.
 pub fn untried(node: &Node) -> BTreeSet<&str> {
     let sources = node.configuration.sources();
     let without = sources.filter(|source| {
