@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use nix::sys::statvfs::{FsFlags, statvfs};
+use rustix::fs::{StatVfsMountFlags, statvfs};
 
 /// Free space of a file system.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,12 +24,12 @@ pub(super) fn disks(directories: &BTreeSet<PathBuf>) -> Vec<Disk> {
     let disks = directories.iter().filter_map(|directory| {
         let directory = directory.ancestors().find(|it| it.is_dir())?;
         let found = statvfs(directory).ok()?;
-        let bytes = |blocks: u64| blocks.saturating_mul(found.fragment_size());
+        let bytes = |blocks: u64| blocks.saturating_mul(found.f_frsize);
         Some(Disk {
             directory: directory.to_owned(),
-            bytes: (bytes(found.blocks_available()), bytes(found.blocks())),
-            files: (found.files_available(), found.files()),
-            is_read_only: found.flags().contains(FsFlags::ST_RDONLY),
+            bytes: (bytes(found.f_bavail), bytes(found.f_blocks)),
+            files: (found.f_favail, found.f_files),
+            is_read_only: found.f_flag.contains(StatVfsMountFlags::RDONLY),
         })
     });
     let mut disks: Vec<_> = disks.collect();
