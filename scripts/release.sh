@@ -51,16 +51,17 @@ main() {
     local started summary=() missing=() arch
     started=$(date --utc +%FT%TZ)
     for arch in "${architectures[@]}"; do
-        if choose_target "$arch"; then one_architecture; else missing+=("$arch"); fi
+        one_architecture
+        rm -rf "${scratch:?}/$arch"
     done
-    ((${#summary[@]} > 0)) || die "no target can be installed for ${architectures[*]}"
+    ((${#summary[@]} > 0)) || die "NOT BUILT: ${missing[*]}"
     [[ $image == no ]] || scripts/cluster-image.sh "$directory"
     scripts/provenance.sh "$started" "$directory"
     scripts/sign.sh "$directory"
     say "in $directory"
     (cd "$directory" && stat --format '%10s %n' -- * | grep -v '\.sha')
     printf '%s\n' "${summary[@]}"
-    ((${#missing[@]} == 0)) || die "NOT BUILT: ${missing[*]}, because rustup cannot install their targets here"
+    ((${#missing[@]} == 0)) || die "NOT BUILT: ${missing[*]}"
 }
 
 all_architectures() {
@@ -74,17 +75,25 @@ choose_target() {
         [[ $arch == "$1" ]] || continue
         add_target "$target" || continue
         linker=${prefix:+$prefix-gcc}
-        [[ -z $prefix ]] || need "/usr/$prefix/lib/libc.a" "gcc-$prefix" "libc6-dev-$debian-cross"
-        return
+        [[ -z $prefix ]] ||
+            (need "/usr/$prefix/lib/libc.a" "gcc-$prefix" "libc6-dev-$debian-cross") || continue
+        return 0
     done <scripts/architectures.txt
     return 1
 }
 
-# one_architecture: builds and packs for `arch`.
+# one_architecture: builds and packs for `arch`, or adds the reason why not to `missing`.
 one_architecture() {
+    if ! choose_target "$arch"; then
+        missing+=("$arch (its targets or their libraries cannot be installed here)")
+        return
+    fi
     say "building for $arch: $target"
     local begin=$SECONDS built=$scratch/$arch/$target/release
-    build "$PWD" "$scratch/$arch"
+    if ! build "$PWD" "$scratch/$arch"; then
+        missing+=("$arch ($target does not build)")
+        return
+    fi
     look_inside "$built"
     [[ $twice == no ]] || build_again "$built"
     summary+=("$arch: $target in $((SECONDS - begin)) s")
