@@ -171,7 +171,7 @@ EOF
 # The package kubernetes-cni has the reference's executables with these names, and others. The .deb
 # takes over those names and leaves the others. rpm cannot share files, so the .rpm conflicts.
 description() {
-    local go_architecture=$arch documents=/usr/share/doc/cni-plugins-rust
+    local go_architecture=$arch documents=/usr/share/doc/cni-plugins-rust scripts=$PWD/scripts/package
     [[ $arch != arm ]] || go_architecture=arm7
     cat <<EOF
 name: cni-plugins-rust
@@ -193,8 +193,10 @@ description: |
 overrides:
   deb:
     replaces: [kubernetes-cni]
+    scripts: {postinstall: $scripts/postinst.sh, preremove: $scripts/prerm.sh, postremove: $scripts/postrm.sh}
   rpm:
     conflicts: [kubernetes-cni]
+    scripts: {postinstall: $scripts/post.sh, preremove: $scripts/preun.sh, postremove: $scripts/postun.sh}
 rpm:
   buildhost: localhost
   compression: gzip

@@ -126,6 +126,7 @@ debian_package() {
     say "Debian package"
     local root=$scratch/debian package
     lintian --fail-on error,warning --allow-root "$scratch"/once/*.deb
+    shell_in "$root"
     mkdir -p "$root/var/lib/dpkg/"{info,updates}
     touch "$root/var/lib/dpkg/status"
     for package in "$scratch"/kubernetes-cni_*.deb "$scratch"/once/*.deb; do
@@ -144,7 +145,7 @@ rpm_package() {
     local root=$scratch/rpm rpm
     rpm=(rpm --root "$root" --nodeps)
     rpmlint --config scripts/rpmlint.toml "$scratch"/once/*.rpm
-    mkdir "$root"
+    shell_in "$root"
     "${rpm[@]}" --install "$scratch"/once/*.rpm 2>/dev/null
     "${rpm[@]}" --verify cni-plugins-rust
     installed_in "$root"
@@ -153,6 +154,11 @@ rpm_package() {
     grep -F "kubernetes-cni conflicts with (installed) cni-plugins-rust" "$scratch/conflict"
     "${rpm[@]}" --erase cni-plugins-rust 2>/dev/null
     [[ -z $(find "$root/opt" "$root/usr" -path "$root/*cni*") ]]
+}
+
+# shell_in ROOT: the scripts of the packages need a shell.
+shell_in() {
+    install -D "$(command -v busybox)" "$1/bin/sh"
 }
 
 # installed_in ROOT: compares what a package installed.
