@@ -47,14 +47,15 @@ impl Backstop {
     }
 
     /// Adds the elements and replaces other elements with the same link; unchanged elements stay.
+    /// Calls `on_new` before that if the attachment has no element yet.
     /// If the kernel lacks a required part of `nf_tables`, this function notes that on standard
     /// error and succeeds: such a host can still limit by the ifb.
     ///
     /// # Errors
     /// - Code 11: other processes keep changing the rules.
     /// - Code 100: the kernel refuses a request.
-    pub fn put(&self) -> anyhow::Result<()> {
-        match self.try_put() {
+    pub fn put(&self, on_new: impl FnOnce()) -> anyhow::Result<()> {
+        match self.try_put(on_new) {
             Err(error) if error.is_unsupported() => {
                 note(format_args!("{}", without(error)));
                 Ok(())
@@ -63,12 +64,18 @@ impl Backstop {
         }
     }
 
-    fn try_put(&self) -> Result<(), nft::Error> {
+    fn try_put(&self, on_new: impl FnOnce()) -> Result<(), nft::Error> {
         let connection = Connection::open()?;
         let Protection { table, elements } = &self.protection;
+        let is_own = |it: &Element| self.places.iter().any(|place| place.owner == it.owner);
+        let mut on_new = Some(on_new);
         let updated = connection.update(table, || {
             let there = connection.holders(table, &self.places)?.into_iter();
-            let there = there.flatten().collect();
+            let there: Vec<_> = there.flatten().collect();
+            // A later attempt may find elements of this call.
+            if let Some(on_new) = on_new.take().filter(|_| !there.iter().any(is_own)) {
+                on_new();
+            }
             Ok::<_, nft::Error>(Change::of(there, elements.clone()))
         })?;
         updated.warning(table).iter().for_each(note);

@@ -3,7 +3,7 @@
 use cni::{Attachment, Error, hex};
 use netlink::{Connection, Link, LinkChange, LinkKind, MacAddress, Request};
 use sha2::{Digest as _, Sha512};
-use tc::{Limit, LinkEgress, LinkIngress, Traffic, module};
+use tc::{Limit, LinkEgress, LinkIngress, module};
 
 /// Ifbs that have one of the two possible names of the attachment's ifb.
 pub(crate) struct Found {
@@ -125,16 +125,15 @@ pub(crate) fn adopt(
     Ok(host.change_link(&link.name, &changes)?)
 }
 
-/// Limits an ifb that existed before this ADD, and brings it up.
+/// Brings up an ifb that existed before this call.
 ///
 /// # Errors
 /// Refusals of the kernel.
-pub(crate) fn limit(host: &Connection, link: &Link, limit: &Limit) -> Result<(), tc::Error> {
-    LinkEgress::new(host, link).ensure(limit, &Traffic::All)?;
-    if !link.is_up {
-        host.execute([Request::change_link(&link.name, &LinkChange::Up)])?;
+pub(crate) fn bring_up(host: &Connection, link: &Link) -> Result<(), netlink::Error> {
+    if link.is_up {
+        return Ok(());
     }
-    Ok(())
+    host.execute([Request::change_link(&link.name, &LinkChange::Up)])
 }
 
 /// Returns the name that the reference would choose for the ifb, and a second name. The reference's

@@ -13,6 +13,7 @@ mod del;
 mod gc;
 mod host_link;
 mod ifb;
+mod limiting;
 mod pod_resources;
 mod policy;
 pub mod quantity;

@@ -10,6 +10,11 @@ use cni::{Attachment, GcRequest, note};
 
 use crate::allocation::Allocation;
 
+/// Returns whether `owner` has a record.
+pub(crate) fn exists(owner: &str) -> bool {
+    files().has(owner)
+}
+
 /// Writes the record of `owner`. Replaces an existing one.
 ///
 /// # Errors

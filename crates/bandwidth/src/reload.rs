@@ -36,7 +36,7 @@ pub(crate) fn reload(request: &CheckRequest) -> anyhow::Result<()> {
         return Ok(());
     };
     cni::step("put back the backstop");
-    backstop.put()?;
+    backstop.put(|| ())?;
     let is_gone = || Ok(find()?.is_none());
     if is_gone()? {
         backstop.take_back(is_gone)?;

@@ -18,11 +18,12 @@ mod probe;
 mod queue;
 mod reference;
 mod traffic;
+mod tree;
 
 pub use counted::{CountedLimit, counted_limits};
 pub use error::{Error, lacks, module};
 pub use limit::{BitsPerSecond, Burst, Limit, OutOfRange};
-pub use link_egress::LinkEgress;
+pub use link_egress::{Held, LinkEgress};
 pub use link_ingress::{Hook, LinkIngress};
 pub use probe::missing;
 pub use traffic::{Case, Traffic};

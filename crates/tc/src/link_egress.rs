@@ -25,9 +25,9 @@ pub struct LinkEgress<'a> {
 
 /// Qdiscs of a link.
 #[derive(Default)]
-struct Held {
+pub struct Held {
     /// The root, if this crate or the reference set it.
-    root: Option<Qdisc>,
+    pub(crate) root: Option<Qdisc>,
     /// The qdisc below a root TBF or the limited class.
     first: Option<Qdisc>,
     /// The qdisc below the TBF of the limited class.
@@ -35,6 +35,19 @@ struct Held {
 }
 
 impl Held {
+    /// Returns whether this crate or the reference set a limit.
+    pub fn is_limited(&self) -> bool {
+        self.root.is_some()
+    }
+
+    /// Returns the rate of a limit for all traffic in bytes per second; `None` without one.
+    pub fn rate(&self) -> Option<u64> {
+        match self.root.as_ref()?.kind {
+            QdiscKind::Tbf(held) => Some(held.rate),
+            _ => None,
+        }
+    }
+
     /// Returns the TBF of the limited class.
     fn splitter(&self) -> Option<&HeldBucket> {
         match &self.first.as_ref()?.kind {
@@ -50,29 +63,36 @@ impl<'a> LinkEgress<'a> {
         Self { connection, link }
     }
 
-    /// Limits `traffic` to `limit` and replaces earlier limits of this crate. If only the limit
-    /// differs, the kernel changes the existing qdiscs: their packets stay, and the link always has
-    /// a limit.
+    /// Limits `traffic` to `limit` and replaces earlier limits of this crate. `held` is the result
+    /// of [`Self::held`]. If only the limit differs, the kernel changes the existing qdiscs: their
+    /// packets stay, and the link always has a limit. After an error, a link that had a limit has
+    /// the old or the new one, or the new one for all traffic.
     ///
     /// # Errors
-    /// [`Error::Foreign`], [`Error::Lacks`] and [`Error::Netlink`].
-    pub fn ensure(&self, limit: &Limit, traffic: &Traffic) -> Result<(), Error> {
-        let held = self.held()?;
-        match (traffic, held.root.as_ref()) {
-            (Traffic::All, None) => self.limit_all(limit, &held),
-            (Traffic::All, Some(root)) if matches!(root.kind, QdiscKind::Tbf(_)) => {
-                self.limit_all(limit, &held)
-            }
-            (Traffic::Only(_) | Traffic::AllBut(_), Some(root))
-                if self.is_classified(root, traffic)? =>
-            {
-                self.limit_class(limit, &held)
-            }
-            (_, root) => {
-                if root.is_some() {
-                    self.delete_root()?;
-                }
-                self.limit_new(limit, traffic)
+    /// [`Error::Lacks`] and [`Error::Netlink`].
+    pub fn ensure(&self, held: &Held, limit: &Limit, traffic: &Traffic) -> Result<(), Error> {
+        if self.can_change(held, traffic)? {
+            return match traffic {
+                Traffic::All => self.limit_all(limit, held),
+                Traffic::Only(_) | Traffic::AllBut(_) => self.limit_class(limit, held),
+            };
+        }
+        match &held.root {
+            None => self.limit_new(limit, traffic),
+            Some(root) => self.replace(root, limit, traffic),
+        }
+    }
+
+    /// Returns whether the limit can change in place, because it applies to `traffic`.
+    ///
+    /// # Errors
+    /// [`Error::Netlink`].
+    fn can_change(&self, held: &Held, traffic: &Traffic) -> Result<bool, Error> {
+        match (traffic, &held.root) {
+            (_, None) => Ok(false),
+            (Traffic::All, Some(root)) => Ok(matches!(root.kind, QdiscKind::Tbf(_))),
+            (Traffic::Only(_) | Traffic::AllBut(_), Some(root)) => {
+                self.is_classified(root, traffic)
             }
         }
     }
@@ -98,7 +118,7 @@ impl<'a> LinkEgress<'a> {
         match self.own_root(root) {
             Err(Error::Foreign { .. }) | Ok(None) => Ok(()),
             Err(error) => Err(error),
-            Ok(Some(_)) => self.delete_root(),
+            Ok(Some(_)) => Ok(self.connection.execute([self.delete_request()])?),
         }
     }
 
@@ -154,8 +174,8 @@ impl<'a> LinkEgress<'a> {
     /// Reads the qdiscs of the link.
     ///
     /// # Errors
-    /// [`Error::Foreign`]: another program set the root qdisc.
-    fn held(&self) -> Result<Held, Error> {
+    /// [`Error::Foreign`]: another program set the root qdisc; [`Error::Netlink`].
+    pub fn held(&self) -> Result<Held, Error> {
         let places = [Handle::ROOT, CLASS, BELOW_LEAF];
         let [root, first, second] = self.connection.qdiscs(self.link.index, places)?;
         let root = self.own_root(root)?;
@@ -220,33 +240,13 @@ impl<'a> LinkEgress<'a> {
         queue.carry_out(self.connection, steps)
     }
 
-    /// Limits some traffic of a link that has no qdisc yet.
-    fn limit_new(&self, limit: &Limit, traffic: &Traffic) -> Result<(), Error> {
-        if *traffic == Traffic::All {
-            return self.limit_all(limit, &Held::default());
-        }
-        let root = Place::new(self.link.index, Handle::ROOT, ROOT);
-        let classes = [
-            Request::add_htb(root, default_class(traffic)),
-            self.class_request(limit),
-        ];
-        self.execute(module::HTB, &classes)?;
-        let queue = Queue::below_class(self.link.index, CLASS, limit);
-        queue.carry_out(self.connection, queue.steps(None, None))?;
-        let filters = wanted_filters(traffic);
-        let filters = filters.iter();
-        let filters = filters.map(|it| Request::add_filter(self.link.index, ROOT, it));
-        self.execute(module::U32, &filters.collect::<Vec<_>>())
-    }
-
-    fn class_request(&self, limit: &Limit) -> Request {
+    pub(crate) fn class_request(&self, limit: &Limit) -> Request {
         let class = Place::new(self.link.index, ROOT, CLASS);
         Request::set_htb_class(class, &limit.bucket(0))
     }
 
-    fn delete_root(&self) -> Result<(), Error> {
-        let root = Request::delete_qdisc(self.link.index, Handle::ROOT);
-        Ok(self.connection.execute([root])?)
+    pub(crate) fn delete_request(&self) -> Request {
+        Request::delete_qdisc(self.link.index, Handle::ROOT)
     }
 
     /// Returns whether `root` is an HTB that classifies packets by these subnets.
@@ -270,15 +270,13 @@ impl<'a> LinkEgress<'a> {
         }))
     }
 
-    fn has_filters(&self, traffic: &Traffic) -> Result<bool, Error> {
-        let held = self.connection.filters(self.link.index, ROOT)?;
-        let held = held.iter().filter_map(|it| it.filter);
-        Ok(held.eq(wanted_filters(traffic)))
+    pub(crate) fn has_filters(&self, traffic: &Traffic) -> Result<bool, Error> {
+        Ok(self.filters()? == wanted_filters(traffic))
     }
 
-    fn execute(&self, module: &'static str, requests: &[Request]) -> Result<(), Error> {
-        let done = self.connection.execute(requests);
-        done.map_err(|error| Error::of(module, error))
+    pub(crate) fn filters(&self) -> Result<Vec<Filter>, Error> {
+        let held = self.connection.filters(self.link.index, ROOT)?;
+        Ok(held.into_iter().filter_map(|it| it.filter).collect())
     }
 }
 
@@ -294,7 +292,7 @@ pub(crate) fn is_known(root: &Qdisc) -> bool {
 
 /// Returns the minor number of the class for packets that match no filter: the limited class, or 0
 /// (no class).
-fn default_class(traffic: &Traffic) -> u32 {
+pub(crate) fn default_class(traffic: &Traffic) -> u32 {
     match traffic {
         Traffic::Only(_) => 0,
         Traffic::All | Traffic::AllBut(_) => CLASS.minor.into(),
@@ -303,7 +301,7 @@ fn default_class(traffic: &Traffic) -> u32 {
 
 /// Returns the filters for `traffic`: one for each subnet. IPv4 and IPv6 have priorities of their
 /// own, because all filters of one priority share a protocol.
-fn wanted_filters(traffic: &Traffic) -> Vec<Filter> {
+pub(crate) fn wanted_filters(traffic: &Traffic) -> Vec<Filter> {
     let class = match traffic {
         Traffic::Only(_) => CLASS,
         // Packets that a filter assigns to the root qdisc bypass the class.
@@ -323,6 +321,6 @@ fn wanted_filters(traffic: &Traffic) -> Vec<Filter> {
 /// Major number of the reference's qdiscs.
 pub(crate) const MAJOR_OF_REFERENCE: u16 = 1;
 
-const ROOT: Handle = Handle::new(OURS, 0);
+pub(crate) const ROOT: Handle = Handle::new(OURS, 0);
 /// The class for limited traffic.
 pub(crate) const CLASS: Handle = Handle::new(OURS, 1);

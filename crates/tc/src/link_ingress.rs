@@ -16,8 +16,10 @@ pub struct LinkIngress<'a> {
 /// State of the link's ingress qdisc, to which filters are attached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hook {
-    /// The qdisc exists; another program may have created it.
+    /// The qdisc exists, without a redirection of this crate. Another program may have created it.
     Found,
+    /// The qdisc exists, with redirections of this crate or of the reference.
+    Redirecting,
     /// The qdisc has to be created.
     Missing,
 }
@@ -28,40 +30,52 @@ impl<'a> LinkIngress<'a> {
         Self { connection, link }
     }
 
-    /// Returns whether the link has an ingress qdisc.
+    /// Returns whether the link has an ingress qdisc with redirections. `other` is the link to which
+    /// the reference may redirect.
     ///
     /// # Errors
     /// [`Error::Netlink`].
-    pub fn find_hook(&self) -> Result<Hook, Error> {
-        let found = self.connection.qdisc(self.link.index, Handle::INGRESS)?;
-        Ok(found.map_or(Hook::Missing, |_| Hook::Found))
+    pub fn find_hook(&self, other: &Link) -> Result<Hook, Error> {
+        if !self.has_hook()? {
+            return Ok(Hook::Missing);
+        }
+        let (ours, _) = self.filters(other.index)?;
+        Ok(match ours.as_slice() {
+            [] => Hook::Found,
+            _ => Hook::Redirecting,
+        })
     }
 
-    /// Redirects `traffic` to the link `other` and replaces earlier redirections of this crate.
-    /// `before` is the result of a call of [`Self::find_hook`] before this call.
+    fn has_hook(&self) -> Result<bool, Error> {
+        let found = self.connection.qdisc(self.link.index, Handle::INGRESS)?;
+        Ok(found.is_some())
+    }
+
+    /// Redirects `traffic` to the link `other` and replaces earlier redirections of this crate: it
+    /// adds the new filters before the earlier ones, which it deletes last. So each packet finds a
+    /// new or an earlier filter at any moment, also after an error. `before` is the result of a call
+    /// of [`Self::find_hook`] before this call.
     ///
     /// # Errors
     /// [`Error::Lacks`] and [`Error::Netlink`]. Some filters may already exist after an error;
     /// [`Self::remove`] deletes them.
     pub fn ensure(&self, before: Hook, other: &Link, traffic: &Traffic) -> Result<(), Error> {
         let (ours, others) = match self.ensure_hook(before)? {
-            Hook::Found => self.filters(other.index)?,
+            Hook::Found | Hook::Redirecting => self.filters(other.index)?,
             Hook::Missing => Default::default(),
         };
-        let is_ours = |priority| ours.iter().any(|it| it.priority == priority);
-        let taken = others.iter().map(|it| it.priority);
-        let taken = taken.filter(|it| !is_ours(*it)).collect();
+        let taken = ours.iter().chain(&others).map(|it| it.priority).collect();
         let wanted = wanted(other, traffic, first_priority(taken));
         if do_the_same(&ours, &wanted) {
             return Ok(());
         }
-        self.delete(&ours)?;
         let (link, parent) = (self.link.index, Handle::INGRESS_FILTERS);
         let add = wanted
             .iter()
             .map(|it| Request::add_filter(link, parent, it));
         let added = self.connection.execute(add.collect::<Vec<_>>());
-        added.map_err(|error| Error::of(module::MIRRED, error))
+        added.map_err(|error| Error::of(module::MIRRED, error))?;
+        self.delete(&ours)
     }
 
     /// Returns whether a filter of any program redirects packets to `other`.
@@ -80,14 +94,14 @@ impl<'a> LinkIngress<'a> {
     /// # Errors
     /// [`Error::Netlink`].
     pub fn remove(&self, before: Hook) -> Result<(), Error> {
-        if self.find_hook()? == Hook::Missing {
+        if !self.has_hook()? {
             return Ok(());
         }
         let (ours, mut others) = self.filters(0)?;
         // The kernel lists one hash table for each priority in addition to the filters. The hash
         // tables of our priorities are not filters of other programs.
         others.retain(|other| ours.iter().all(|it| it.priority != other.priority));
-        if before == Hook::Found || !others.is_empty() {
+        if before != Hook::Missing || !others.is_empty() {
             return self.delete(&ours);
         }
         let hook = Request::delete_qdisc(self.link.index, Handle::INGRESS);
@@ -99,9 +113,10 @@ impl<'a> LinkIngress<'a> {
     /// # Errors
     /// [`Error::Netlink`].
     pub fn difference(&self, other: &Link, traffic: &Traffic) -> Result<Option<String>, Error> {
-        let ours = match self.find_hook()? {
-            Hook::Found => self.filters(other.index)?.0,
-            Hook::Missing => Vec::new(),
+        let ours = if self.has_hook()? {
+            self.filters(other.index)?.0
+        } else {
+            Vec::new()
         };
         let (name, to) = (&self.link.name, &other.name);
         let difference = format!("packets that arrive at {name} are not redirected to {to}");
@@ -112,7 +127,7 @@ impl<'a> LinkIngress<'a> {
     /// Creates the ingress qdisc if `before` is [`Hook::Missing`]. Returns [`Hook::Found`] if the
     /// qdisc may have filters, because it existed before or another process has just created it.
     fn ensure_hook(&self, before: Hook) -> Result<Hook, Error> {
-        if before == Hook::Found {
+        if before != Hook::Missing {
             return Ok(before);
         }
         let ingress = Request::add_ingress(self.link.index);

@@ -1,0 +1,94 @@
+//! Creates the qdiscs of a link, and replaces those that cannot change in place.
+//!
+//! The kernel changes neither the kind of a root qdisc nor the default class of an HTB. So a limit
+//! for other traffic needs new qdiscs. One message deletes the old ones and creates the new ones.
+
+use netlink::{Connection, Filter, Handle, Place, Qdisc, QdiscKind, Request};
+
+use crate::error::{Error, module};
+use crate::limit::Limit;
+use crate::link_egress::{CLASS, LinkEgress, ROOT, default_class, wanted_filters};
+use crate::queue::{Queue, Step};
+use crate::traffic::Traffic;
+
+impl LinkEgress<'_> {
+    /// Limits the traffic of a link that has no qdisc yet.
+    ///
+    /// # Errors
+    /// [`Error::Lacks`] and [`Error::Netlink`].
+    pub(crate) fn limit_new(&self, limit: &Limit, traffic: &Traffic) -> Result<(), Error> {
+        let (queue, steps) = self.tree(limit, traffic);
+        queue.carry_out(self.connection, steps)
+    }
+
+    /// Replaces the qdiscs below `root`. If the kernel deletes them, but refuses a part of the new
+    /// ones, limits all traffic: the link is never without a limit.
+    ///
+    /// # Errors
+    /// [`Error::Lacks`] and [`Error::Netlink`].
+    pub(crate) fn replace(
+        &self,
+        root: &Qdisc,
+        limit: &Limit,
+        traffic: &Traffic,
+    ) -> Result<(), Error> {
+        let before = match root.kind {
+            QdiscKind::Htb { .. } => Some(self.filters()?),
+            _ => None,
+        };
+        let replaced = self.replace_by(limit, traffic);
+        if replaced.is_err() {
+            // The connection may have failed.
+            let connection = &Connection::open()?;
+            let again = LinkEgress::new(connection, self.link);
+            if !again.is_whole(before.as_deref(), traffic)? {
+                again.replace_by(limit, &Traffic::All)?;
+            }
+        }
+        replaced
+    }
+
+    fn replace_by(&self, limit: &Limit, traffic: &Traffic) -> Result<(), Error> {
+        let (queue, mut steps) = self.tree(limit, traffic);
+        // After a failure, the root may be missing already.
+        let root = self.connection.qdisc(self.link.index, Handle::ROOT)?;
+        if root.is_some_and(|it| it.handle.major != 0) {
+            steps.insert(0, Step::new(module::TBF, self.delete_request()));
+        }
+        queue.carry_out(self.connection, steps)
+    }
+
+    /// Returns whether the link has its earlier limit or the one for `traffic`. `before` are the
+    /// filters of an earlier HTB.
+    fn is_whole(&self, before: Option<&[Filter]>, traffic: &Traffic) -> Result<bool, Error> {
+        let Some(root) = self.held()?.root else {
+            return Ok(false);
+        };
+        if matches!(root.kind, QdiscKind::Tbf(_)) {
+            return Ok(true);
+        }
+        let has_class = self.connection.class(self.link.index, CLASS)?.is_some();
+        Ok(has_class
+            && (before == Some(self.filters()?.as_slice()) || self.has_filters(traffic)?))
+    }
+
+    /// Returns the requests that limit the traffic of a link without a qdisc, with the queue that
+    /// carries them out.
+    fn tree(&self, limit: &Limit, traffic: &Traffic) -> (Queue, Vec<Step>) {
+        let link = self.link.index;
+        if *traffic == Traffic::All {
+            let queue = Queue::at_root(link, ROOT, limit);
+            return (queue, queue.steps(None, None));
+        }
+        let root = Place::new(link, Handle::ROOT, ROOT);
+        let htb = Request::add_htb(root, default_class(traffic));
+        let classes = [htb, self.class_request(limit)].map(|it| Step::new(module::HTB, it));
+        let queue = Queue::below_class(link, CLASS, limit);
+        let filters = wanted_filters(traffic).into_iter();
+        let filters = filters.map(|it| Request::add_filter(link, ROOT, &it));
+        let filters = filters.map(|it| Step::new(module::U32, it));
+        let queues = queue.steps(None, None);
+        let steps = classes.into_iter().chain(queues).chain(filters);
+        (queue, steps.collect())
+    }
+}

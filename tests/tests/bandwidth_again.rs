@@ -1,0 +1,178 @@
+//! bandwidth: a second ADD of a live attachment that fails leaves the old or the new limit in each
+//! direction, and the next ADD completes it.
+
+use nix::errno::Errno;
+use serde_json::{Value, json};
+use tests::faults::{Harm, Trace};
+use tests::points::Attack;
+use tests::tally::{Ended, Tally};
+use tests::{Host, Network, Place as _, Sandbox};
+
+/// A sandbox on the bridge.
+struct Scene {
+    host: Host,
+    a: Sandbox,
+    result: Value,
+}
+
+/// What limits the sandbox, without the kernel's numbers and counters.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Limits {
+    /// Towards the sandbox.
+    ingress: String,
+    /// The qdiscs of the ifb.
+    egress: String,
+    /// The filters that redirect packets to the ifb.
+    redirection: String,
+    backstop: String,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let host = Host::new();
+        let a = host.sandbox("a");
+        let result = host.bridge_v4().add(&a);
+        Self { host, a, result }
+    }
+
+    /// Returns limits of this rate in both directions, for these subnets.
+    fn limited(&self, rate: u64, subnets: &Value) -> Network<'_> {
+        let limits = json!({"ingressRate": rate, "egressRate": rate});
+        let network = self.host.bandwidth();
+        let network = network.with("prevResult", self.result.clone());
+        let network = network.with("runtimeConfig.bandwidth", limits);
+        network.with("shapedSubnets", subnets.clone())
+    }
+
+    fn link(&self) -> &str {
+        self.result["interfaces"][1]["name"].as_str().unwrap()
+    }
+
+    fn limits(&self) -> Limits {
+        let host = &self.host;
+        let ifbs = host.ip_json("link show type ifb");
+        let ifb = ifbs[0]["ifname"].as_str().unwrap();
+        let link = self.link();
+        let shown = |link: &str| {
+            ["qdisc", "class", "filter"].map(|kind| host.tc(&format!("{kind} show dev {link}")))
+        };
+        let rules = host.run("nft", &["list", "table", "bridge", "cni-bandwidth"]);
+        let rules = rules.lines().filter(|it| it.contains("cni:pods/a/"));
+        let redirection = host.tc(&format!("filter show dev {link} ingress"));
+        Limits {
+            ingress: plain(&shown(link).concat()),
+            egress: plain(&shown(ifb).concat()),
+            // Priorities and numbers of filters change with each change of the subnets.
+            redirection: plain(&redirection)
+                .lines()
+                .filter(|it| it.contains("match") || it.contains("action"))
+                .collect::<Vec<_>>()
+                .join("\n"),
+            backstop: rules.collect::<Vec<_>>().join("\n"),
+        }
+    }
+
+    /// Returns an error unless something limits each direction as `before` or `after` does. A
+    /// limit for all traffic is also one for some subnets.
+    fn expect_limits(&self, [before, after]: [&Limits; 2], rates: [u64; 2]) -> Result<(), String> {
+        let now = self.limits();
+        let is_all = |it: &str| {
+            let is_rate = |rate: u64| it.contains(&format!(" rate {}Mbit ", rate / 1_000_000));
+            it.contains("tbf b0: root") && rates.into_iter().any(is_rate)
+        };
+        let is_ingress =
+            now.ingress == before.ingress || now.ingress == after.ingress || is_all(&now.ingress);
+        // Filters of both are in place if the last step failed.
+        let leads = |it: &Limits| {
+            let (now, of) = (&now.redirection, &it.redirection);
+            now == of || now.starts_with(of) || now.ends_with(of)
+        };
+        let is_egress = [before, after].iter().any(|it| now.egress == it.egress)
+            && [before, after].into_iter().any(leads);
+        let has_backstop = [before, after].iter().any(|it| now.backstop == it.backstop);
+        if is_ingress && is_egress && has_backstop {
+            return Ok(());
+        }
+        Err(format!("{now:#?} is neither {before:#?} nor {after:#?}"))
+    }
+}
+
+/// Removes what differs between equal limits: a count of packets, or the kernel's number of an
+/// action.
+fn plain(shown: &str) -> String {
+    let counted = [" direct_packets_stat", "\tindex "];
+    let lines = shown.lines().map(|line| {
+        let end = counted.iter().filter_map(|word| line.find(word)).min();
+        format!("{}\n", &line[..end.unwrap_or(line.len())])
+    });
+    lines.collect()
+}
+
+/// Fails each call of a second ADD with another rate and other subnets.
+fn keeps_a_limit(old: &Value, new: &Value, rates: [u64; 2]) {
+    let scene = Scene::new();
+    let file = scene.host.dir().join("trace");
+    let [first, second] = [scene.limited(rates[0], old), scene.limited(rates[1], new)];
+    // The first ones create tables and chains, which stay.
+    for network in [&first, &second, &first] {
+        network.add(&scene.a);
+    }
+    let before = scene.limits();
+    let again = second.on("ADD", &scene.a);
+    let trace = Trace::of(&again, &file);
+    let after = scene.limits();
+    assert_ne!(before, after);
+    let lost = trace.calls("sendto").into_iter();
+    let lost = lost.map(|it| it.with(Harm::Error(Errno::ENOBUFS)));
+    let faults = Attack::Failure.faults(&trace).into_iter();
+    let refused = Attack::Refusal.faults(&trace).into_iter();
+    let refused = refused.filter(|it| it.harm() == Harm::Refusal);
+    let mut tally = Tally::new(["bandwidth", "second ADD", "failure"]);
+    for fault in tally.choose(lost.chain(faults).chain(refused).collect()) {
+        first.add(&scene.a);
+        assert_eq!(scene.limits(), before);
+        let outcome = fault.strikes(&again, &file).run();
+        let ended = fault.harm().ended(&outcome).unwrap();
+        let kept = match ended {
+            Ended::Succeeded => scene.expect_limits([&after, &after], rates),
+            _ => scene.expect_limits([&before, &after], rates),
+        };
+        let wrong = |it| format!("{it}: {fault} {outcome:#?}");
+        tally.note(Some(ended), kept.map_err(wrong));
+        second.add(&scene.a);
+        assert_eq!(scene.limits(), after, "after {fault}");
+    }
+    tally.finish(100, 5);
+    second.del(&scene.a);
+    assert!(scene.host.ip_json("link show type ifb").is_empty());
+    let rules = scene.host.run("nft", &["list", "ruleset"]);
+    assert!(!rules.contains("cni:pods/a/"), "{rules}");
+}
+
+#[test]
+fn failed_add_with_a_lower_rate_leaves_the_old_or_the_new_one() {
+    keeps_a_limit(&Value::Null, &Value::Null, [10_000_000, 5_000_000]);
+}
+
+#[test]
+fn failed_add_with_a_higher_rate_leaves_the_old_or_the_new_one() {
+    keeps_a_limit(&Value::Null, &Value::Null, [5_000_000, 10_000_000]);
+}
+
+#[test]
+fn failed_add_with_other_subnets_leaves_a_limit() {
+    let new = json!(["198.51.100.0/24", "fd00::/8"]);
+    keeps_a_limit(&json!(["192.0.2.0/24"]), &new, [10_000_000, 5_000_000]);
+}
+
+#[test]
+fn failed_add_with_subnets_leaves_a_limit() {
+    let new = json!(["192.0.2.0/24"]);
+    keeps_a_limit(&Value::Null, &new, [10_000_000, 5_000_000]);
+}
+
+#[test]
+fn failed_add_without_subnets_leaves_a_limit() {
+    let old = json!(["192.0.2.0/24"]);
+    keeps_a_limit(&old, &Value::Null, [10_000_000, 5_000_000]);
+}
