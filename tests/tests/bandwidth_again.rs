@@ -1,12 +1,12 @@
 //! bandwidth: a second ADD of a live attachment that fails leaves the old or the new limit in each
-//! direction, and the next ADD completes it.
+//! direction, and the next ADD completes it. So does RELOAD.
 
 use nix::errno::Errno;
 use serde_json::{Value, json};
 use tests::faults::{Harm, Trace};
 use tests::points::Attack;
 use tests::tally::{Ended, Tally};
-use tests::{Host, Network, Place as _, Sandbox};
+use tests::{Host, Invocation, Network, Place as _, Sandbox};
 
 /// A sandbox on the bridge.
 struct Scene {
@@ -51,7 +51,7 @@ impl Scene {
     fn limits(&self) -> Limits {
         let host = &self.host;
         let ifbs = host.ip_json("link show type ifb");
-        let ifb = ifbs[0]["ifname"].as_str().unwrap();
+        let ifb = ifbs.first().map(|it| it["ifname"].as_str().unwrap());
         let link = self.link();
         let shown = |link: &str| {
             ["qdisc", "class", "filter"].map(|kind| host.tc(&format!("{kind} show dev {link}")))
@@ -61,7 +61,7 @@ impl Scene {
         let redirection = host.tc(&format!("filter show dev {link} ingress"));
         Limits {
             ingress: plain(&shown(link).concat()),
-            egress: plain(&shown(ifb).concat()),
+            egress: ifb.map_or_else(String::new, |it| plain(&shown(it).concat())),
             // Priorities and numbers of filters change with each change of the subnets.
             redirection: plain(&redirection)
                 .lines()
@@ -108,18 +108,15 @@ fn plain(shown: &str) -> String {
     lines.collect()
 }
 
-/// Fails each call of a second ADD with another rate and other subnets.
-fn keeps_a_limit(old: &Value, new: &Value, rates: [u64; 2]) {
-    let scene = Scene::new();
+/// Fails calls of `again`, which changes the limits that `first` makes.
+fn keeps_a_limit(scene: &Scene, first: &Invocation, again: &Invocation, rates: [u64; 2]) {
     let file = scene.host.dir().join("trace");
-    let [first, second] = [scene.limited(rates[0], old), scene.limited(rates[1], new)];
     // The first ones create tables and chains, which stay.
-    for network in [&first, &second, &first] {
-        network.add(&scene.a);
+    for run in [first, again, first] {
+        run.ok();
     }
     let before = scene.limits();
-    let again = second.on("ADD", &scene.a);
-    let trace = Trace::of(&again, &file);
+    let trace = Trace::of(again, &file);
     let after = scene.limits();
     assert_ne!(before, after);
     let lost = trace.calls("sendto").into_iter();
@@ -127,11 +124,11 @@ fn keeps_a_limit(old: &Value, new: &Value, rates: [u64; 2]) {
     let faults = Attack::Failure.faults(&trace).into_iter();
     let refused = Attack::Refusal.faults(&trace).into_iter();
     let refused = refused.filter(|it| it.harm() == Harm::Refusal);
-    let mut tally = Tally::new(["bandwidth", "second ADD", "failure"]);
+    let mut tally = Tally::new(["bandwidth", again.variable("CNI_COMMAND"), "failure"]);
     for fault in tally.choose(lost.chain(faults).chain(refused).collect()) {
-        first.add(&scene.a);
+        first.ok();
         assert_eq!(scene.limits(), before);
-        let outcome = fault.strikes(&again, &file).run();
+        let outcome = fault.strikes(again, &file).run();
         let ended = fault.harm().ended(&outcome).unwrap();
         let kept = match ended {
             Ended::Succeeded => scene.expect_limits([&after, &after], rates),
@@ -139,40 +136,112 @@ fn keeps_a_limit(old: &Value, new: &Value, rates: [u64; 2]) {
         };
         let wrong = |it| format!("{it}: {fault} {outcome:#?}");
         tally.note(Some(ended), kept.map_err(wrong));
-        second.add(&scene.a);
+        again.ok();
         assert_eq!(scene.limits(), after, "after {fault}");
     }
-    tally.finish(100, 5);
-    second.del(&scene.a);
+    tally.finish(80, 5);
+    scene.host.bandwidth().del(&scene.a);
     assert!(scene.host.ip_json("link show type ifb").is_empty());
     let rules = scene.host.run("nft", &["list", "ruleset"]);
     assert!(!rules.contains("cni:pods/a/"), "{rules}");
 }
 
+/// Fails each call of a second ADD with another rate and other subnets.
+fn add_keeps_a_limit(old: &Value, new: &Value, rates: [u64; 2]) {
+    let scene = Scene::new();
+    let [first, again] = [scene.limited(rates[0], old), scene.limited(rates[1], new)];
+    let [first, again] = [first, again].map(|it| it.on("ADD", &scene.a));
+    keeps_a_limit(&scene, &first, &again, rates);
+}
+
+/// Fails each call of a RELOAD that changes both directions from one rate to another; 0 is none.
+fn reload_keeps_a_limit(rates: [u64; 2]) {
+    let scene = Scene::new();
+    scene.limited(1_000_000, &Value::Null).add(&scene.a);
+    let [first, again] = rates.map(|rate| {
+        let limited = scene.limited(rate, &Value::Null);
+        limited.with("runtimeConfig.changeLimits", json!(["ingress", "egress"]))
+    });
+    // RELOAD waits after it has created an ifb.
+    let verb = if rates[1] == 0 { "ADD" } else { "RELOAD" };
+    let (first, again) = (first.on(verb, &scene.a), again.on("RELOAD", &scene.a));
+    keeps_a_limit(&scene, &first, &again, rates);
+}
+
 #[test]
 fn failed_add_with_a_lower_rate_leaves_the_old_or_the_new_one() {
-    keeps_a_limit(&Value::Null, &Value::Null, [10_000_000, 5_000_000]);
+    add_keeps_a_limit(&Value::Null, &Value::Null, [10_000_000, 5_000_000]);
 }
 
 #[test]
 fn failed_add_with_a_higher_rate_leaves_the_old_or_the_new_one() {
-    keeps_a_limit(&Value::Null, &Value::Null, [5_000_000, 10_000_000]);
+    add_keeps_a_limit(&Value::Null, &Value::Null, [5_000_000, 10_000_000]);
 }
 
 #[test]
 fn failed_add_with_other_subnets_leaves_a_limit() {
     let new = json!(["198.51.100.0/24", "fd00::/8"]);
-    keeps_a_limit(&json!(["192.0.2.0/24"]), &new, [10_000_000, 5_000_000]);
+    add_keeps_a_limit(&json!(["192.0.2.0/24"]), &new, [10_000_000, 5_000_000]);
 }
 
 #[test]
 fn failed_add_with_subnets_leaves_a_limit() {
     let new = json!(["192.0.2.0/24"]);
-    keeps_a_limit(&Value::Null, &new, [10_000_000, 5_000_000]);
+    add_keeps_a_limit(&Value::Null, &new, [10_000_000, 5_000_000]);
 }
 
 #[test]
 fn failed_add_without_subnets_leaves_a_limit() {
     let old = json!(["192.0.2.0/24"]);
-    keeps_a_limit(&old, &Value::Null, [10_000_000, 5_000_000]);
+    add_keeps_a_limit(&old, &Value::Null, [10_000_000, 5_000_000]);
+}
+
+#[test]
+fn failed_half_of_a_limit_for_many_subnets_limits_all_traffic() {
+    let scene = Scene::new();
+    let file = scene.host.dir().join("trace");
+    // One message to the kernel has at most 100 requests.
+    let subnets: Vec<_> = (0..120).map(|it| format!("192.0.{it}.0/24")).collect();
+    let first = scene.limited(10_000_000, &Value::Null);
+    let again = scene
+        .limited(5_000_000, &json!(subnets))
+        .on("ADD", &scene.a);
+    // The first run creates tables and chains, which stay.
+    first.add(&scene.a);
+    again.ok();
+    first.add(&scene.a);
+    let calls = Trace::of(&again, &file).calls("sendto");
+    let after = scene.limits();
+    let replaced = calls
+        .iter()
+        .position(|it| it.line().contains("=RTM_DELQDISC"));
+    let second = &calls[replaced.unwrap() + 1];
+    assert!(second.line().contains("=RTM_NEWTFILTER"), "{second:?}");
+    first.add(&scene.a);
+    let fault = second.with(Harm::Error(Errno::ENOBUFS));
+    fault.strikes(&again, &file).error();
+    let limits = scene.limits();
+    assert!(
+        limits.ingress.starts_with("qdisc tbf b0: root"),
+        "{limits:#?}"
+    );
+    assert!(limits.ingress.contains(" rate 5Mbit "), "{limits:#?}");
+    again.ok();
+    assert_eq!(scene.limits(), after);
+}
+
+#[test]
+fn failed_reload_with_other_rates_leaves_the_old_or_the_new_ones() {
+    reload_keeps_a_limit([5_000_000, 10_000_000]);
+    reload_keeps_a_limit([10_000_000, 5_000_000]);
+}
+
+#[test]
+fn failed_reload_with_new_limits_leaves_them_or_none() {
+    reload_keeps_a_limit([0, 10_000_000]);
+}
+
+#[test]
+fn failed_reload_without_limits_leaves_the_old_ones_or_none() {
+    reload_keeps_a_limit([10_000_000, 0]);
 }

@@ -246,7 +246,7 @@ const SENTINELS: [u64; 2] = [4_294_967_295, 34_359_738_359];
 
 /// Annotations with the rate that the pod receives and the rate that it sends, as Kubernetes
 /// quantities in bits per second.
-const ANNOTATIONS: [&str; 2] = [
+pub const ANNOTATIONS: [&str; 2] = [
     "kubernetes.io/ingress-bandwidth",
     "kubernetes.io/egress-bandwidth",
 ];

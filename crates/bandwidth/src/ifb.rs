@@ -87,6 +87,11 @@ pub(crate) fn make(
     Err(taken.map_or_else(|| anyhow::anyhow!("no name for an ifb"), Into::into))
 }
 
+/// Returns whether an ADD of this plugin created the ifb, which then has the attachment's MAC.
+pub(crate) fn is_made(link: &Link, attachment: &Attachment) -> bool {
+    link.mac == Some(mac(attachment))
+}
+
 /// Limits a new ifb, sets its alias to the owner and brings it up.
 ///
 /// # Errors

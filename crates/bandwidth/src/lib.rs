@@ -25,7 +25,7 @@ mod status;
 
 pub use asked::Asked;
 pub use backstop::{TABLE, tables};
-pub use config::{Config, POD_ANNOTATIONS};
+pub use config::{ANNOTATIONS, Config, POD_ANNOTATIONS};
 pub use pod_resources::PodResources;
 pub use raw::RawConfig;
 

@@ -6,9 +6,9 @@
 //! change.
 
 use attach::Removal;
-use cni::{AddRequest, Undo, note};
+use cni::{AddRequest, Error, Undo, note};
 use netlink::{Connection, Link};
-use tc::{Hook, Limit, LinkEgress, LinkIngress, Traffic};
+use tc::{Held, Hook, Limit, LinkEgress, LinkIngress, Traffic};
 
 use crate::backstop::{self, Backstop};
 use crate::{del, ifb};
@@ -62,23 +62,88 @@ impl<'a> Limiting<'a> {
         Ok(ifb)
     }
 
-    /// Changes the limit of an ifb. The backstop's rate is never below the rate of the ifb, because
-    /// it would drop packets of a sandbox that keeps to its limit.
+    /// Takes over an existing ifb and changes its limit.
     fn change_egress(self, ifb: Link, limit: &Limit, undo: &mut Undo<'a>) -> anyhow::Result<Link> {
         let (host, attachment) = (self.host, &self.request.attachment);
         let held = LinkEgress::new(host, &ifb).held()?;
-        let is_raise = held.rate().is_some_and(|it| it < limit.rate.bytes());
-        if is_raise {
+        if is_raise(&held, limit) {
             self.backstop(limit, undo)?;
         }
         let ifb = ifb::adopt(host, ifb, attachment, self.host_link.mtu)?;
         LinkEgress::new(host, &ifb).ensure(&held, limit, &Traffic::All)?;
         ifb::bring_up(host, &ifb)?;
         self.send_to(&ifb, undo)?;
-        if !is_raise {
+        if !is_raise(&held, limit) {
             self.backstop(limit, undo)?;
         }
         Ok(ifb)
+    }
+
+    /// Changes the rate of an ifb if this plugin set its limit, and restores the backstop.
+    ///
+    /// # Errors
+    /// Refusals of the kernel.
+    pub fn change_rate(self, ifb: &Link, limit: &Limit, undo: &mut Undo<'a>) -> anyhow::Result<()> {
+        let link_egress = LinkEgress::new(self.host, ifb);
+        let held = match link_egress.held() {
+            Err(tc::Error::Foreign { .. }) => Held::default(),
+            held => held?,
+        };
+        if is_raise(&held, limit) {
+            self.backstop(limit, undo)?;
+        }
+        link_egress.change(limit, &Traffic::All)?;
+        if !is_raise(&held, limit) {
+            self.backstop(limit, undo)?;
+        }
+        Ok(())
+    }
+
+    /// Checks that this plugin set the limit of the sandbox's ingress, if there is one.
+    ///
+    /// # Errors
+    /// Code 7: another program set the limit.
+    pub fn expect_own_ingress(self) -> anyhow::Result<()> {
+        let held = LinkEgress::new(self.host, self.host_link).held()?;
+        let is_own = held.is_own() || !held.is_limited();
+        is_own.then_some(()).ok_or_else(|| not_own(self.host_link))
+    }
+
+    /// Checks that this plugin created the sandbox's ifb and set its limit, if there is one.
+    ///
+    /// # Errors
+    /// Code 7: another program did.
+    pub fn expect_own_egress(self) -> anyhow::Result<()> {
+        let attachment = &self.request.attachment;
+        let Some(ifb) = ifb::find_behind(self.host_link, self.host, attachment)? else {
+            return Ok(());
+        };
+        let held = LinkEgress::new(self.host, &ifb).held()?;
+        let is_own = ifb::is_made(&ifb, attachment) && (held.is_own() || !held.is_limited());
+        is_own.then_some(()).ok_or_else(|| not_own(&ifb))
+    }
+
+    /// Removes the limit of the sandbox's ingress.
+    ///
+    /// # Errors
+    /// Refusals of the kernel.
+    pub fn remove_ingress(self) -> anyhow::Result<()> {
+        cni::step("remove the limit of what the sandbox receives");
+        Ok(LinkEgress::new(self.host, self.host_link).remove()?)
+    }
+
+    /// Removes the limit of the sandbox's egress: the backstop, which would drop packets of an
+    /// unlimited sandbox, then the redirection, then the ifb.
+    ///
+    /// # Errors
+    /// Refusals of the kernel.
+    pub fn remove_egress(self) -> anyhow::Result<()> {
+        cni::step("remove the limit of what the sandbox sends");
+        let attachment = &self.request.attachment;
+        let owner = attachment.owner();
+        Removal::start(backstop::tables())?.remove(|it| it == owner)?;
+        LinkIngress::new(self.host, self.host_link).remove(Hook::Redirecting)?;
+        del::delete_all(self.host, &ifb::find(self.host, attachment)?.own)
     }
 
     fn delete_on_failure(self, undo: &mut Undo<'a>) {
@@ -117,3 +182,20 @@ impl<'a> Limiting<'a> {
         Ok(LinkIngress::new(self.host, link).ensure(hook, ifb, self.traffic)?)
     }
 }
+
+/// Returns whether `limit` is a higher rate. The backstop then changes first: its rate is never
+/// below the rate of the ifb, because it would drop packets of a sandbox that keeps to its limit.
+fn is_raise(held: &Held, limit: &Limit) -> bool {
+    held.rate().is_some_and(|it| it < limit.rate.bytes())
+}
+
+fn not_own(link: &Link) -> anyhow::Error {
+    let reason = format!(
+        "{} has a limit that this plugin did not set; only DEL by the plugin that set it removes it",
+        link.name
+    );
+    Error::invalid(CHANGE_LIMITS, reason).into()
+}
+
+/// The key of RELOAD that lists the directions to change.
+pub(crate) const CHANGE_LIMITS: &str = "runtimeConfig.changeLimits";

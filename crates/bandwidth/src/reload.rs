@@ -1,46 +1,227 @@
-//! RELOAD: restores the elements that ADD adds to `nf_tables`.
+//! RELOAD: restores the backstop, and changes limits.
+//!
+//! Callers repeat RELOAD by themselves, with configurations that may be older than the limits. So
+//! it creates and removes limits only in the directions that `changeLimits` names. In the others,
+//! it changes the rates of limits that this plugin set.
+
+use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use cni::CheckRequest;
-use netlink::Connection;
+use cni::{CheckRequest, Error, Undo};
+use netlink::{Connection, Link, Monitor, Wait};
+use serde::Deserialize;
+use tc::{BitsPerSecond, Limit, LinkEgress};
 
+use crate::allocation::Allocation;
+use crate::asked::Asked;
 use crate::backstop::Backstop;
 use crate::config::Config;
-use crate::{host_link, ifb};
+use crate::limiting::{CHANGE_LIMITS, Limiting};
+use crate::resource::Direction;
+use crate::{del, host_link, ifb, record};
 
-/// Restores the backstop; existing elements stay untouched. An attachment that the reference
-/// limited gets a backstop, too.
+/// Makes the limits of the directions in `changeLimits` equal to the configuration. In the other
+/// directions, changes the rates of limits that this plugin set, and restores the backstop. An
+/// attachment that the reference limited gets a backstop, too.
 ///
 /// DEL and GC delete the ifb, and then look for elements once more. If this function adds its
 /// elements after that, it finds no ifb afterwards and removes the elements itself. So no elements
 /// of a deleted attachment remain.
 ///
 /// # Errors
-/// - Code 7: `prevResult` is missing.
-/// - Code 100: the veth pair or the ifb does not exist, or the kernel refuses a request.
+/// - Code 7: `prevResult` is missing; the rate of a direction in `changeLimits` exceeds the pod's
+///   allocation; another program set a limit that is to be removed.
+/// - Code 100: the veth pair or the ifb does not exist, or the kernel refuses a request. Each limit
+///   then has its old or its new rate.
 pub(crate) fn reload(request: &CheckRequest) -> anyhow::Result<()> {
+    let named = request.network.runtime_config::<Keys>()?.change_limits;
     let config = Config::of_attachment(request)?;
+    expect_allocated(request, &named)?;
     request.chained()?;
-    let Some(asked) = &config.egress else {
+    if config.is_idle() && named.is_empty() {
         return Ok(());
-    };
-    let attachment = &request.attachment;
-    cni::step("find the ifb");
+    }
+    cni::step("find the pair");
     let host = Connection::open()?;
     let host_link = host_link::find(request, &host)?;
-    let find = || ifb::find_behind(&host_link, &host, attachment);
-    find()?.with_context(|| format!("{attachment} has no ifb; only ADD creates one"))?;
-    let limit = asked.limit(host_link.mtu)?;
-    let backstop = Backstop::of(&limit, &config.traffic, &host_link, &attachment.owner());
-    let Some(backstop) = backstop else {
-        return Ok(());
+    let reload = Reload {
+        limiting: Limiting {
+            request,
+            host: &host,
+            host_link: &host_link,
+            traffic: &config.traffic,
+        },
+        named: &named,
     };
-    cni::step("put back the backstop");
-    backstop.put(|| ())?;
-    let is_gone = || Ok(find()?.is_none());
-    if is_gone()? {
-        backstop.take_back(is_gone)?;
-        bail!("{attachment} was deleted meanwhile");
+    reload.expect_own(&config)?;
+    cni::all([
+        reload.egress(config.egress.as_ref()),
+        reload.ingress(config.ingress.as_ref()),
+    ])
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Keys {
+    /// The directions in which limits are added, changed or removed. Only `cnitool limit` sends
+    /// this key.
+    change_limits: Vec<Direction>,
+}
+
+/// Checks that no direction in `named` is to exceed what the scheduler allocated to the pod.
+///
+/// # Errors
+/// Code 7 with both rates; the record of the allocation cannot be read.
+fn expect_allocated(request: &CheckRequest, named: &[Direction]) -> anyhow::Result<()> {
+    let asked = Config::parse(&request.network)?;
+    if named.is_empty() || asked.pod_resources.is_none() {
+        return Ok(());
+    }
+    let Allocation { ingress, egress } = record::read(&request.attachment)?;
+    for direction in named {
+        let (asked, allocated) = match direction {
+            Direction::Ingress => (&asked.ingress, ingress),
+            Direction::Egress => (&asked.egress, egress),
+        };
+        let Some(allocated) = allocated else {
+            continue;
+        };
+        let rate = asked.as_ref().map(|it| it.rate);
+        if rate.is_none_or(|it| it > allocated) {
+            let bits = |it: BitsPerSecond| format!("{} bit/s", it.bytes() * 8);
+            let rate = rate.map_or_else(|| "no limit".to_owned(), bits);
+            let (word, allocated) = (direction.word(), bits(allocated));
+            let reason = format!("{word}: {rate} is more than the pod's devices, {allocated}");
+            return Err(Error::invalid(CHANGE_LIMITS, reason).into());
+        }
     }
     Ok(())
 }
+
+struct Reload<'a> {
+    limiting: Limiting<'a>,
+    named: &'a [Direction],
+}
+
+impl Reload<'_> {
+    /// Checks that this plugin set each limit that is to be removed.
+    fn expect_own(&self, config: &Config) -> anyhow::Result<()> {
+        for direction in self.named {
+            match direction {
+                Direction::Ingress if config.ingress.is_none() => {
+                    self.limiting.expect_own_ingress()?;
+                }
+                Direction::Egress if config.egress.is_none() => {
+                    self.limiting.expect_own_egress()?;
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn ingress(&self, asked: Option<&Asked>) -> anyhow::Result<()> {
+        let limiting = self.limiting;
+        let limit = self.limit(asked)?;
+        let changed = match (limit, self.named.contains(&Direction::Ingress)) {
+            (Some(limit), true) => complete(|undo| limiting.ingress(&limit, undo)),
+            (None, true) => limiting.remove_ingress(),
+            (Some(limit), false) => {
+                let link_egress = LinkEgress::new(limiting.host, limiting.host_link);
+                Ok(link_egress.change(&limit, limiting.traffic)?)
+            }
+            (None, false) => Ok(()),
+        };
+        changed.context(UNFINISHED)
+    }
+
+    fn egress(&self, asked: Option<&Asked>) -> anyhow::Result<()> {
+        let Some(limit) = self.limit(asked)? else {
+            let is_named = self.named.contains(&Direction::Egress);
+            let removed = is_named.then(|| self.limiting.remove_egress());
+            return removed.unwrap_or(Ok(())).context(UNFINISHED);
+        };
+        let ifb = self.find_ifb()?;
+        if self.named.contains(&Direction::Egress) {
+            let made = complete(|undo| self.limiting.egress(&limit, undo));
+            let made = made.context(UNFINISHED)?;
+            if ifb.is_none() {
+                self.expect_lasting(&made)?;
+            }
+        } else {
+            let attachment = &self.limiting.request.attachment;
+            let none = || format!("{attachment} has no ifb; only ADD creates one");
+            let ifb = ifb.with_context(none)?;
+            let changed = complete(|undo| self.limiting.change_rate(&ifb, &limit, undo));
+            changed.context(UNFINISHED)?;
+        }
+        self.expect_present(&limit)
+    }
+
+    fn limit(&self, asked: Option<&Asked>) -> Result<Option<Limit>, Error> {
+        let mtu = self.limiting.host_link.mtu;
+        asked.map(|it| it.limit(mtu)).transpose()
+    }
+
+    fn find_ifb(&self) -> anyhow::Result<Option<Link>> {
+        let Limiting {
+            request,
+            host,
+            host_link,
+            ..
+        } = self.limiting;
+        ifb::find_behind(host_link, host, &request.attachment)
+    }
+
+    /// Waits for some seconds, and deletes a new ifb if the pair disappears. The DEL of this plugin
+    /// may have run before the ifb existed. It leaves no trace, until a later plugin of the DEL
+    /// deletes the pair.
+    fn expect_lasting(&self, ifb: &Link) -> anyhow::Result<()> {
+        let Limiting {
+            host, host_link, ..
+        } = self.limiting;
+        cni::step("wait for a concurrent DEL");
+        let wait = Wait {
+            link: host_link.index,
+            what: "a deletion",
+            deadline: REST_OF_A_DEL,
+        };
+        let waited = Monitor::new().wait_for_link(host, &wait, |_: &Link| false);
+        if waited.is_err_and(|error| error.is_not_found()) {
+            del::delete_all(host, std::slice::from_ref(ifb))?;
+        }
+        Ok(())
+    }
+
+    /// Removes the backstop again if the ifb was deleted meanwhile.
+    fn expect_present(&self, limit: &Limit) -> anyhow::Result<()> {
+        let is_gone = || Ok(self.find_ifb()?.is_none());
+        if !is_gone()? {
+            return Ok(());
+        }
+        let Limiting {
+            request,
+            host_link,
+            traffic,
+            ..
+        } = self.limiting;
+        let attachment = &request.attachment;
+        if let Some(it) = Backstop::of(limit, traffic, host_link, &attachment.owner()) {
+            it.take_back(is_gone)?;
+        }
+        bail!("{attachment} was deleted meanwhile")
+    }
+}
+
+/// Calls `change`, and its rollback if it fails.
+fn complete<'a, T>(change: impl FnOnce(&mut Undo<'a>) -> anyhow::Result<T>) -> anyhow::Result<T> {
+    let mut undo = Undo::default();
+    let changed = change(&mut undo)?;
+    undo.keep();
+    Ok(changed)
+}
+
+const UNFINISHED: &str = "a limit did not change: it has its old or its new rate, and the same call completes the change";
+
+/// Time for the plugins that follow this one in a DEL.
+const REST_OF_A_DEL: Duration = Duration::from_secs(2);

@@ -2,9 +2,11 @@
 //! `DOMAIN/egress-<N>mbit`. One device is N Mbit/s.
 
 use cni::Error;
+use serde::Deserialize;
 
 /// A direction, as the pod sees it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum Direction {
     /// Towards the pod.
     Ingress,

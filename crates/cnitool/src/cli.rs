@@ -17,6 +17,7 @@ use serde::Serialize;
 use crate::doctor::doctor;
 use crate::gc::{Collect, gc};
 use crate::install::Install;
+use crate::limit::Change;
 use crate::migrate::Migrate;
 use crate::ps::ps;
 use crate::sandbox;
@@ -38,7 +39,7 @@ pub(crate) struct Cli {
     #[command(subcommand)]
     command: Command,
     /// The interface in the sandbox [default: `CNI_IFNAME`, or eth0]
-    #[arg(short, long, global = true)]
+    #[arg(short, long, alias = "interface", global = true)]
     ifname: Option<InterfaceName>,
 }
 
@@ -50,7 +51,8 @@ enum Command {
     ///
     /// For each attachment with a cached result and an existing sandbox, the plugins add missing
     /// tables, chains, rules and elements of `nf_tables`, and missing addresses in a zone of firewalld.
-    /// What exists stays untouched.
+    /// What exists stays untouched, except that an existing limit of `bandwidth` gets the rate in the
+    /// cached result.
     Reload {
         /// The network's name [default: all networks]
         network: Option<NetworkName>,
@@ -58,6 +60,12 @@ enum Command {
         #[arg(long)]
         follow: bool,
     },
+    /// Change the bandwidth of a live container
+    ///
+    /// Changes the limits in the kernel in place, then the cached result, so `check` and `reload`
+    /// agree with the new rates. A direction that is not named keeps its limit. The network needs
+    /// the plugin `bandwidth`, with rates from the runtime or from annotations of the pod.
+    Limit(Change),
     /// Install the executables where runtimes look for them
     ///
     /// Each executable replaces the one of its name in one step, after all of them are copied and
@@ -192,6 +200,7 @@ fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
             let command = if *follow { follow_firewalld } else { reload };
             command(directories, network.as_ref())?;
         }
+        Command::Limit(change) => change.run(&settings)?,
         Command::Install(install) => install.run(&directories.networks, |it| env::var_os(it))?,
         Command::Ps(output) => output.print(&ps(directories))?,
         Command::Metrics { no_pods } => {

@@ -5,6 +5,7 @@ mod doctor;
 mod drop_ins;
 mod gc;
 mod install;
+mod limit;
 mod listing;
 mod migrate;
 mod ps;

@@ -155,7 +155,7 @@ impl Cache {
     }
 
     /// Returns the file of the attachment's entry in each directory.
-    fn files(&self, attachment: &Attachment) -> impl Iterator<Item = PathBuf> {
+    pub(crate) fn files(&self, attachment: &Attachment) -> impl Iterator<Item = PathBuf> {
         let (container, interface) = (&attachment.container, &attachment.interface);
         let name = format!("{}-{container}-{interface}", attachment.network);
         let directories = self.0.iter();
@@ -199,7 +199,7 @@ impl Entry {
     }
 
     /// Parses an entry. Old versions of libcni stored only the result, which has no kind.
-    fn from_json(value: Value) -> serde_json::Result<Self> {
+    pub(crate) fn from_json(value: Value) -> serde_json::Result<Self> {
         match value.get("kind") {
             Some(kind) if kind == KIND => serde_json::from_value(value),
             Some(kind) => Err(serde_json::Error::custom(format!(

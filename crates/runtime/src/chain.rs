@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, ensure};
-use cni::{GOING_ON, SearchPath, SpecVersion, Verb, all, delegate, note, or_note};
+use cni::{Attachment, GOING_ON, SearchPath, SpecVersion, Verb, all, delegate, note, or_note};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -193,6 +193,30 @@ impl<'a> Chain<'a> {
         let plugins = self.network.plugins.iter();
         let plugins = plugins.filter(|it| reloading.contains(&it.program));
         all(plugins.map(|it| self.call(it, &call).map(drop)))
+    }
+
+    /// Calls RELOAD of `plugin`, which makes the limits of these directions (`ingress`, `egress`)
+    /// equal to the arguments of `entry`.
+    ///
+    /// # Errors
+    /// The cached result is invalid; the plugin fails or takes longer than 30 s.
+    pub fn change_limits(
+        &self,
+        plugin: &PluginConfig,
+        (attachment, entry): (&Attachment, &Entry),
+        directions: &[&str],
+    ) -> anyhow::Result<()> {
+        let key = "changeLimits";
+        let mut sandbox = entry.sandbox(attachment);
+        let mut plugin = plugin.clone();
+        sandbox
+            .arguments
+            .capabilities
+            .insert(key.to_owned(), json!(directions));
+        plugin.capabilities.push(key.to_owned());
+        let result = entry.result(self.network.version)?;
+        let call = Call::on(&sandbox, Verb::Reload, result);
+        self.call(&plugin, &call).map(drop)
     }
 
     fn too_old(&self, verb: Verb) -> String {

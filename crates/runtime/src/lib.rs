@@ -5,11 +5,13 @@ mod cache;
 mod call;
 mod chain;
 mod conflist;
+mod held;
 mod parts;
 mod sandbox;
 
 pub use cache::{Cache, Entry};
 pub use chain::{Abilities, Chain, Directories, abilities, ask_abilities};
 pub use conflist::{Conflist, PluginConfig};
+pub use held::{HeldEntry, Hold};
 pub use parts::{candidates, paths_in, with_parts};
 pub use sandbox::{Arguments, Sandbox, may_exist};

@@ -40,6 +40,12 @@ impl Held {
         self.root.is_some()
     }
 
+    /// Returns whether this crate set the limit.
+    pub fn is_own(&self) -> bool {
+        let root = self.root.as_ref();
+        root.is_some_and(|it| it.handle.major == OURS)
+    }
+
     /// Returns the rate of a limit for all traffic in bytes per second; `None` without one.
     pub fn rate(&self) -> Option<u64> {
         match self.root.as_ref()?.kind {
@@ -81,6 +87,25 @@ impl<'a> LinkEgress<'a> {
             None => self.limit_new(limit, traffic),
             Some(root) => self.replace(root, limit, traffic),
         }
+    }
+
+    /// Changes a limit that this crate set for `traffic`, in place. Does nothing if there is no such
+    /// limit, or if CHECK accepts it.
+    ///
+    /// # Errors
+    /// [`Error::Lacks`] and [`Error::Netlink`].
+    pub fn change(&self, limit: &Limit, traffic: &Traffic) -> Result<(), Error> {
+        let held = match self.held() {
+            Err(Error::Foreign { .. }) => return Ok(()),
+            held => held?,
+        };
+        if !held.is_own()
+            || !self.can_change(&held, traffic)?
+            || self.difference_of(&held, limit, traffic)?.is_none()
+        {
+            return Ok(());
+        }
+        self.ensure(&held, limit, traffic)
     }
 
     /// Returns whether the limit can change in place, because it applies to `traffic`.

@@ -12,7 +12,7 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow, ensure};
 use cni::{Attachment, NetworkName, SearchPath, Verb, note};
 use netlink::{Connection, Link, LinkKind, Monitor, Wait};
-use runtime::{Chain, Conflist, Directories, Entry, may_exist};
+use runtime::{Chain, Conflist, Directories, Entry, Hold, may_exist};
 
 use crate::deprived::deprivation;
 
@@ -264,9 +264,14 @@ impl Remembered {
             !netns.as_os_str().is_empty(),
             "its entry in the cache names no namespace"
         );
-        let sandbox = self.entry.sandbox(&self.attachment);
+        // `cnitool limit` may have changed the entry since it was read.
+        let held = directories.cache.hold(&self.attachment, Hold::Shared)?;
+        let Some(held) = held else {
+            return Ok(Outcome::Gone);
+        };
+        let sandbox = held.entry().sandbox(&self.attachment);
         let chain = Chain::new(network, directories);
-        chain.reload(&sandbox, &self.entry, reloading)?;
+        chain.reload(&sandbox, held.entry(), reloading)?;
         Ok(Outcome::Reloaded)
     }
 }

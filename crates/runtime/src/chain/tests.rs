@@ -83,7 +83,7 @@ const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/chain_tests.sh");
 fn sandbox(netns: &str) -> Sandbox {
     let capabilities = json!({"mac": "02:00:00:00:00:01", "ips": ["192.0.2.7/24"]});
     Sandbox {
-        attachment: cni::Attachment {
+        attachment: Attachment {
             network: "pods".parse().unwrap(),
             container: "c1".parse().unwrap(),
             interface: "eth0".parse().unwrap(),

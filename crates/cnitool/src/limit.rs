@@ -1,0 +1,175 @@
+//! `limit`: changes the bandwidth of a live attachment.
+//!
+//! The new rates become the runtime's argument `bandwidth` in the cached result, so CHECK and
+//! RELOAD agree with them.
+
+use anyhow::{Context as _, anyhow, bail, ensure};
+use bandwidth::{ANNOTATIONS, POD_ANNOTATIONS};
+use clap::Args;
+use cni::{Attachment, ContainerId, NetworkName, SearchPath, Verb};
+use runtime::{Chain, Conflist, Hold, PluginConfig, may_exist};
+use serde_json::{Map, Value, json};
+
+use crate::settings::Settings;
+
+/// The attachment and its new rates.
+#[derive(Debug, Args)]
+#[group(skip)]
+pub struct Change {
+    /// The network's name
+    network: NetworkName,
+    /// The container's ID, as `cnitool ps` shows it
+    container: ContainerId,
+    /// Rate that the container receives: bit/s, such as 20M or 64k, or none [default: unchanged]
+    #[arg(long, value_name = "RATE", value_parser = rate, required_unless_present = "egress")]
+    ingress: Option<u64>,
+    /// Rate that the container sends: bit/s, such as 20M or 64k, or none [default: unchanged]
+    #[arg(long, value_name = "RATE", value_parser = rate)]
+    egress: Option<u64>,
+}
+
+impl Change {
+    /// Changes the limits in the kernel, then the cached result.
+    ///
+    /// # Errors
+    /// The attachment is not cached or no longer exists; its network does not take rates from the
+    /// runtime; the plugin fails; the cached result cannot be replaced.
+    pub fn run(&self, settings: &Settings) -> anyhow::Result<()> {
+        let directories = &settings.directories;
+        let attachment = &Attachment {
+            network: self.network.clone(),
+            container: self.container.clone(),
+            interface: settings.interface.clone(),
+        };
+        let held = directories.cache.hold(attachment, Hold::Exclusive)?;
+        let mut held = held.with_context(|| {
+            format!(
+                "no result of {attachment} is cached: see cnitool ps, and set CNI_CACHE_DIR if the \
+                 runtime has a cache of its own"
+            )
+        })?;
+        let netns = held.entry().netns();
+        ensure!(
+            !netns.as_os_str().is_empty() && may_exist(netns),
+            "the sandbox of {attachment} no longer exists"
+        );
+        let cached = held.entry().network(&directories.networks)?;
+        let find = || Conflist::find(&directories.networks, self.network.as_str());
+        let network = cached.map_or_else(find, Ok)?;
+        let plugin = plugin(&network)?;
+        expect_reload(&directories.plugins)?;
+        held.set_capabilities(self.changed(&held.entry().arguments.capabilities)?)?;
+        let chain = Chain::new(&network, directories);
+        chain.change_limits(plugin, (attachment, held.entry()), &self.directions())?;
+        let is_written = held.write().with_context(|| {
+            format!(
+                "the limits of {attachment} have changed, but its cached result has not: check \
+                 reports the difference until you run this command again"
+            )
+        })?;
+        ensure!(is_written, "{attachment} was deleted meanwhile");
+        Ok(())
+    }
+
+    /// Returns the directions to change.
+    fn directions(&self) -> Vec<&'static str> {
+        let named = [("ingress", self.ingress), ("egress", self.egress)];
+        let named = named.into_iter().filter(|(_, rate)| rate.is_some());
+        named.map(|(direction, _)| direction).collect()
+    }
+
+    /// Returns the values of the capabilities with the new rates. Annotations become part of the
+    /// value of `bandwidth`, because the plugin would use them again after the last limit is
+    /// removed.
+    fn changed(&self, cached: &Map<String, Value>) -> anyhow::Result<Map<String, Value>> {
+        let mut capabilities = cached.clone();
+        let asked = capabilities.remove("bandwidth").unwrap_or_default();
+        let mut asked = match asked {
+            Value::Object(asked) => asked,
+            Value::Null => Map::new(),
+            other => bail!("the cached argument bandwidth is {other}"),
+        };
+        let is_rate = |key: &str| KEYS.iter().any(|it| it[0].eq_ignore_ascii_case(key));
+        let asks = asked
+            .iter()
+            .any(|(key, value)| is_rate(key) && value.as_u64() != Some(0));
+        let annotations = capabilities.get_mut(POD_ANNOTATIONS);
+        let mut annotations = annotations.and_then(Value::as_object_mut);
+        let changes = KEYS
+            .into_iter()
+            .zip(ANNOTATIONS)
+            .zip([self.ingress, self.egress]);
+        for (([rate, burst], annotation), new) in changes {
+            let annotated = annotations.as_mut().and_then(|it| it.remove(annotation));
+            let annotated = annotated.filter(|_| !asks);
+            let annotated = annotated.as_ref().and_then(Value::as_str);
+            if let Some(bits) = new.or_else(|| bandwidth::quantity::parse(annotated?)) {
+                let is_other =
+                    |key: &String| ![rate, burst].iter().any(|it| it.eq_ignore_ascii_case(key));
+                asked.retain(|key, _| is_other(key));
+                asked.insert(rate.to_owned(), json!(bits));
+            }
+        }
+        capabilities.insert("bandwidth".to_owned(), Value::Object(asked));
+        Ok(capabilities)
+    }
+}
+
+/// Returns the plugin `bandwidth` of a network.
+///
+/// # Errors
+/// The network has none or several, or the plugin does not take rates from the runtime.
+fn plugin(network: &Conflist) -> anyhow::Result<&PluginConfig> {
+    let name = &network.name;
+    let of_type = |it: &&PluginConfig| it.program == bandwidth::PLUGIN.name;
+    let found: Vec<_> = network.plugins.iter().filter(of_type).collect();
+    let plugin = match found.as_slice() {
+        [plugin] => *plugin,
+        [] => bail!("the configuration list of network {name} has no plugin bandwidth"),
+        _ => bail!("the configuration list of network {name} has the plugin bandwidth twice"),
+    };
+    let mut own = KEYS.iter().flatten().filter_map(|it| plugin.key(it));
+    ensure!(
+        own.all(Value::is_null),
+        "the configuration list of network {name} sets rates for all containers: change it there"
+    );
+    ensure!(
+        plugin.capabilities.iter().any(|it| it == "bandwidth"),
+        "the configuration list of network {name} has the plugin bandwidth without \
+         \"capabilities\": {{\"bandwidth\": true}}, so it takes no rates from a runtime"
+    );
+    Ok(plugin)
+}
+
+/// Checks that the executable knows the verb. A plugin of another suite may take an unknown verb for
+/// another one.
+fn expect_reload(path: &SearchPath) -> anyhow::Result<()> {
+    let name = bandwidth::PLUGIN.name;
+    let verbs = runtime::abilities(path, name)?.verbs;
+    let reload = Verb::Reload.to_string();
+    ensure!(
+        verbs.is_some_and(|it| it.contains(&reload)),
+        "plugin {name} in {path} does not support {reload}: only the one of this suite changes limits"
+    );
+    Ok(())
+}
+
+/// Parses bits per second; `none` is 0.
+fn rate(text: &str) -> anyhow::Result<u64> {
+    if text == "none" {
+        return Ok(0);
+    }
+    let bits = bandwidth::quantity::parse(text);
+    let bits = bits.filter(|it| (LEAST..=MOST).contains(it));
+    bits.ok_or_else(|| anyhow!("expected none, or a quantity from 8 to 1P bit/s, such as 20M"))
+}
+
+/// Keys of the argument `bandwidth`: rate and burst of each direction.
+const KEYS: [[&str; 2]; 2] = [
+    ["ingressRate", "ingressBurst"],
+    ["egressRate", "egressBurst"],
+];
+
+/// Bounds of a rate in bit/s.
+const LEAST: u64 = 8;
+const MOST: u64 = 1_000_000_000_000_000;
