@@ -24,7 +24,7 @@
 #     datapath    the cost of a packet with 2 and --pods (1,000) pods, beside a bare bridge; --quick
 #                 only shows that it works
 #     latency     how long a small packet waits for a limit beside a load, and what passes the limit;
-#                 takes 20 minutes, --quick only shows that it works
+#                 takes 25 minutes, --quick only shows that it works
 #     throughput  traffic through a limit, measured by iperf3 in ten minutes
 #     footprint   size of the executables, and their peak memory
 #

@@ -96,7 +96,7 @@ fn waiting_packets_have_a_queue_for_each_flow() {
     let slower = scene.limited(1_000_000);
     slower.check(a, &result).error().expect(100, &["125000"]);
     slower.add(a);
-    let fair = json!(["fq_codel", "b0:1", 64, [18_170, 113_170]]);
+    let fair = json!(["fq_codel", "b0:1", 41, [18_170, 113_170]]);
     for link in [scene.host_link(), ifb_of(&result)] {
         expect_queue(host, (link, "b1:"), &fair);
     }
@@ -117,7 +117,7 @@ fn limits_for_subnets_have_these_queues_too() {
     expect_queue(host, (link, "b2:"), &fair);
     let before = host.tc(&format!("filter show dev {link} parent b0:"));
     shaped(1_000_000).add(a);
-    let fair = json!(["fq_codel", "b1:1", 64, [18_170, 113_170]]);
+    let fair = json!(["fq_codel", "b1:1", 41, [18_170, 113_170]]);
     expect_queue(host, (link, "b2:"), &fair);
     shaped(1_000_000).check(a, &result).ok();
     let after = host.tc(&format!("filter show dev {link} parent b0:"));
@@ -173,6 +173,29 @@ fn changed_queue_is_reported_and_restored() {
     network.check(a, &result).error().expect(100, &[link]);
     network.add(a);
     network.check(a, &result).ok();
+}
+
+#[test]
+fn queue_of_a_low_rate_is_too_short_for_timeouts_of_tcp() {
+    let scene = Scene::new();
+    let (host, a, link) = (&scene.host, &scene.a, scene.host_link());
+    for (rate, packets, times) in [
+        (64_000, 5, [283_880, 378_880]),
+        (256_000, 10, [70_970, 165_970]),
+    ] {
+        let network = scene.limited(rate);
+        let result = network.add(a);
+        let fair = json!(["fq_codel", "b0:1", packets, times]);
+        for link in [link, ifb_of(&result)] {
+            expect_queue(host, (link, "b1:"), &fair);
+            assert_eq!(qdisc(host, link, "b1:")["options"]["quantum"], 300);
+        }
+        network.check(a, &result).ok();
+    }
+    // At 256 kbit/s. With 64 packets, connections waited longer than their timeouts, and packets sent
+    // twice had queues of their own. Half of the requests then took 270 ms or longer.
+    let limited = scene.wait(256_000, Load::Tcp, Limit::Set);
+    assert!(limited.wait(50).unwrap() < 150.0, "{limited:?}");
 }
 
 #[test]

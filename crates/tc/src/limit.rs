@@ -140,20 +140,38 @@ impl Limit {
 
     /// Returns the queue of the packets that wait for the token bucket. `CoDel` needs a target that
     /// is longer than the time of a frame, and an interval that exceeds the target by a round trip.
+    /// A turn of a flow is shorter than a frame at low rates, so that a short packet does not wait
+    /// for a frame of each bulk flow.
     pub(crate) fn fair_queue(&self) -> FairQueue {
         let frame = self.burst.frame;
         let target = self.rate.time_of(frame.saturating_add(frame / 2));
         let target = target.clamp(LEAST_TARGET, MOST_TARGET);
-        let frames = self.rate.bytes_in(MOST_WAITING) / frame.max(1);
-        let limit = frames.clamp(LEAST_FRAMES, MOST_FRAMES);
-        let memory = limit.saturating_mul(frame.saturating_mul(MEMORY_OF_BYTE));
+        let limit = self.waiting_frames();
+        // A driver may use a page of 64 KiB for a frame, so the memory is never scarce.
+        let frames = limit.max(FEW_FRAMES);
+        let memory = frames.saturating_mul(frame.saturating_mul(MEMORY_OF_BYTE));
         FairQueue {
             target,
             interval: target.saturating_add(ROUND_TRIP),
             limit,
-            quantum: frame,
+            quantum: self.rate.bytes_in(TURN).min(frame).max(LEAST_TURN),
             memory: memory.min(MOST_MEMORY),
         }
+    }
+
+    /// Returns how many packets may wait in the fair queue: 250 ms of the rate. Up to 64 packets may
+    /// wait longer, but only for half of TCP's first timeout, or five packets if these take longer.
+    /// After a timeout, Linux gives a connection another hash (`sk_rethink_txhash`), so its packets
+    /// enter another queue. With 64 packets at 64 kbit/s, four connections soon had 22 queues, full
+    /// of packets sent twice.
+    ///
+    /// Few packets are jumbo frames, so a packet counts here as at most an Ethernet frame.
+    fn waiting_frames(&self) -> u32 {
+        let frame = self.burst.frame.max(1);
+        let few = self.rate.bytes_in(HALF_TIMEOUT) / frame.min(ETHERNET_FRAME);
+        let few = few.clamp(LEAST_FRAMES, FEW_FRAMES);
+        let frames = self.rate.bytes_in(MOST_WAITING) / frame;
+        frames.clamp(few, MOST_FRAMES)
     }
 
     /// Returns the length in bytes of the TBF's own queue, which has an effect only on a kernel
@@ -218,10 +236,20 @@ const ROUND_TRIP: u32 = 95_000;
 /// Time at the rate for which frames may wait if their flow does not react to drops. An unsplit
 /// segment counts as one packet, so `memory` limits segments.
 const MOST_WAITING: Duration = Duration::from_millis(250);
-/// Smallest limit of the fair queue in packets: a few initial windows of TCP.
-const LEAST_FRAMES: u32 = 64;
+/// Half of TCP's timeout before it has measured a round trip (RFC 6298).
+const HALF_TIMEOUT: Duration = Duration::from_millis(500);
+/// Smallest limit of the fair queue in packets.
+const LEAST_FRAMES: u32 = 5;
+/// Packets that may wait longer than `MOST_WAITING`: a few initial windows of TCP.
+const FEW_FRAMES: u32 = 64;
+/// Length in bytes of the longest frame of a link with an MTU of 1500.
+const ETHERNET_FRAME: u32 = 1514;
 /// Largest limit of the fair queue in packets: the kernel's default.
 const MOST_FRAMES: u32 = 10_240;
+/// Time at the rate that a flow sends before the next flow's turn.
+const TURN: Duration = Duration::from_millis(2);
+/// Least bytes of a turn, longer than most packets that are not bulk. The kernel takes 256 or more.
+const LEAST_TURN: u32 = 300;
 /// Bytes of kernel memory for each byte of a waiting frame. A driver may use a page for a frame.
 const MEMORY_OF_BYTE: u32 = 4;
 /// Largest memory of the fair queue in bytes: the kernel's default.
@@ -272,20 +300,42 @@ mod tests {
     #[test]
     fn target_is_5_milliseconds_or_longer_than_a_frame_takes() {
         let queue = |bits, mtu| limit(bits, mtu).fair_queue();
-        let fair = |target, interval, limit, quantum| FairQueue {
-            target,
-            interval,
-            limit,
-            quantum,
-            memory: (4 * limit * quantum).min(32 << 20),
-        };
-        assert_eq!(queue(64_000, 1500), fair(283_875, 378_875, 64, 1514));
-        assert_eq!(queue(1_000_000, 1500), fair(18_168, 113_168, 64, 1514));
-        assert_eq!(queue(10_000_000, 1500), fair(5000, 100_000, 206, 1514));
-        assert_eq!(queue(10_000_000, 9000), fair(10_816, 105_816, 64, 9014));
-        let fast = queue(40_000_000_000, 1500);
-        assert_eq!(fast, fair(5000, 100_000, 10_240, 1514));
+        let times = |bits, mtu| [queue(bits, mtu).target, queue(bits, mtu).interval];
+        assert_eq!(times(64_000, 1500), [283_875, 378_875]);
+        assert_eq!(times(1_000_000, 1500), [18_168, 113_168]);
+        assert_eq!(times(10_000_000, 1500), [5000, 100_000]);
+        assert_eq!(times(10_000_000, 9000), [10_816, 105_816]);
+        assert_eq!(times(40_000_000_000, 1500), [5000, 100_000]);
         assert_eq!(queue(8, 65_535).target, 2_000_000);
+    }
+
+    #[test]
+    fn queue_is_short_at_low_rates() {
+        let queue = |bits, mtu| {
+            let queue = limit(bits, mtu).fair_queue();
+            (queue.limit, queue.memory)
+        };
+        assert_eq!(queue(8, 1500), (5, 4 * 64 * 1514));
+        assert_eq!(queue(64_000, 1500), (5, 4 * 64 * 1514));
+        assert_eq!(queue(64_000, 9000), (5, 4 * 64 * 9014));
+        assert_eq!(queue(256_000, 1280), (12, 4 * 64 * 1294));
+        assert_eq!(queue(256_000, 1500), (10, 4 * 64 * 1514));
+        assert_eq!(queue(1_000_000, 1500), (41, 4 * 64 * 1514));
+        assert_eq!(queue(2_000_000, 1500), (64, 4 * 64 * 1514));
+        assert_eq!(queue(10_000_000, 1500), (206, 4 * 206 * 1514));
+        assert_eq!(queue(10_000_000, 9000), (64, 4 * 64 * 9014));
+        assert_eq!(queue(40_000_000_000, 1500), (10_240, 32 << 20));
+    }
+
+    #[test]
+    fn turn_takes_2_milliseconds_within_300_bytes_and_a_frame() {
+        let turn = |bits, mtu| limit(bits, mtu).fair_queue().quantum;
+        assert_eq!(turn(64_000, 1500), 300);
+        assert_eq!(turn(1_000_000, 1500), 300);
+        assert_eq!(turn(3_000_000, 1500), 750);
+        assert_eq!(turn(10_000_000, 1500), 1514);
+        assert_eq!(turn(10_000_000, 9000), 2500);
+        assert_eq!(turn(10_000_000, 68), 300);
     }
 
     #[test]
