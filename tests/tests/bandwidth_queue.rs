@@ -193,7 +193,7 @@ fn queue_of_a_low_rate_is_too_short_for_timeouts_of_tcp() {
         network.check(a, &result).ok();
     }
     // At 256 kbit/s. With 64 packets, connections waited longer than their timeouts, and packets sent
-    // twice had queues of their own. Half of the requests then took 270 ms or longer.
+    // twice had queues of their own. Half of the requests then took 158 ms or longer.
     let limited = scene.wait(256_000, Load::Tcp, Limit::Set);
     assert!(limited.wait(50).unwrap() < 150.0, "{limited:?}");
 }
