@@ -97,9 +97,9 @@ impl Queue {
         }
     }
 
-    /// Returns the requests that drop all packets that wait. A TBF without a queue drops what
-    /// arrives, and makes itself a queue when it is set. The kernel does not delete the queue that a
-    /// TBF made, but that gives way to any other qdisc.
+    /// Returns the requests that drop all packets that wait: the deletion of the queue below the TBF.
+    /// The kernel refuses to delete a queue that the TBF created itself, so another queue replaces it
+    /// first. Without a queue, the TBF drops new packets until its next change, which creates one.
     fn flush(&self, leaf: Option<&Qdisc>) -> Vec<Step> {
         let delete = Request::delete_qdisc(self.place.link(), self.leaf.parent());
         let other = Request::set_tbf(self.leaf, &self.bucket());
