@@ -8,8 +8,8 @@
 #
 #     skopeo copy --all oci-archive:DIR/cni-plugins-rust-image-vVERSION.tar docker://REGISTRY/NAME
 #
-# Fails if an image is larger than LARGEST, by default 10,000,000 bytes. Needs root and Rust. Installs
-# buildah and jq if they are missing.
+# Fails if the image for amd64 or arm64 is larger than LARGEST, by default 10,000,000 bytes. The images
+# with glibc are larger. Needs root and Rust. Installs buildah and jq if they are missing.
 
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -59,7 +59,7 @@ sizes() {
     while read -r manifest architecture; do
         size=$(jq '[.config.size, .layers[].size] | add' "$blobs/${manifest#sha256:}")
         echo "image for $architecture: $size bytes"
-        ((size <= LARGEST)) || die "the image for $architecture is larger than $LARGEST bytes"
+        [[ $architecture != a*64 ]] || ((size <= LARGEST)) || die "the image for $architecture is larger than $LARGEST bytes"
     done < <(jq --raw-output '.manifests[] | "\(.digest) \(.platform.architecture)"' "$blobs/${list#sha256:}")
 }
 
