@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Tries the arm64 archives of a release in an emulated machine with Debian's arm64 kernel. Unpacks and
-# installs them, attaches a sandbox by each example that follows, and detaches it.
+# Tries the archives of a release for another architecture in an emulated machine with Debian's kernel.
+# Unpacks and installs them, attaches a sandbox by each example that follows, and detaches it.
 #
-#     scripts/test-arm64.sh DIR
+#     scripts/test-emulated.sh arm64|ppc64le|s390x DIR
 #
-# DIR has the arm64 archives. Together the examples have all plugins. The machine has no network, and
-# its files are in memory; this machine's packages and package sources stay as they are.
+# DIR has the archives. Together the examples have all plugins. The machine has no network, and its
+# files are in memory; this machine's packages and package sources stay as they are.
 #
-# Takes some minutes without an arm64 processor. Installs qemu-system-arm, cpio and kmod if they are
-# missing, and downloads Debian's arm64 kernel and busybox (60 MB) into a cache.
+# Takes some minutes. Installs QEMU, cpio and kmod if they are missing, and downloads Debian's kernel
+# for the architecture and busybox (60 MB) into a cache.
 
 set -euo pipefail
 here=$(realpath "$(dirname "$0")/..")
@@ -20,43 +20,64 @@ readonly MODULES=(br_netfilter bridge ifb nf_conntrack_netlink nf_tables nft_cha
     sch_tbf cls_u32 cls_matchall act_mirred veth virtio_console xfrm_user)
 
 main() {
-    (($# == 1)) || die "usage: scripts/test-arm64.sh DIR"
-    local archives=("$1"/cni-plugins-linux-arm64-v*.tgz "$1"/cni-plugins-tools-linux-arm64-v*.tgz)
-    need qemu-system-aarch64 qemu-system-arm
+    (($# == 2)) || die "usage: scripts/test-emulated.sh arm64|ppc64le|s390x DIR"
+    local archives=("$2/cni-plugins-linux-$1"-v*.tgz "$2/cni-plugins-tools-linux-$1"-v*.tgz)
+    choose_machine "$1"
     need cpio cpio
     need depmod kmod
-    cache=${XDG_CACHE_HOME:-$HOME/.cache}/cni-plugins-rust/arm64
+    cache=${XDG_CACHE_HOME:-$HOME/.cache}/cni-plugins-rust/$1
     room=$(mktemp -d)
     trap 'rm -rf "$room"' EXIT
     [[ -e $cache/vmlinuz ]] || prepare
     root_directory "${archives[@]}"
 
     say "booting"
-    timeout "${TIMEOUT:-900}" qemu-system-aarch64 -M virt -cpu cortex-a72 -smp 2 -m 1024 -nographic -no-reboot \
+    timeout "${TIMEOUT:-900}" "${machine[@]}" -smp 2 -m 1024 -nographic -no-reboot \
         -kernel "$cache/vmlinuz" -initrd "$room/initramfs" \
-        -append "console=ttyAMA0 loglevel=4 panic=-1" </dev/null | tr -d '\r' | tee "$room/console" ||
+        -append "console=$console loglevel=4 panic=-1" </dev/null | tr -d '\r' | tee "$room/console" ||
         die "the emulated machine failed"
-    grep -qx "all passed on aarch64" "$room/console" || die "a plugin failed on arm64"
+    grep -qx "all passed on .*" "$room/console" || die "a plugin failed on $1"
+}
+
+# choose_machine ARCH: sets QEMU's command, the console of the machine, Debian's name of the architecture
+# and the name of its kernel.
+choose_machine() {
+    debian=$1 kernel=$1
+    case $1 in
+        arm64)
+            need qemu-system-aarch64 qemu-system-arm
+            machine=(qemu-system-aarch64 -M virt -cpu cortex-a72) console=ttyAMA0
+            ;;
+        ppc64le)
+            need qemu-system-ppc64 qemu-system-ppc
+            machine=(qemu-system-ppc64 -M pseries) console=hvc0 debian=ppc64el kernel=powerpc64le
+            ;;
+        s390x)
+            need qemu-system-s390x qemu-system-misc
+            machine=(qemu-system-s390x -M s390-ccw-virtio) console=ttysclp0
+            ;;
+        *) die "no emulated machine for $1" ;;
+    esac
 }
 
 # Downloads and unpacks the kernel and busybox, by a configuration of apt of its own.
 prepare() {
-    say "downloading Debian's arm64 kernel"
-    local apt=(-qq -o APT::Architecture=arm64 -o APT::Architectures=arm64 -o APT::Sandbox::User=root
+    say "downloading Debian's kernel for $debian"
+    local apt=(-qq -o "APT::Architecture=$debian" -o "APT::Architectures=$debian" -o APT::Sandbox::User=root
         -o "Dir::State=$room/state" -o Dir::State::status=/dev/null -o "Dir::Cache=$room/cache")
-    local kernel package
+    local image package
     mkdir -p "$room"/{state/lists,cache/archives}/partial "$room/packages" "$room/unpacked" "$cache"
-    apt-get "${apt[@]}" update
-    kernel=$(apt-cache "${apt[@]}" depends linux-image-arm64 | sed -n 's/.*Depends: //p')
-    (cd "$room/packages" && apt-get "${apt[@]}" download "$kernel" busybox-static)
+    apt-get "${apt[@]}" update || say "the packages come from the lists that could be fetched"
+    image=$(apt-cache "${apt[@]}" depends "linux-image-$kernel" | sed -n 's/.*Depends: //p')
+    (cd "$room/packages" && apt-get "${apt[@]}" download "$image" busybox-static)
     for package in "$room"/packages/*.deb; do
         dpkg-deb --extract "$package" "$room/unpacked"
     done
     cp "$room/unpacked/bin/busybox" "$cache"
     rm -rf "${cache:?}/lib"
     cp -r "$room/unpacked/lib" "$cache"
-    depmod --basedir "$cache" "${kernel#linux-image-}"
-    cp "$room/unpacked/boot/vmlinuz-"* "$cache/vmlinuz"
+    depmod --basedir "$cache" "${image#linux-image-}"
+    cp "$room"/unpacked/boot/vmlinu[xz]-* "$cache/vmlinuz"
 }
 
 # root_directory ARCHIVE...: makes the root file system of the machine, which init fills.
