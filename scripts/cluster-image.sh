@@ -29,6 +29,7 @@ main() {
     trap 'rm -rf "$scratch"' EXIT
     image=$(realpath "$1")/cni-plugins-rust-image-v$(version).tar
     buildah=(buildah --root "$scratch/storage" --runroot "$scratch/run" --storage-driver vfs)
+    "${buildah[@]}" manifest create plugins >/dev/null
     for archive in "$1"/cni-plugins-linux-*-v"$(version)".tgz; do
         one_architecture "$archive"
     done
@@ -47,9 +48,13 @@ one_architecture() {
     mkdir "$contents"
     tar --extract --directory "$contents" --file "$1"
     tar --extract --directory "$contents" --file "${1/plugins-linux/plugins-tools-linux}"
-    "${buildah[@]}" build --quiet --isolation chroot --platform "linux/$architecture" --manifest plugins \
-        --timestamp "$SOURCE_DATE_EPOCH" \
+    "${buildah[@]}" build --quiet --isolation chroot --platform "linux/$architecture" \
+        --tag "localhost/plugins-$architecture" --timestamp "$SOURCE_DATE_EPOCH" \
         --file "$contents/conf-examples/kubernetes/Containerfile" "$contents" >/dev/null
+    # A push of the list has no option for the level of compression; it keeps compressed layers.
+    "${buildah[@]}" push --quiet --compression-format gzip --compression-level 9 \
+        "localhost/plugins-$architecture" "oci:$scratch/compressed:$architecture"
+    "${buildah[@]}" manifest add plugins "oci:$scratch/compressed:$architecture" >/dev/null
 }
 
 # Prints the size of each image as registries transfer it.
