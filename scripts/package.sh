@@ -151,8 +151,9 @@ EOF
     cat >"$1/overrides" <<EOF
 # Container runtimes look for plugins in /opt/cni/bin.
 cni-plugins-rust: dir-or-file-in-opt
-# The executables are static, but can be loaded at any address.
-cni-plugins-rust: shared-library-lacks-prerequisites
+# The executables are static. Those for amd64 can also be loaded at any address.
+cni-plugins-rust [amd64]: shared-library-lacks-prerequisites
+cni-plugins-rust [!amd64]: statically-linked-binary
 # The services restore rules when these services start or reload.
 cni-plugins-rust: systemd-service-file-refers-to-unusual-wantedby-target
 # The daemon has a configuration instead of options; conf-examples describes it.
