@@ -96,7 +96,7 @@ fn what_cannot_change_is_refused_and_stays() {
     let mut scene = Limited::new(&host, &asked(10_000_000, 10_000_000));
     let before = host.snapshot();
     refused(&scene.limit(&[]), "--ingress");
-    refused(&scene.limit(&["--ingress", "7"]), "8 to 1P");
+    refused(&scene.limit(&["--ingress", "7"]), "1k to 1P");
     refused(&scene.limit(&["--ingress", "fast"]), "20M");
     let other = ["limit", "pods", "other", "--ingress", "1M"];
     refused(&scene.tool.run(&other), "is cached");
@@ -128,19 +128,23 @@ fn what_cannot_change_is_refused_and_stays() {
 }
 
 #[test]
-fn unwritable_entry_is_reported_and_the_next_run_completes_it() {
+fn limit_stays_if_its_cached_result_cannot_change() {
     let host = Host::new();
     let scene = Limited::new(&host, &asked(10_000_000, 10_000_000));
-    let cache = scene.tool.results().parent().unwrap().to_owned();
-    let cache = cache.to_str().unwrap();
-    host.run("mount", &["--bind", cache, cache]);
-    host.run("mount", &["-o", "remount,bind,ro", cache]);
     let limit = scene.limit(&["--egress", "20M"]);
-    refused(&limit, "have changed, but its cached result has not");
-    assert_eq!(scene.rates(), [Some(1_250_000), Some(2_500_000)]);
-    let check = scene.tool.on("check", "pods", &scene.a).run();
-    assert!(!check.status.success(), "{check:#?}");
-    host.run("umount", &[cache]);
+    let results = scene.tool.results();
+    let cache = results.parent().unwrap();
+    for (directory, words) in [
+        (cache, "Read-only file system"),
+        (&results, "a mount of its own"),
+    ] {
+        let directory = directory.to_str().unwrap();
+        host.run("mount", &["--bind", directory, directory]);
+        host.run("mount", &["-o", "remount,bind,ro", directory]);
+        refused(&limit, words);
+        scene.expect([Some(1_250_000); 2]);
+        host.run("umount", &[directory]);
+    }
     limit.ok();
     scene.expect([Some(1_250_000), Some(2_500_000)]);
 }
@@ -226,6 +230,36 @@ fn reload_changes_rates_but_makes_and_removes_no_limit() {
     fs::write(scene.entry(), entry.to_string()).unwrap();
     scene.tool.run(&["reload"]).ok();
     assert_eq!(scene.rates(), [None, Some(1_000_000)]);
+}
+
+#[test]
+fn limits_of_both_directions_stay_if_one_cannot_change() {
+    let host = Host::new();
+    let scene = Limited::new(&host, &asked(0, 10_000_000));
+    host.run(
+        "tc",
+        &["qdisc", "add", "dev", scene.link(), "root", "pfifo"],
+    );
+    let before = host.snapshot();
+    refused(
+        &scene.limit(&["--ingress", "5M", "--egress", "7M"]),
+        "pfifo",
+    );
+    host.snapshot().assert_same_as(&before);
+    scene.limit(&["--egress", "7M"]).ok();
+    assert_eq!(scene.rates(), [None, Some(875_000)]);
+}
+
+#[test]
+fn entry_of_another_attachment_with_the_same_file_name_is_refused() {
+    let host = Host::new();
+    let scene = Limited::new(&host, &asked(10_000_000, 10_000_000));
+    let limit = scene.limit(&["--egress", "20M"]);
+    let mut entry = scene.cached();
+    entry["containerId"] = "other".into();
+    fs::write(scene.entry(), entry.to_string()).unwrap();
+    refused(&limit, "of another attachment");
+    assert_eq!(scene.rates(), [Some(1_250_000); 2]);
 }
 
 #[test]

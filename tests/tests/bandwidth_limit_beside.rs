@@ -1,6 +1,6 @@
 //! cnitool limit beside DEL, RELOAD and itself, and for a pod with an allocation.
 
-use std::fs;
+use std::fs::{self, File};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -83,6 +83,28 @@ fn reload_never_brings_back_an_older_rate() {
     });
 }
 
+/// A process that was stopped keeps its lock.
+#[test]
+fn lock_on_an_entry_stops_reload_of_no_other_attachment() {
+    let host = Host::new();
+    let scene = Limited::new(&host, &asked(10_000_000, 10_000_000));
+    let entry = File::open(scene.entry()).unwrap();
+    let b = host.sandbox("b");
+    let add = scene.tool.on("add", "pods", &b);
+    let result = add.env("CAP_ARGS", asked(0, 20_000_000).to_string()).ok();
+    entry.lock().unwrap();
+    host.run("nft", &["flush", "ruleset"]);
+    let reloaded = scene.tool.run(&["reload"]).run();
+    let words = "another process has had the lock";
+    assert_eq!(reloaded.stderr.matches(words).count(), 1, "{reloaded:#?}");
+    assert!(!reloaded.status.success());
+    let link = result["interfaces"][1]["name"].as_str().unwrap();
+    assert!(scene.backstop().contains(link), "{}", scene.backstop());
+    entry.unlock().unwrap();
+    scene.tool.run(&["reload"]).ok();
+    scene.expect([Some(1_250_000); 2]);
+}
+
 #[test]
 fn pod_gets_no_more_than_its_devices() {
     let host = Host::new();
@@ -116,5 +138,11 @@ fn pod_gets_no_more_than_its_devices() {
     scene.expect([None, Some(1_250_000)]);
     scene.limit(&["--egress", "20M", "--ingress", "50M"]).ok();
     scene.expect([Some(6_250_000), Some(2_500_000)]);
+    // The record of the allocation is lost, and the cache has a higher rate.
+    fs::remove_dir_all("/run/cni/bandwidth").unwrap();
+    let entry = fs::read_to_string(scene.entry()).unwrap();
+    fs::write(scene.entry(), entry.replace("20000000", "90000000")).unwrap();
+    scene.tool.run(&["reload"]).ok();
+    assert_eq!(scene.rates(), [Some(6_250_000), Some(2_500_000)]);
     scene.expect_nothing_after_del();
 }

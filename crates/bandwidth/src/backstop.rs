@@ -72,8 +72,10 @@ impl Backstop {
         let updated = connection.update(table, || {
             let there = connection.holders(table, &self.places)?.into_iter();
             let there: Vec<_> = there.flatten().collect();
-            // A later attempt may find elements of this call.
-            if let Some(on_new) = on_new.take().filter(|_| !there.iter().any(is_own)) {
+            // A DEL may remove the element between two attempts.
+            if !there.iter().any(is_own)
+                && let Some(on_new) = on_new.take()
+            {
                 on_new();
             }
             Ok::<_, nft::Error>(Change::of(there, elements.clone()))

@@ -10,6 +10,7 @@ use cni::{AddRequest, Error, Undo, note};
 use netlink::{Connection, Link};
 use tc::{Held, Hook, Limit, LinkEgress, LinkIngress, Traffic};
 
+use crate::asked::Asked;
 use crate::backstop::{self, Backstop};
 use crate::{del, ifb};
 
@@ -99,27 +100,31 @@ impl<'a> Limiting<'a> {
         Ok(())
     }
 
-    /// Checks that this plugin set the limit of the sandbox's ingress, if there is one.
+    /// Checks that this plugin can change the limit of the sandbox's ingress, if there is one. If
+    /// the limit is to be removed (`asked` is `None`), checks that this plugin set it.
     ///
     /// # Errors
     /// Code 7: another program set the limit.
-    pub fn expect_own_ingress(self) -> anyhow::Result<()> {
+    pub fn expect_changeable_ingress(self, asked: Option<&Asked>) -> anyhow::Result<()> {
         let held = LinkEgress::new(self.host, self.host_link).held()?;
-        let is_own = held.is_own() || !held.is_limited();
+        let is_own = held.is_own() || !held.is_limited() || asked.is_some();
         is_own.then_some(()).ok_or_else(|| not_own(self.host_link))
     }
 
-    /// Checks that this plugin created the sandbox's ifb and set its limit, if there is one.
+    /// Checks that this plugin can change the limit of the sandbox's ifb, if there is one. If the
+    /// limit is to be removed (`asked` is `None`), checks that this plugin created the ifb and set
+    /// the limit.
     ///
     /// # Errors
     /// Code 7: another program did.
-    pub fn expect_own_egress(self) -> anyhow::Result<()> {
+    pub fn expect_changeable_egress(self, asked: Option<&Asked>) -> anyhow::Result<()> {
         let attachment = &self.request.attachment;
         let Some(ifb) = ifb::find_behind(self.host_link, self.host, attachment)? else {
             return Ok(());
         };
         let held = LinkEgress::new(self.host, &ifb).held()?;
-        let is_own = ifb::is_made(&ifb, attachment) && (held.is_own() || !held.is_limited());
+        let is_made = ifb::is_made(&ifb, attachment);
+        let is_own = asked.is_some() || is_made && (held.is_own() || !held.is_limited());
         is_own.then_some(()).ok_or_else(|| not_own(&ifb))
     }
 
@@ -154,7 +159,11 @@ impl<'a> Limiting<'a> {
         });
     }
 
-    fn backstop(self, limit: &Limit, undo: &mut Undo<'a>) -> anyhow::Result<()> {
+    /// Limits what evades the ifb.
+    ///
+    /// # Errors
+    /// As [`Backstop::put`].
+    pub fn backstop(self, limit: &Limit, undo: &mut Undo<'a>) -> anyhow::Result<()> {
         cni::step("limit what evades the ifb");
         let owner = self.request.attachment.owner();
         let backstop = Backstop::of(limit, self.traffic, self.host_link, &owner);

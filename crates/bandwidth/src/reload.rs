@@ -1,8 +1,8 @@
 //! RELOAD: restores the backstop, and changes limits.
 //!
 //! Callers repeat RELOAD by themselves, with configurations that may be older than the limits. So
-//! it creates and removes limits only in the directions that `changeLimits` names. In the others,
-//! it changes the rates of limits that this plugin set.
+//! it creates and removes limits only in the directions that `changeLimits` names. Without that
+//! key, it changes the rates of limits that this plugin set.
 
 use std::time::Duration;
 
@@ -20,9 +20,9 @@ use crate::limiting::{CHANGE_LIMITS, Limiting};
 use crate::resource::Direction;
 use crate::{del, host_link, ifb, record};
 
-/// Makes the limits of the directions in `changeLimits` equal to the configuration. In the other
-/// directions, changes the rates of limits that this plugin set, and restores the backstop. An
-/// attachment that the reference limited gets a backstop, too.
+/// Makes the limits of the directions in `changeLimits` equal to the configuration, and leaves the
+/// others as they are. Without that key, changes the rates of limits that this plugin set, and
+/// restores the backstop. An attachment that the reference limited gets a backstop, too.
 ///
 /// DEL and GC delete the ifb, and then look for elements once more. If this function adds its
 /// elements after that, it finds no ifb afterwards and removes the elements itself. So no elements
@@ -52,8 +52,9 @@ pub(crate) fn reload(request: &CheckRequest) -> anyhow::Result<()> {
             traffic: &config.traffic,
         },
         named: &named,
+        may_exceed: config.pod_resources.is_some() && !record::exists(&request.attachment.owner()),
     };
-    reload.expect_own(&config)?;
+    reload.expect_changeable(&config)?;
     cni::all([
         reload.egress(config.egress.as_ref()),
         reload.ingress(config.ingress.as_ref()),
@@ -101,31 +102,42 @@ fn expect_allocated(request: &CheckRequest, named: &[Direction]) -> anyhow::Resu
 struct Reload<'a> {
     limiting: Limiting<'a>,
     named: &'a [Direction],
+    /// Whether the configuration may exceed the pod's allocation, because the record of the
+    /// allocation is lost or never existed.
+    may_exceed: bool,
 }
 
 impl Reload<'_> {
-    /// Checks that this plugin set each limit that is to be removed.
-    fn expect_own(&self, config: &Config) -> anyhow::Result<()> {
-        for direction in self.named {
-            match direction {
-                Direction::Ingress if config.ingress.is_none() => {
-                    self.limiting.expect_own_ingress()?;
-                }
-                Direction::Egress if config.egress.is_none() => {
-                    self.limiting.expect_own_egress()?;
-                }
-                _ => {}
-            }
-        }
-        Ok(())
+    /// Checks before the first change that this plugin can change the limits of all named
+    /// directions, and that it set those that are to be removed.
+    fn expect_changeable(&self, config: &Config) -> anyhow::Result<()> {
+        let check = |direction: &Direction| match direction {
+            Direction::Ingress => self
+                .limiting
+                .expect_changeable_ingress(config.ingress.as_ref()),
+            Direction::Egress => self
+                .limiting
+                .expect_changeable_egress(config.egress.as_ref()),
+        };
+        self.named.iter().try_for_each(check)
+    }
+
+    /// Returns whether this call leaves the limit of `direction` as it is: `cnitool limit` changes
+    /// only the directions that it names.
+    fn leaves(&self, direction: Direction) -> bool {
+        !self.named.is_empty() && !self.named.contains(&direction)
     }
 
     fn ingress(&self, asked: Option<&Asked>) -> anyhow::Result<()> {
         let limiting = self.limiting;
+        if self.leaves(Direction::Ingress) {
+            return Ok(());
+        }
         let limit = self.limit(asked)?;
         let changed = match (limit, self.named.contains(&Direction::Ingress)) {
             (Some(limit), true) => complete(|undo| limiting.ingress(&limit, undo)),
             (None, true) => limiting.remove_ingress(),
+            (Some(_), false) if self.may_exceed => Ok(()),
             (Some(limit), false) => {
                 let link_egress = LinkEgress::new(limiting.host, limiting.host_link);
                 Ok(link_egress.change(&limit, limiting.traffic)?)
@@ -136,6 +148,9 @@ impl Reload<'_> {
     }
 
     fn egress(&self, asked: Option<&Asked>) -> anyhow::Result<()> {
+        if self.leaves(Direction::Egress) {
+            return Ok(());
+        }
         let Some(limit) = self.limit(asked)? else {
             let is_named = self.named.contains(&Direction::Egress);
             let removed = is_named.then(|| self.limiting.remove_egress());
@@ -145,14 +160,19 @@ impl Reload<'_> {
         if self.named.contains(&Direction::Egress) {
             let made = complete(|undo| self.limiting.egress(&limit, undo));
             let made = made.context(UNFINISHED)?;
-            if ifb.is_none() {
+            // A DEL may have deleted the ifb that was found.
+            if ifb.is_none_or(|it| it.index != made.index) {
                 self.expect_lasting(&made)?;
             }
         } else {
             let attachment = &self.limiting.request.attachment;
             let none = || format!("{attachment} has no ifb; only ADD creates one");
             let ifb = ifb.with_context(none)?;
-            let changed = complete(|undo| self.limiting.change_rate(&ifb, &limit, undo));
+            let changed = if self.may_exceed {
+                complete(|undo| self.limiting.backstop(&limit, undo))
+            } else {
+                complete(|undo| self.limiting.change_rate(&ifb, &limit, undo))
+            };
             changed.context(UNFINISHED)?;
         }
         self.expect_present(&limit)

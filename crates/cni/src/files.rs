@@ -1,10 +1,13 @@
 //! Reads files that another program may have replaced: a pipe does not block the caller, and the
 //! size is limited.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Read as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use nix::fcntl::OFlag;
 
@@ -69,5 +72,67 @@ pub fn if_present<T>(outcome: io::Result<T>) -> io::Result<Option<T>> {
             Ok(None)
         }
         outcome => outcome.map(Some),
+    }
+}
+
+/// Who else may hold a lock at the same time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hold {
+    /// Other processes with a shared lock.
+    Shared,
+    /// No other process.
+    Exclusive,
+}
+
+/// Opens the file at `path` and waits for the lock (flock(2)) on it up to `timeout`. Returns `None`
+/// if another process still holds the lock. If another process replaces or removes the file
+/// meanwhile, starts again.
+///
+/// # Errors
+/// `open` fails, or the file cannot be locked.
+pub fn lock(
+    path: &Path,
+    open: impl Fn(&Path) -> io::Result<File>,
+    hold: Hold,
+    timeout: Duration,
+) -> io::Result<Option<File>> {
+    let deadline = Instant::now() + timeout;
+    loop {
+        let Some(locked) = lock_until(open(path)?, hold, deadline)? else {
+            return Ok(None);
+        };
+        if is_still_at(&locked, path) {
+            return Ok(Some(locked));
+        }
+    }
+}
+
+fn is_still_at(file: &File, path: &Path) -> bool {
+    let identity = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
+    let (held, found) = (file.metadata(), fs::metadata(path));
+    held.map(identity).ok() == found.map(identity).ok()
+}
+
+/// Locks `file` at once, or waits for the lock on a thread. Returns `None` if `deadline` passes
+/// before the thread has the lock.
+///
+/// A thread that gets the lock after the deadline releases it at once. The thread does not outlive
+/// the process.
+fn lock_until(file: File, hold: Hold, deadline: Instant) -> io::Result<Option<File>> {
+    let (tried, wait): (_, fn(&File) -> io::Result<()>) = match hold {
+        Hold::Shared => (file.try_lock_shared(), File::lock_shared),
+        Hold::Exclusive => (file.try_lock(), File::lock),
+    };
+    match tried {
+        Ok(()) => return Ok(Some(file)),
+        Err(TryLockError::WouldBlock) => {}
+        Err(TryLockError::Error(error)) => return Err(error),
+    }
+    let (turn, ours) = mpsc::channel();
+    thread::spawn(move || drop(turn.send(wait(&file).map(|()| file))));
+    let left = deadline.saturating_duration_since(Instant::now());
+    match ours.recv_timeout(left) {
+        Ok(lock) => lock.map(Some),
+        Err(_) => Ok(None),
     }
 }

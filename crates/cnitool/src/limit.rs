@@ -6,8 +6,9 @@
 use anyhow::{Context as _, anyhow, bail, ensure};
 use bandwidth::{ANNOTATIONS, POD_ANNOTATIONS};
 use clap::Args;
+use cni::files::Hold;
 use cni::{Attachment, ContainerId, NetworkName, SearchPath, Verb};
-use runtime::{Chain, Conflist, Hold, PluginConfig, may_exist};
+use runtime::{Chain, Conflist, Directories, HeldEntry, PluginConfig, may_exist};
 use serde_json::{Map, Value, json};
 
 use crate::settings::Settings;
@@ -41,33 +42,27 @@ impl Change {
             container: self.container.clone(),
             interface: settings.interface.clone(),
         };
-        let held = directories.cache.hold(attachment, Hold::Exclusive)?;
-        let mut held = held.with_context(|| {
-            format!(
-                "no result of {attachment} is cached: see cnitool ps, and set CNI_CACHE_DIR if the \
-                 runtime has a cache of its own"
-            )
-        })?;
-        let netns = held.entry().netns();
-        ensure!(
-            !netns.as_os_str().is_empty() && may_exist(netns),
-            "the sandbox of {attachment} no longer exists"
-        );
+        let held = live_entry(directories, attachment)?;
         let cached = held.entry().network(&directories.networks)?;
         let find = || Conflist::find(&directories.networks, self.network.as_str());
         let network = cached.map_or_else(find, Ok)?;
         let plugin = plugin(&network)?;
         expect_reload(&directories.plugins)?;
-        held.set_capabilities(self.changed(&held.entry().arguments.capabilities)?)?;
+        let capabilities = self.changed(&held.entry().arguments.capabilities)?;
+        let replacement = held.prepare(capabilities)?;
         let chain = Chain::new(&network, directories);
-        chain.change_limits(plugin, (attachment, held.entry()), &self.directions())?;
-        let is_written = held.write().with_context(|| {
+        chain.change_limits(
+            plugin,
+            (attachment, replacement.entry()),
+            &self.directions(),
+        )?;
+        let is_replaced = replacement.exchange().with_context(|| {
             format!(
                 "the limits of {attachment} have changed, but its cached result has not: check \
                  reports the difference until you run this command again"
             )
         })?;
-        ensure!(is_written, "{attachment} was deleted meanwhile");
+        ensure!(is_replaced, "{attachment} was deleted meanwhile");
         Ok(())
     }
 
@@ -113,6 +108,31 @@ impl Change {
         capabilities.insert("bandwidth".to_owned(), Value::Object(asked));
         Ok(capabilities)
     }
+}
+
+/// Waits for the lock on the entry of `attachment`, which has to be live.
+///
+/// # Errors
+/// The attachment is not cached or no longer exists; its entry cannot be locked or read.
+fn live_entry(directories: &Directories, attachment: &Attachment) -> anyhow::Result<HeldEntry> {
+    let held = directories.cache.hold(attachment, Hold::Exclusive)?;
+    let held = held.with_context(|| {
+        format!(
+            "no result of {attachment} is cached: see cnitool ps, and set CNI_CACHE_DIR if the \
+             runtime has a cache of its own"
+        )
+    })?;
+    ensure!(
+        held.entry().attachment().context(NO_NAMES)? == *attachment,
+        "the cached result of {attachment} is that of another attachment, because both have the \
+         same file name"
+    );
+    let netns = held.entry().netns();
+    ensure!(
+        !netns.as_os_str().is_empty() && may_exist(netns),
+        "the sandbox of {attachment} no longer exists"
+    );
+    Ok(held)
 }
 
 /// Returns the plugin `bandwidth` of a network.
@@ -161,8 +181,10 @@ fn rate(text: &str) -> anyhow::Result<u64> {
     }
     let bits = bandwidth::quantity::parse(text);
     let bits = bits.filter(|it| (LEAST..=MOST).contains(it));
-    bits.ok_or_else(|| anyhow!("expected none, or a quantity from 8 to 1P bit/s, such as 20M"))
+    bits.ok_or_else(|| anyhow!("expected none, or a quantity from 1k to 1P bit/s, such as 20M"))
 }
+
+const NO_NAMES: &str = "its entry in the cache has only a result";
 
 /// Keys of the argument `bandwidth`: rate and burst of each direction.
 const KEYS: [[&str; 2]; 2] = [
@@ -171,5 +193,5 @@ const KEYS: [[&str; 2]; 2] = [
 ];
 
 /// Bounds of a rate in bit/s.
-const LEAST: u64 = 8;
+const LEAST: u64 = 1000;
 const MOST: u64 = 1_000_000_000_000_000;

@@ -1,15 +1,12 @@
 //! The lock on a network's leases. The reference takes the same lock.
 
-use std::fs::{self, File, TryLockError};
-use std::io;
-use std::os::unix::fs::MetadataExt as _;
+use std::fs::File;
 use std::path::Path;
-use std::sync::mpsc;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use cni::Error;
+use cni::files::{Hold, lock};
 
 use crate::scratch::open;
 
@@ -27,54 +24,23 @@ impl Lock {
     /// - Code 100: the file cannot be created.
     pub fn take(path: &Path, timeout: Duration) -> anyhow::Result<Self> {
         let action = || format!("lock {}", path.display());
-        let deadline = Instant::now() + timeout;
-        loop {
-            let file = open(path).with_context(action)?;
-            let taken = take_until(file, deadline).with_context(action)?;
-            let kept = || {
-                let timeout = humantime::format_duration(timeout);
-                Error::TryAgain(format!(
-                    "another process has had the lock for more than {timeout}"
-                ))
-            };
-            let lock = taken.ok_or_else(kept).with_context(action)?;
-            // If the file was removed while this process waited, other processes create and lock a
-            // new file. So the loop then locks the new file instead.
-            if is_still_at(&lock, path) {
-                return Ok(Self { _file: lock });
-            }
-        }
-    }
-}
-
-fn is_still_at(file: &File, path: &Path) -> bool {
-    let identity = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
-    let (held, found) = (file.metadata(), fs::metadata(path));
-    held.map(identity).ok() == found.map(identity).ok()
-}
-
-/// Locks `file` at once, or waits for the lock on a thread. Returns `None` if `deadline` passes
-/// before the thread has the lock.
-///
-/// A thread that gets the lock after the deadline releases it at once. The thread does not outlive
-/// the process.
-fn take_until(file: File, deadline: Instant) -> io::Result<Option<File>> {
-    match file.try_lock() {
-        Ok(()) => return Ok(Some(file)),
-        Err(TryLockError::WouldBlock) => {}
-        Err(TryLockError::Error(error)) => return Err(error),
-    }
-    let (turn, ours) = mpsc::channel();
-    thread::spawn(move || drop(turn.send(file.lock().map(|()| file))));
-    let left = deadline.saturating_duration_since(Instant::now());
-    match ours.recv_timeout(left) {
-        Ok(lock) => lock.map(Some),
-        Err(_) => Ok(None),
+        let taken = lock(path, open, Hold::Exclusive, timeout).with_context(action)?;
+        let kept = || {
+            let timeout = humantime::format_duration(timeout);
+            Error::TryAgain(format!(
+                "another process has had the lock for more than {timeout}"
+            ))
+        };
+        let file = taken.ok_or_else(kept).with_context(action)?;
+        Ok(Self { _file: file })
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs::{self, TryLockError};
+    use std::thread;
+
     use super::*;
 
     #[test]

@@ -2,27 +2,19 @@
 //!
 //! Runtimes take no lock and write entries in place. So a replacement compares what it replaces.
 
-use std::fs::{self, File, Metadata, Permissions};
+use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, fchown};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use anyhow::{Context as _, bail};
-use cni::Attachment;
-use cni::files::if_present;
-use rustix::fs::{CWD, RenameFlags, renameat_with};
+use anyhow::{Context as _, bail, ensure};
+use cni::files::{Hold, if_present, lock};
+use cni::{Attachment, note};
+use rustix::fs::{AtFlags, CWD, RenameFlags, StatxFlags, renameat_with, statx};
 use serde_json::{Map, Value};
 
 use crate::cache::{Cache, Entry};
-
-/// Who else may hold an entry at the same time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Hold {
-    /// Other processes that only read the entry.
-    Shared,
-    /// No other process.
-    Exclusive,
-}
 
 /// The cache entry of an attachment, locked by flock(2) until this value is dropped.
 #[derive(Debug)]
@@ -41,12 +33,22 @@ impl Cache {
     /// attachment has no entry.
     ///
     /// # Errors
-    /// The file exists and cannot be locked or read, or is not an entry.
+    /// Another process keeps the lock; the file exists and cannot be locked or read, or is not an
+    /// entry.
     pub fn hold(&self, attachment: &Attachment, hold: Hold) -> anyhow::Result<Option<HeldEntry>> {
+        let timeout = match hold {
+            Hold::Shared => PATIENCE_OF_READERS,
+            Hold::Exclusive => PATIENCE,
+        };
         for path in self.files(attachment) {
-            let locked = if_present(lock(&path, hold));
+            let locked = if_present(lock(&path, |it| File::open(it), hold, timeout));
             let locked = locked.with_context(|| format!("lock {}", path.display()))?;
             if let Some(file) = locked {
+                let kept = || {
+                    let path = path.display();
+                    format!("another process has had the lock on {path} for more than {timeout:?}")
+                };
+                let file = file.with_context(kept)?;
                 return HeldEntry::read(path, file).map(Some);
             }
         }
@@ -76,74 +78,106 @@ impl HeldEntry {
         &self.entry
     }
 
-    /// Sets the values of the capabilities. The file changes only by [`Self::write`].
+    /// Writes a new file for the entry, with other values of the capabilities. The entry itself
+    /// changes only by [`Replacement::exchange`].
     ///
     /// # Errors
-    /// An old version of libcni wrote the entry, which has no place for them.
-    pub fn set_capabilities(&mut self, capabilities: Map<String, Value>) -> anyhow::Result<()> {
+    /// An old version of libcni wrote the entry, which has no place for the values; the file cannot
+    /// be written, or cannot be exchanged with the entry.
+    pub fn prepare(mut self, capabilities: Map<String, Value>) -> anyhow::Result<Replacement> {
         let document = self.document.as_object_mut();
         let document = document.filter(|it| it.contains_key("kind"));
         let document = document.context("its entry in the cache has only a result")?;
         self.entry.arguments.capabilities.clone_from(&capabilities);
         document.insert("capabilityArgs".to_owned(), Value::Object(capabilities));
-        Ok(())
-    }
-
-    /// Replaces the file of the entry in one step. Its mode and unknown fields stay. Returns `false`
-    /// if the entry was deleted meanwhile.
-    ///
-    /// # Errors
-    /// A runtime changed the entry meanwhile; the file cannot be written.
-    pub fn write(self) -> anyhow::Result<bool> {
         // A runtime lists the directory of results, so the new file is beside that directory.
         let directory = self.path.parent().and_then(Path::parent);
         let directory = directory.context("the entry has no directory")?;
         // Only the holder of the lock on this inode uses this name.
-        let metadata = self.file.metadata()?;
-        let new = directory.join(format!(".entry-{}", metadata.ino()));
-        let replaced = self.replace_by(&new, metadata.permissions());
-        let removed = if_present(fs::remove_file(&new));
-        let replaced = replaced.with_context(|| format!("replace {}", self.path.display()))?;
-        removed.with_context(|| format!("remove {}", new.display()))?;
-        Ok(replaced)
+        let new = directory.join(format!(".entry-{}", self.file.metadata()?.ino()));
+        let action = format!("write {}", new.display());
+        let replacement = Replacement { held: self, new };
+        replacement.write().context(action)?;
+        Ok(replacement)
+    }
+}
+
+/// A new file for an entry, which is deleted if it does not become the entry.
+#[derive(Debug)]
+pub struct Replacement {
+    held: HeldEntry,
+    new: PathBuf,
+}
+
+impl Replacement {
+    /// Returns the new entry.
+    pub fn entry(&self) -> &Entry {
+        &self.held.entry
     }
 
-    fn replace_by(&self, new: &Path, mode: Permissions) -> anyhow::Result<bool> {
+    /// Writes the new file. It has the owner, the mode and the unknown fields of the entry.
+    fn write(&self) -> anyhow::Result<()> {
+        // Another process that held this lock was killed.
+        if_present(fs::remove_file(&self.new))?;
         let options = &mut File::options();
-        let options = options.write(true).create(true).truncate(true).mode(0o600);
-        let mut file = options.open(new)?;
-        file.set_permissions(mode)?;
-        file.write_all(self.document.to_string().as_bytes())?;
-        file.sync_all()?;
-        let exchange = || renameat_with(CWD, new, CWD, &self.path, RenameFlags::EXCHANGE);
+        let mut file = options
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&self.new)?;
+        let old = &self.held.file;
+        ensure!(
+            mount_of(&file)? == mount_of(old)?,
+            "the directory of results is a mount of its own, so its files cannot be exchanged"
+        );
+        let metadata = old.metadata()?;
+        fchown(&file, Some(metadata.uid()), Some(metadata.gid()))?;
+        file.set_permissions(metadata.permissions())?;
+        file.write_all(self.held.document.to_string().as_bytes())?;
+        Ok(file.sync_all()?)
+    }
+
+    /// Exchanges the entry with the new file in one step. Returns `false` if the entry was deleted
+    /// meanwhile.
+    ///
+    /// # Errors
+    /// A runtime changed the entry meanwhile; the kernel refuses the exchange.
+    pub fn exchange(self) -> anyhow::Result<bool> {
+        let path = &self.held.path;
+        let exchange = || renameat_with(CWD, &self.new, CWD, path, RenameFlags::EXCHANGE);
         match exchange() {
             Err(rustix::io::Errno::NOENT) => return Ok(false),
-            exchanged => exchanged?,
+            exchanged => exchanged.with_context(|| format!("replace {}", path.display()))?,
         }
-        if fs::read(new)? != self.bytes {
+        if fs::read(&self.new)? != self.held.bytes {
             // A DEL may have removed the entry again.
             exchange().ok();
-            bail!("a runtime changed the entry meanwhile");
+            bail!("a runtime changed {} meanwhile", path.display());
         }
-        if let Some(directory) = self.path.parent() {
+        if let Some(directory) = path.parent() {
             File::open(directory)?.sync_all()?;
         }
         Ok(true)
     }
 }
 
-/// Opens and locks the file. Starts again if another process replaced the file before this process
-/// had the lock.
-fn lock(path: &Path, hold: Hold) -> io::Result<File> {
-    loop {
-        let file = File::open(path)?;
-        match hold {
-            Hold::Shared => file.lock_shared()?,
-            Hold::Exclusive => file.lock()?,
-        }
-        let identity = |it: Metadata| (it.dev(), it.ino());
-        if identity(fs::metadata(path)?) == identity(file.metadata()?) {
-            return Ok(file);
+impl Drop for Replacement {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_file(&self.new)
+            && self.new.exists()
+        {
+            note(format_args!("remove {}: {error}", self.new.display()));
         }
     }
 }
+
+/// Returns the ID of the mount that `file` was opened in.
+fn mount_of(file: &File) -> io::Result<u64> {
+    Ok(statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID)?.stx_mnt_id)
+}
+
+/// Longest wait for the lock of a process that changes the entry. Another one may need 30 s.
+const PATIENCE: Duration = Duration::from_secs(35);
+
+/// Longest wait of a process that only reads the entry. It has other attachments to reload.
+const PATIENCE_OF_READERS: Duration = Duration::from_secs(5);

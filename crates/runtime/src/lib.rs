@@ -12,6 +12,6 @@ mod sandbox;
 pub use cache::{Cache, Entry};
 pub use chain::{Abilities, Chain, Directories, abilities, ask_abilities};
 pub use conflist::{Conflist, PluginConfig};
-pub use held::{HeldEntry, Hold};
+pub use held::{HeldEntry, Replacement};
 pub use parts::{candidates, paths_in, with_parts};
 pub use sandbox::{Arguments, Sandbox, may_exist};

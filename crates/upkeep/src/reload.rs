@@ -10,9 +10,10 @@ use std::thread::{self, ScopedJoinHandle};
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, ensure};
+use cni::files::Hold;
 use cni::{Attachment, NetworkName, SearchPath, Verb, note};
 use netlink::{Connection, Link, LinkKind, Monitor, Wait};
-use runtime::{Chain, Conflist, Directories, Entry, Hold, may_exist};
+use runtime::{Chain, Conflist, Directories, Entry, may_exist};
 
 use crate::deprived::deprivation;
 
