@@ -8,7 +8,7 @@ use crate::allocation::Allocation;
 use crate::asked::Asked;
 use crate::config::Config;
 use crate::limiting::Limiting;
-use crate::{host_link, record};
+use crate::{host_link, ifb, record};
 
 /// Sets the configured limits. If what the sandbox sends is limited, adds its ifb to the result.
 ///
@@ -30,6 +30,9 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
         limit.transpose()
     };
     let (ingress, egress) = (limit(&config.ingress)?, limit(&config.egress)?);
+    if egress.is_some() {
+        ifb::expect_unlisted(&result, &request.attachment)?;
+    }
     let limiting = Limiting {
         request,
         host: &host,

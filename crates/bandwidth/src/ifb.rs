@@ -1,6 +1,6 @@
 //! The ifb device that queues a sandbox's packets.
 
-use cni::{Attachment, Error, hex};
+use cni::{AddResult, Attachment, Error, hex};
 use netlink::{Connection, Link, LinkChange, LinkKind, MacAddress, Request};
 use sha2::{Digest as _, Sha512};
 use tc::{Limit, LinkEgress, LinkIngress, module};
@@ -139,6 +139,27 @@ pub(crate) fn bring_up(host: &Connection, link: &Link) -> Result<(), netlink::Er
         return Ok(());
     }
     host.execute([Request::change_link(&link.name, &LinkChange::Up)])
+}
+
+/// Refuses a result that lists the attachment's ifb. An earlier plugin of the chain has then limited
+/// what the sandbox sends, and this ADD would replace that limit.
+///
+/// # Errors
+/// Code 7: the result lists the ifb.
+pub(crate) fn expect_unlisted(result: &AddResult, attachment: &Attachment) -> Result<(), Error> {
+    let names = names(attachment);
+    let mut listed = result.interfaces.iter();
+    match listed.find(|it| it.sandbox.is_none() && names.contains(&it.name)) {
+        None => Ok(()),
+        Some(ifb) => Err(Error::invalid(
+            "prevResult",
+            format!(
+                "it has the ifb {} of {attachment}, so an earlier plugin of the chain limits egress already; keep \
+                 one bandwidth plugin in the chain",
+                ifb.name
+            ),
+        )),
+    }
 }
 
 /// Returns the name that the reference would choose for the ifb, and a second name. The reference's
