@@ -22,7 +22,8 @@ pub struct Counts {
 /// Sends datagrams with sequence numbers at 4 Mbit/s while `change` runs.
 ///
 /// # Panics
-/// Datagrams arrive in another order.
+/// More than one datagram of a hundred is overtaken by its successor. A few may be, in a slow
+/// machine: each processor has a queue for what it sends over a veth pair.
 pub fn stream(
     client: &Sandbox,
     (server, address): (&Sandbox, &str),
@@ -39,7 +40,8 @@ pub fn stream(
         sending.store(false, Ordering::Relaxed);
         (sent.join().unwrap(), numbers.join().unwrap())
     });
-    assert!(numbers.is_sorted(), "the order changed");
+    let swapped = numbers.windows(2).filter(|it| it[0] > it[1]).count();
+    assert!(swapped * 100 <= numbers.len(), "{swapped} are out of order");
     Counts {
         sent,
         received: numbers.len() as u64,
