@@ -308,7 +308,7 @@ fn print(text: &str) -> anyhow::Result<()> {
 static LONG_VERSION: LazyLock<String> = LazyLock::new(|| {
     let version = env!("CARGO_PKG_VERSION");
     let protocol = SpecVersion::list(SpecVersion::ALL);
-    let plugins: Vec<_> = schema::plugins().map(|it| it.name).collect();
+    let plugins: Vec<_> = schema::plugins().collect();
     let missing: Vec<_> = schema::missing_plugins().collect();
     format!(
         "{version}\nCNI protocol versions supported: {protocol}\n\

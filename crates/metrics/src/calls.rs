@@ -1,11 +1,8 @@
 //! Counts the calls of plugins. Each line of the plugins' log is a call.
 
-use std::fmt;
 use std::path::Path;
 
-use prometheus_client::encoding::EncodeLabel as _;
 use prometheus_client::encoding::EncodeLabelSet;
-use prometheus_client::encoding::LabelSetEncoder;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
@@ -24,20 +21,12 @@ pub struct Calls {
 }
 
 /// Labels of a call. Only known values become labels, because any program may write to the log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Call {
     plugin: &'static str,
     verb: &'static str,
-    code: Code,
-}
-
-/// Error code of a call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Code {
-    /// A code of the specification, or of this suite; 0 for success.
-    Known(u8),
-    /// A code of another suite's IPAM plugin.
-    Other,
+    /// 0 for success, or the error code. Codes of other suites' IPAM plugins count as [`OTHER`].
+    code: String,
 }
 
 /// The fields of a log line that are counted.
@@ -118,39 +107,15 @@ impl Calls {
 impl Logged {
     /// Returns the labels and the duration in seconds; `None` for a plugin of another suite.
     fn call(&self) -> Option<(Call, f64)> {
-        let known = |name: &str| VERBS.into_iter().find(|it| *it == name);
-        let plugin = schema::plugins().find(|it| it.name == self.plugin)?.name;
+        let verb = VERBS.into_iter().find(|it| *it == self.verb);
+        let code = KNOWN.contains(&self.code).then(|| self.code.to_string());
         let microseconds = u32::try_from(self.duration_us).unwrap_or(u32::MAX);
         let call = Call {
-            plugin,
-            verb: known(&self.verb).unwrap_or(OTHER),
-            code: Code::of(self.code),
+            plugin: schema::plugins().find(|it| *it == self.plugin)?,
+            verb: verb.unwrap_or(OTHER),
+            code: code.unwrap_or_else(|| OTHER.to_owned()),
         };
         Some((call, f64::from(microseconds) / 1e6))
-    }
-}
-
-impl Code {
-    fn of(code: u32) -> Self {
-        let known = u8::try_from(code).ok().filter(|it| KNOWN.contains(it));
-        known.map_or(Self::Other, Self::Known)
-    }
-}
-
-impl fmt::Display for Code {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Known(code) => write!(f, "{code}"),
-            Self::Other => f.write_str(OTHER),
-        }
-    }
-}
-
-impl EncodeLabelSet for Call {
-    fn encode(&self, encoder: &mut LabelSetEncoder<'_>) -> fmt::Result {
-        ("plugin", self.plugin).encode(encoder.encode_label())?;
-        ("verb", self.verb).encode(encoder.encode_label())?;
-        ("code", self.code.to_string()).encode(encoder.encode_label())
     }
 }
 
@@ -158,7 +123,7 @@ const VERBS: [&str; 7] = ["ADD", "CHECK", "DEL", "GC", "RELOAD", "STATUS", "VERS
 
 /// The codes that become labels: 0 for success, the codes on the page about every plugin, and those
 /// that the specification reserves.
-const KNOWN: [u8; 15] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 50, 51, 100];
+const KNOWN: [u32; 15] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 50, 51, 100];
 
 const OTHER: &str = "other";
 

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 /// The crates in layers. A crate uses crates of earlier layers only. The plugins are one layer, so none uses
 /// another.
 fn layers() -> Vec<Vec<&'static str>> {
-    let plugins = schema::plugins().map(|plugin| plugin.name).collect();
+    let plugins = schema::plugins().collect();
     vec![
         vec!["cni", "netns", "detach", "kubelet"],
         vec!["netlink"],
@@ -90,7 +90,7 @@ fn tests_link_no_crate_of_ours_but_messages_of_the_kubelet() {
 
 #[test]
 fn every_plugin_is_listed_and_only_plugins_are() {
-    let listed: BTreeSet<_> = schema::plugins().map(|it| it.name.to_owned()).collect();
+    let listed: BTreeSet<_> = schema::plugins().map(str::to_owned).collect();
     let lines = read("plugins.txt");
     let lines = lines.lines().filter(|line| !line.starts_with('#'));
     assert_eq!(lines.count(), listed.len(), "each line is a plugin");
@@ -109,7 +109,7 @@ fn readme_and_map_name_every_crate() {
         assert!(map.contains(&format!("| `{name}` |")), "map: {name}");
     }
     for plugin in schema::plugins() {
-        let page = format!("crates/{}/README.md", plugin.name);
+        let page = format!("crates/{plugin}/README.md");
         assert!(readme.contains(&page), "README.md: {page}");
     }
 }

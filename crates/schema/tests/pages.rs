@@ -149,7 +149,7 @@ fn expect_same_keys(
 
 #[test]
 fn tables_of_keys_are_those_of_the_schema() {
-    for plugin in schema::plugins().map(|it| it.name) {
+    for plugin in schema::plugins() {
         expect_same_keys(plugin, &table(&page(plugin)), &own_keys(plugin));
     }
     let mut common = common_keys();
@@ -161,7 +161,7 @@ fn tables_of_keys_are_those_of_the_schema() {
 
 #[test]
 fn every_page_has_the_same_parts() {
-    for plugin in schema::plugins().map(|it| it.name) {
+    for plugin in schema::plugins() {
         let page = page(plugin);
         let parts = [
             "When to use it",
@@ -181,7 +181,7 @@ fn every_page_has_the_same_parts() {
 #[test]
 fn examples_of_the_pages_are_valid() {
     let validator = jsonschema::validator_for(&schema()).unwrap();
-    for plugin in schema::plugins().map(|it| it.name) {
+    for plugin in schema::plugins() {
         let page = page(plugin);
         let examples: Vec<_> = page.split("```json\n").skip(1).collect();
         assert!(!examples.is_empty(), "{plugin}");
@@ -223,7 +223,7 @@ fn steps(plugin: &str) -> BTreeSet<String> {
 
 #[test]
 fn steps_are_named_as_the_log_names_them() {
-    for plugin in schema::plugins().map(|it| it.name) {
+    for plugin in schema::plugins() {
         let page = page(plugin).replace('\n', " ");
         let (_, part) = page.split_once("## Steps in the log").unwrap();
         let others = ["\"logLevel\": \"debug\"", "logFile", "logLevel", "ipam"];

@@ -16,7 +16,7 @@ use super::lock::Lock;
 
 /// The executables of a release.
 fn released() -> impl Iterator<Item = &'static str> {
-    schema::plugins().map(|plugin| plugin.name).chain([TOOL])
+    schema::plugins().chain([TOOL])
 }
 
 /// Source, destination and selection of executables.
