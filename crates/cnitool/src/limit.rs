@@ -43,9 +43,7 @@ impl Change {
             interface: settings.interface.clone(),
         };
         let held = live_entry(directories, attachment)?;
-        let cached = held.entry().network(&directories.networks)?;
-        let find = || Conflist::find(&directories.networks, self.network.as_str());
-        let network = cached.map_or_else(find, Ok)?;
+        let network = held.entry().network_or_current(&directories.networks)?;
         let plugin = plugin(&network)?;
         expect_reload(&directories.plugins)?;
         let capabilities = self.changed(&held.entry().arguments.capabilities)?;

@@ -255,6 +255,17 @@ impl Entry {
         network.transpose()
     }
 
+    /// Returns the network configuration that ADD used or, if the entry contains none, the current
+    /// configuration of the network in `directory`.
+    ///
+    /// # Errors
+    /// A list is invalid, or the network is no longer configured.
+    pub fn network_or_current(&self, directory: &Path) -> anyhow::Result<Conflist> {
+        let current = || Conflist::find(directory, &self.network_name);
+        let network = self.network(directory)?.map_or_else(current, Ok);
+        network.context("its entry in the cache has no configuration")
+    }
+
     /// Returns the sandbox and the arguments of the ADD.
     pub fn sandbox(&self, attachment: &Attachment) -> Sandbox {
         Sandbox {
@@ -286,6 +297,13 @@ impl Entry {
         let result = self.result.clone().unwrap_or_default();
         let read = cni::result::read(result, SpecVersion::CURRENT, "cached result");
         read.unwrap_or_default()
+    }
+
+    /// Returns the names of the links of the host in the result.
+    pub fn host_links(&self) -> Vec<String> {
+        let mut interfaces = self.reported().interfaces;
+        interfaces.retain(|it| it.sandbox.as_deref().unwrap_or_default().is_empty());
+        interfaces.into_iter().map(|it| it.name).collect()
     }
 }
 

@@ -65,6 +65,12 @@ impl Arguments {
         pairs.collect()
     }
 
+    /// Returns the value of a key in `CNI_ARGS`.
+    pub fn cni_value(&self, key: &str) -> Option<&str> {
+        let pair = self.cni.iter().find(|[name, _]| name == key);
+        pair.map(|[_, value]| value.as_str())
+    }
+
     /// Returns `CNI_ARGS` as one string.
     pub fn cni_text(&self) -> String {
         let pairs: Vec<_> = self.cni.iter().map(|pair| pair.join("=")).collect();

@@ -11,11 +11,12 @@ mod lost;
 mod reload;
 mod uplinks;
 
+pub use firewall::follow as hear_firewalld;
 pub use gc::{Removal, judge, read_node, remove};
 pub use holdings::{Holdings, Lacking};
 pub use life::{Life, Remains, Unseen, life};
 pub use loss::{Losses, Suspicion};
 pub use lost::Loss;
 pub use nft::Heard;
-pub use reload::{Outcome, Reloads, follow_firewalld, hear_firewalld, reload, reload_each};
+pub use reload::{Outcome, Reloads, follow_firewalld, reload, reload_each};
 pub use uplinks::{Uplink, Uplinks};

@@ -2,14 +2,13 @@
 //! attachment.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::convert::Infallible;
 use std::num::NonZero;
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, ScopedJoinHandle};
 use std::time::Duration;
 
-use anyhow::{Context as _, anyhow, ensure};
+use anyhow::{anyhow, ensure};
 use cni::files::Hold;
 use cni::{Attachment, NetworkName, SearchPath, Verb, note};
 use netlink::{Connection, Link, LinkKind, Monitor, Wait};
@@ -25,21 +24,20 @@ use crate::deprived::deprivation;
 /// cannot be read, or the network does not exist.
 pub fn reload(directories: &Directories, only: Option<&NetworkName>) -> anyhow::Result<()> {
     let is_meant = |it: &Attachment| only.is_none_or(|only| *only == it.network);
-    let remembered = remembered(directories, is_meant)?;
+    let reloads = reload_each(directories, &BTreeSet::new(), is_meant)?;
     if let Some(only) = only
-        && remembered.is_empty()
+        && reloads.0.is_empty()
     {
         // No attachment of this network is cached. Fails if the network is not configured either,
         // because the name may be misspelt.
         Conflist::find(&directories.networks, only.as_str())?;
     }
-    let reloads = reload_remembered(directories, &remembered, &BTreeSet::new());
     for (attachment, reason) in reloads.failed() {
         note(format_args!("{attachment}: {reason}"));
     }
     note(reloads.summary());
     let failed = reloads.count(|it| matches!(it, Outcome::Failed(_) | Outcome::Deprived(_)));
-    ensure!(failed == "0", "failed: {failed}");
+    ensure!(reloads.failed().next().is_none(), "failed: {failed}");
     Ok(())
 }
 
@@ -55,7 +53,14 @@ pub fn reload_each(
     is_meant: impl Fn(&Attachment) -> bool,
 ) -> anyhow::Result<Reloads> {
     let remembered = remembered(directories, is_meant)?;
-    Ok(reload_remembered(directories, &remembered, left_out))
+    let reloading = reloading(&directories.plugins, &remembered);
+    let outcomes = side_by_side(&remembered, |it| {
+        let is_left_out = left_out.contains(&it.attachment.owner());
+        let still = is_left_out.then(|| it.deprivation()).flatten();
+        let outcome = still.unwrap_or_else(|| it.outcome(directories, &reloading));
+        (it.attachment.clone(), outcome)
+    });
+    Ok(Reloads(outcomes))
 }
 
 /// Returns the cached attachments for which `is_meant` returns true. Files that are no entries are
@@ -68,28 +73,17 @@ fn remembered(
     for entry in directories.cache.entries()? {
         match entry {
             Ok((attachment, entry)) if is_meant(&attachment) => {
-                remembered.push(Remembered::new(directories, attachment, entry));
+                remembered.push(Remembered {
+                    network: entry.network_or_current(&directories.networks),
+                    attachment,
+                    entry,
+                });
             }
             Ok(_) => {}
             Err(error) => note(format_args!("{error:#}: no entry, skipped")),
         }
     }
     Ok(remembered)
-}
-
-fn reload_remembered(
-    directories: &Directories,
-    remembered: &[Remembered],
-    left_out: &BTreeSet<String>,
-) -> Reloads {
-    let reloading = reloading(&directories.plugins, remembered);
-    let outcomes = side_by_side(remembered, |it| {
-        let is_left_out = left_out.contains(&it.attachment.owner());
-        let still = is_left_out.then(|| it.deprivation()).flatten();
-        let outcome = still.unwrap_or_else(|| it.outcome(directories, &reloading));
-        (it.attachment.clone(), outcome)
-    });
-    Reloads(outcomes)
 }
 
 /// Calls [`reload`] at once, and after each reload and each start of firewalld. SIGTERM may end
@@ -102,20 +96,12 @@ pub fn follow_firewalld(
     directories: &Directories,
     only: Option<&NetworkName>,
 ) -> anyhow::Result<()> {
-    let Err(error) = hear_firewalld(|| {
+    let Err(error) = firewall::follow(|| {
         if let Err(error) = reload(directories, only) {
             note(format_args!("cnitool: {error:#}"));
         }
     });
     Err(error)
-}
-
-/// Calls `react` at once, and after each reload and each start of firewalld.
-///
-/// # Errors
-/// The system bus has an invalid address.
-pub fn hear_firewalld(react: impl FnMut()) -> anyhow::Result<Infallible> {
-    firewall::follow(react)
 }
 
 /// An attachment with an entry in the cache.
@@ -199,19 +185,6 @@ impl Reloads {
 }
 
 impl Remembered {
-    fn new(directories: &Directories, attachment: Attachment, entry: Entry) -> Self {
-        let now = || {
-            let network = Conflist::find(&directories.networks, attachment.network.as_str());
-            network.context("its entry in the cache has no configuration")
-        };
-        let then = entry.network(&directories.networks);
-        Self {
-            network: then.and_then(|it| it.map_or_else(now, Ok)),
-            attachment,
-            entry,
-        }
-    }
-
     fn outcome(&self, directories: &Directories, reloading: &BTreeSet<String>) -> Outcome {
         let is_forgotten = || matches!(directories.cache.read(&self.attachment), Ok(None));
         match self.reload(directories, reloading) {
