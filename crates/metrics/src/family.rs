@@ -1,87 +1,106 @@
-//! Writes metric families: a name with its help text, and one sample for each set of labels.
+//! Metric families: a name with its help text, and one sample for each set of labels.
 
 use std::fmt;
+use std::sync::Arc;
 
-use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, MetricEncoder};
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::counter::ConstCounter;
-use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Unit;
 
-/// Name and help text of a metric family.
+use crate::label::Text;
+
+/// Name, type and help text of a metric family.
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Family {
-    /// The name without unit and without the suffix `_total`.
-    pub name: &'static str,
-    /// The unit, which becomes a part of the name.
-    pub unit: Option<&'static str>,
-    /// The help text.
-    pub help: &'static str,
+    /// The name without unit and without the suffix `_total` of counters.
+    name: &'static str,
+    unit: Option<&'static str>,
+    kind: MetricType,
+    help: &'static str,
 }
 
-/// Writes families to a text.
-pub(crate) struct Writer<'a>(pub DescriptorEncoder<'a>);
+/// A family with its samples.
+#[derive(Debug)]
+pub(crate) struct Metric {
+    family: Family,
+    pub samples: Vec<(Labels, u64)>,
+}
 
-impl Writer<'_> {
-    /// Writes a family of numbers that may fall. Without samples, it writes nothing.
-    pub fn gauges<L: EncodeLabelSet>(
-        &mut self,
-        family: &Family,
-        samples: impl IntoIterator<Item = (L, u64)>,
-    ) -> fmt::Result {
+/// Names and values of a sample's labels. Samples of several families may share them.
+pub(crate) type Labels = Arc<[(&'static str, Text)]>;
+
+impl Family {
+    /// Describes a family of numbers that may fall.
+    pub const fn gauges(name: &'static str, help: &'static str) -> Self {
+        Self {
+            name,
+            unit: None,
+            kind: MetricType::Gauge,
+            help,
+        }
+    }
+
+    /// Describes a family of numbers that only rise.
+    pub const fn counters(name: &'static str, help: &'static str) -> Self {
+        Self {
+            kind: MetricType::Counter,
+            ..Self::gauges(name, help)
+        }
+    }
+
+    /// Appends the unit to the name.
+    pub const fn in_unit(self, unit: &'static str) -> Self {
+        Self {
+            unit: Some(unit),
+            ..self
+        }
+    }
+
+    /// Returns the family with these samples. A number above 2^64-1 counts as 2^64-1.
+    pub fn with<L: Into<Labels>, N: TryInto<u64>>(
+        self,
+        samples: impl IntoIterator<Item = (L, N)>,
+    ) -> Metric {
+        let number = |it: N| it.try_into().unwrap_or(u64::MAX);
         let samples = samples.into_iter();
-        let samples = samples.map(|(labels, value)| (labels, ConstGauge::new(value)));
-        self.write(family, MetricType::Gauge, samples)
+        Metric {
+            family: self,
+            samples: samples.map(|(it, n)| (it.into(), number(n))).collect(),
+        }
     }
 
-    /// Writes a family of numbers that only rise. Without samples, it writes nothing.
-    pub fn counters<L: EncodeLabelSet>(
-        &mut self,
-        family: &Family,
-        samples: impl IntoIterator<Item = (L, u64)>,
-    ) -> fmt::Result {
-        let samples = samples.into_iter();
-        let samples = samples.map(|(labels, value)| (labels, ConstCounter::new(value)));
-        self.write(family, MetricType::Counter, samples)
+    /// Returns the family with one sample, which has no labels.
+    pub fn value(self, value: usize) -> Metric {
+        self.with([(Labels::default(), value)])
     }
+}
 
-    /// Writes a family without labels.
-    pub fn gauge(&mut self, family: &Family, value: u64) -> fmt::Result {
-        self.describe(family, MetricType::Gauge, |encoder| {
-            ConstGauge::new(value).encode(encoder)
-        })
-    }
-
-    fn write<L: EncodeLabelSet>(
-        &mut self,
-        family: &Family,
-        kind: MetricType,
-        samples: impl Iterator<Item = (L, impl EncodeMetric)>,
-    ) -> fmt::Result {
-        let mut samples = samples.peekable();
-        if samples.peek().is_none() {
+impl Metric {
+    /// Writes the family. Without samples, writes nothing.
+    pub fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        if self.samples.is_empty() {
             return Ok(());
         }
-        self.describe(family, kind, |mut encoder| {
-            for (labels, value) in samples {
-                value.encode(encoder.encode_family(&labels)?)?;
-            }
-            Ok(())
-        })
-    }
-
-    fn describe(
-        &mut self,
-        Family { name, unit, help }: &Family,
-        kind: MetricType,
-        samples: impl FnOnce(MetricEncoder<'_>) -> fmt::Result,
-    ) -> fmt::Result {
+        let Family {
+            name,
+            unit,
+            kind,
+            help,
+        } = self.family;
         let unit = unit.map(|it| Unit::Other(it.to_owned()));
-        let encoder = &mut self.0;
-        samples(encoder.encode_descriptor(name, help, unit.as_ref(), kind)?)
+        let mut family = encoder.encode_descriptor(name, help, unit.as_ref(), kind)?;
+        let encode = |sample: &mut MetricEncoder<'_>, value: &u64| match kind {
+            MetricType::Counter => sample.encode_counter::<NoLabelSet, _, u64>(value, None),
+            _ => sample.encode_gauge(value),
+        };
+        for (labels, value) in &self.samples {
+            let labels = &**labels;
+            if labels.is_empty() {
+                encode(&mut family, value)?;
+            } else {
+                encode(&mut family.encode_family(&labels)?, value)?;
+            }
+        }
+        Ok(())
     }
-}
-
-/// Converts a count to `u64`.
-pub(crate) fn number(count: usize) -> u64 {
-    count.try_into().unwrap_or(u64::MAX)
 }

@@ -1,50 +1,27 @@
 //! Files that are not valid.
 
-use std::fmt;
+use node::Node;
 
-use node::{Node, Part};
+use crate::family::{Family, Metric};
 
-use crate::family::{Family, Writer, number};
-use crate::unread::Unread;
-
-/// Numbers of invalid files.
-#[derive(Debug)]
-pub(crate) struct InvalidFiles {
-    configurations: Option<u64>,
-    entries: Option<u64>,
+/// Counts the invalid files of network configurations.
+pub(crate) fn count_configurations(node: &Node) -> Vec<Metric> {
+    let files = node.configuration.files.iter();
+    let invalid = files.filter(|it| it.network.is_err()).count();
+    vec![CONFIGURATIONS.value(invalid)]
 }
 
-impl InvalidFiles {
-    /// Counts the invalid files. Leaves out directories that could not be read.
-    pub fn of(node: &Node, unread: &Unread) -> Self {
-        let files = node.configuration.files.iter();
-        let invalid = files.filter(|it| it.network.is_err()).count();
-        let counted = |part, files| unread.has_none_of(&[part]).then(|| number(files));
-        Self {
-            configurations: counted(Part::Configuration, invalid),
-            entries: counted(Part::Cache, node.invalid_entries),
-        }
-    }
-
-    pub fn encode(&self, writer: &mut Writer<'_>) -> fmt::Result {
-        for (family, number) in [
-            (&CONFIGURATIONS, self.configurations),
-            (&ENTRIES, self.entries),
-        ] {
-            number.map_or(Ok(()), |it| writer.gauge(family, it))?;
-        }
-        Ok(())
-    }
+/// Counts the invalid files in the cache of runtimes.
+pub(crate) fn count_entries(node: &Node) -> Vec<Metric> {
+    vec![ENTRIES.value(node.invalid_entries)]
 }
 
-const CONFIGURATIONS: Family = Family {
-    name: "cni_configuration_files_invalid",
-    unit: None,
-    help: "Files of network configurations that are invalid. Their networks have no metrics.",
-};
+const CONFIGURATIONS: Family = Family::gauges(
+    "cni_configuration_files_invalid",
+    "Files of network configurations that are invalid. Their networks have no metrics.",
+);
 
-const ENTRIES: Family = Family {
-    name: "cni_cache_entries_invalid",
-    unit: None,
-    help: "Files in the cache of runtimes that are no valid entries.",
-};
+const ENTRIES: Family = Family::gauges(
+    "cni_cache_entries_invalid",
+    "Files in the cache of runtimes that are no valid entries.",
+);

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use prometheus_client::encoding::{EncodeLabelValue, LabelValueEncoder};
+
 /// A short text without control characters.
 ///
 /// The names come from users: `CNI_ARGS` may contain any text as the name of a pod. A control
@@ -17,15 +19,11 @@ impl Text {
         let characters = text.chars().take(LONGEST).map(harmless);
         Self(characters.collect::<String>().into())
     }
-
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
 }
 
-impl fmt::Display for Text {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+impl EncodeLabelValue for Text {
+    fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> fmt::Result {
+        self.0.encode(encoder)
     }
 }
 
@@ -40,7 +38,7 @@ mod tests {
 
     #[test]
     fn control_characters_are_replaced_and_long_names_shortened() {
-        let of = |text: &str| Text::new(text).to_string();
+        let of = |text: &str| Text::new(text).0.into_string();
         assert_eq!(
             of("a\0b\n\u{1b}[2J\u{9b}ü\"\\"),
             "a\u{fffd}b\u{fffd}\u{fffd}[2J\u{fffd}ü\"\\"

@@ -5,13 +5,11 @@
 //! its limit is the qdisc of the ifb, to which these packets are redirected.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use netlink::{Counters, Link, LinkKind, QueueCounters};
-use node::{Attached, Node, Traces};
+use node::{Node, Traces};
 
-use crate::attachments::names;
-use crate::family::{Family, Writer, number};
+use crate::family::{Family, Labels, Metric};
 use crate::label::Text;
 
 /// Which pods have metrics of their own.
@@ -21,24 +19,6 @@ pub enum Pods {
     None,
     /// At most this many, in the order of their networks and containers.
     AtMost(usize),
-}
-
-/// Traffic of all pods.
-#[derive(Debug, Default)]
-pub(crate) struct Traffic {
-    pods: BTreeMap<Labels, [Direction; 2]>,
-    /// Number of pods beyond the limit of [`Pods::AtMost`].
-    left_out: u64,
-}
-
-/// Names of an attachment and its pod. The first three fields identify the attachment.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Labels {
-    network: Text,
-    container: Text,
-    interface: Text,
-    namespace: Text,
-    pod: Text,
 }
 
 /// One direction of a pod's traffic.
@@ -54,75 +34,62 @@ impl Default for Pods {
     }
 }
 
-impl Traffic {
-    pub fn of(node: &Node, traces: &BTreeMap<String, Traces<'_>>, pods: Pods) -> Option<Self> {
-        let Pods::AtMost(most) = pods else {
-            return None;
+/// Returns the traffic of each pod, the number of pods with metrics, and the number of pods beyond
+/// the limit of [`Pods::AtMost`]. Returns nothing for [`Pods::None`].
+pub(crate) fn count(node: &Node, traces: &BTreeMap<String, Traces<'_>>, pods: Pods) -> Vec<Metric> {
+    let Pods::AtMost(most) = pods else {
+        return Vec::new();
+    };
+    let (mut pods, mut left_out) = (BTreeMap::new(), 0);
+    let links: BTreeMap<_, _> = node.links.iter().map(|it| (&*it.name, it)).collect();
+    for (owner, traces) in traces {
+        let Some(directions) = directions(node, traces, &links) else {
+            continue;
         };
-        let mut traffic = Self::default();
-        let links: BTreeMap<_, _> = node.links.iter().map(|it| (&*it.name, it)).collect();
-        for (owner, traces) in traces {
-            let Some(directions) = directions(node, traces, &links) else {
-                continue;
-            };
-            if traffic.pods.len() < most {
-                traffic.pods.insert(Labels::of(owner, traces), directions);
-            } else {
-                traffic.left_out += 1;
-            }
+        if pods.len() < most {
+            pods.insert(names(owner, traces), directions);
+        } else {
+            left_out += 1;
         }
-        Some(traffic)
     }
-
-    pub fn encode(&self, writer: &mut Writer<'_>) -> fmt::Result {
-        for (family, value) in COUNTERS {
-            writer.counters(family, self.samples(value))?;
-        }
-        for (family, value) in GAUGES {
-            writer.gauges(family, self.samples(value))?;
-        }
-        writer.gauge(&WITH_METRICS, number(self.pods.len()))?;
-        writer.gauge(&LEFT_OUT, self.left_out)
-    }
-
-    fn samples(&self, value: Value) -> impl Iterator<Item = ([(&'static str, &str); 6], u64)> {
-        self.pods.iter().flat_map(move |(labels, directions)| {
-            let names = ["ingress", "egress"].into_iter().zip(directions);
-            names.filter_map(move |(name, it)| Some((labels.with(name), value(it)?)))
-        })
-    }
+    let directions = pods.iter().flat_map(|(names, directions)| {
+        let directions = ["ingress", "egress"].into_iter().zip(directions);
+        directions.map(|(direction, it)| (labels(names, direction), it))
+    });
+    let directions: Vec<_> = directions.collect();
+    let metrics = FAMILIES.into_iter().map(|(family, value)| {
+        let samples = directions.iter();
+        family.with(samples.filter_map(|(labels, it)| Some((labels.clone(), value(it)?))))
+    });
+    let numbers = [WITH_METRICS.value(pods.len()), LEFT_OUT.value(left_out)];
+    metrics.chain(numbers).collect()
 }
 
-impl Labels {
-    fn of(owner: &str, traces: &Traces<'_>) -> Self {
-        let [network, container, interface] = names(owner, traces.cached);
-        let argument = |name| Text::new(traces.cached.map_or("", |it| argument(it, name)));
-        Self {
-            network,
-            container,
-            interface,
-            namespace: argument("K8S_POD_NAMESPACE"),
-            pod: argument("K8S_POD_NAME"),
-        }
-    }
-
-    fn with(&self, direction: &'static str) -> [(&'static str, &str); 6] {
-        [
-            ("namespace", self.namespace.as_str()),
-            ("pod", self.pod.as_str()),
-            ("container", self.container.as_str()),
-            ("network", self.network.as_str()),
-            ("interface", self.interface.as_str()),
-            ("direction", direction),
-        ]
-    }
+/// Returns network, container, interface, namespace and pod of an attachment. The first three
+/// identify the attachment.
+fn names(owner: &str, traces: &Traces<'_>) -> [Text; 5] {
+    let [network, container, interface] = traces.names(owner);
+    let arguments = traces.cached.map(|it| &it.entry.arguments);
+    let argument = |name| {
+        arguments
+            .and_then(|it| it.cni_value(name))
+            .unwrap_or_default()
+    };
+    let [namespace, pod] = ["K8S_POD_NAMESPACE", "K8S_POD_NAME"].map(argument);
+    [network, container, interface, namespace, pod].map(Text::new)
 }
 
-/// Returns the value of a Kubernetes argument in `CNI_ARGS`; empty if it is absent.
-fn argument<'a>(attached: &'a Attached, name: &str) -> &'a str {
-    let mut pairs = attached.entry.arguments.cni.iter();
-    let value = pairs.find_map(|[key, value]| (key == name).then_some(value));
-    value.map_or("", String::as_str)
+fn labels([network, container, interface, namespace, pod]: &[Text; 5], direction: &str) -> Labels {
+    let direction = Text::new(direction);
+    let labels = [
+        ("namespace", namespace),
+        ("pod", pod),
+        ("container", container),
+        ("network", network),
+        ("interface", interface),
+        ("direction", &direction),
+    ];
+    labels.map(|(name, value)| (name, value.clone())).into()
 }
 
 /// Returns the ingress and the egress of an attachment; `None` if it has no host link. Finds a host
@@ -136,7 +103,7 @@ fn directions(
     let tagged = |kind| traces.links.iter().find(|it| it.kind == kind).copied();
     let untagged = || {
         let cached = traces.cached.filter(|it| it.is_alive)?;
-        let reported = cached.host_links().into_iter();
+        let reported = cached.entry.host_links().into_iter();
         let mut reported = reported.filter_map(|it| links.get(it.as_str()).copied());
         reported.find(|it| it.kind == LinkKind::Veth && it.alias.is_none())
     };
@@ -161,72 +128,60 @@ fn directions(
 /// limit and the direction has no limit.
 type Value = fn(&Direction) -> Option<u64>;
 
-const COUNTERS: [(&Family, Value); 5] = [
-    (&BYTES, |it| Some(it.counters.bytes)),
-    (&PACKETS, |it| Some(it.counters.packets)),
-    (&DROPPED, |it| Some(it.counters.dropped)),
-    (&LIMIT_DROPPED, |it| Some(it.limit?.1.dropped.into())),
-    (&OVERLIMITS, |it| Some(it.limit?.1.overlimits.into())),
+const FAMILIES: [(Family, Value); 7] = [
+    (BYTES, |it| Some(it.counters.bytes)),
+    (PACKETS, |it| Some(it.counters.packets)),
+    (DROPPED, |it| Some(it.counters.dropped)),
+    (LIMIT_DROPPED, |it| Some(it.limit?.1.dropped.into())),
+    (OVERLIMITS, |it| Some(it.limit?.1.overlimits.into())),
+    (LIMIT, |it| Some(it.limit?.0)),
+    (BACKLOG, |it| Some(it.limit?.1.backlog.into())),
 ];
 
-const GAUGES: [(&Family, Value); 2] = [
-    (&LIMIT, |it| Some(it.limit?.0)),
-    (&BACKLOG, |it| Some(it.limit?.1.backlog.into())),
-];
+const BYTES: Family = Family::counters(
+    "cni_pod",
+    "Bytes with Ethernet headers that the pod received (after its limit) or sent (before it).",
+)
+.in_unit("bytes");
 
-const BYTES: Family = Family {
-    name: "cni_pod",
-    unit: Some("bytes"),
-    help: "Bytes with Ethernet headers that the pod received (after its limit) or sent (before it).",
-};
+const PACKETS: Family = Family::counters(
+    "cni_pod_packets",
+    "Packets that the pod received (after its limit) or sent (before it).",
+);
 
-const PACKETS: Family = Family {
-    name: "cni_pod_packets",
-    unit: None,
-    help: "Packets that the pod received (after its limit) or sent (before it).",
-};
+const DROPPED: Family = Family::counters(
+    "cni_pod_dropped_packets",
+    "Packets that the host's end of the veth pair dropped, without those that the limit did.",
+);
 
-const DROPPED: Family = Family {
-    name: "cni_pod_dropped_packets",
-    unit: None,
-    help: "Packets that the host's end of the veth pair dropped, without those that the limit did.",
-};
+const LIMIT_DROPPED: Family = Family::counters(
+    "cni_pod_limit_dropped_packets",
+    "Packets that the pod's rate limit dropped because too many were waiting. Wraps at 2^32.",
+);
 
-const LIMIT_DROPPED: Family = Family {
-    name: "cni_pod_limit_dropped_packets",
-    unit: None,
-    help: "Packets that the pod's rate limit dropped because too many were waiting. Wraps at 2^32.",
-};
+const OVERLIMITS: Family = Family::counters(
+    "cni_pod_limit_overlimits",
+    "Times at which packets had to wait for the pod's rate limit. Wraps at 2^32.",
+);
 
-const OVERLIMITS: Family = Family {
-    name: "cni_pod_limit_overlimits",
-    unit: None,
-    help: "Times at which packets had to wait for the pod's rate limit. Wraps at 2^32.",
-};
+const LIMIT: Family =
+    Family::gauges("cni_pod_limit", "Rate limit of the pod.").in_unit("bytes_per_second");
 
-const LIMIT: Family = Family {
-    name: "cni_pod_limit",
-    unit: Some("bytes_per_second"),
-    help: "Rate limit of the pod.",
-};
+const BACKLOG: Family = Family::gauges(
+    "cni_pod_limit_backlog",
+    "Bytes that wait for the pod's rate limit.",
+)
+.in_unit("bytes");
 
-const BACKLOG: Family = Family {
-    name: "cni_pod_limit_backlog",
-    unit: Some("bytes"),
-    help: "Bytes that wait for the pod's rate limit.",
-};
+const WITH_METRICS: Family = Family::gauges(
+    "cni_pods_included",
+    "Attachments that have metrics of their own.",
+);
 
-const WITH_METRICS: Family = Family {
-    name: "cni_pods_included",
-    unit: None,
-    help: "Attachments that have metrics of their own.",
-};
-
-const LEFT_OUT: Family = Family {
-    name: "cni_pods_left_out",
-    unit: None,
-    help: "Attachments without metrics of their own, because there are too many.",
-};
+const LEFT_OUT: Family = Family::gauges(
+    "cni_pods_left_out",
+    "Attachments without metrics of their own, because there are too many.",
+);
 
 #[cfg(test)]
 mod tests {
@@ -250,12 +205,15 @@ mod tests {
             };
             node.counters.insert(index, counters);
         }
-        let count = |pods| {
-            let traffic = Traffic::of(&node, &node.traces(), pods)?;
-            Some((traffic.pods.len(), traffic.left_out))
+        let numbers = |pods| {
+            let metrics = count(&node, &node.traces(), pods);
+            let [.., included, left_out] = metrics.as_slice() else {
+                return None;
+            };
+            Some([included, left_out].map(|it| it.samples[0].1))
         };
-        assert_eq!(count(Pods::AtMost(2)), Some((2, 1)));
-        assert_eq!(count(Pods::default()), Some((3, 0)));
-        assert_eq!(count(Pods::None), None);
+        assert_eq!(numbers(Pods::AtMost(2)), Some([2, 1]));
+        assert_eq!(numbers(Pods::default()), Some([3, 0]));
+        assert_eq!(numbers(Pods::None), None);
     }
 }

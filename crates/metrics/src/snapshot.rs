@@ -11,16 +11,11 @@ use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::registry::Registry;
 use runtime::Directories;
 
-use crate::addresses::Addresses;
-use crate::attachments::Attachments;
 use crate::calls::Calls;
-use crate::family::Writer;
-use crate::files::InvalidFiles;
-use crate::lacking::Lacking;
-use crate::pods::{Pods, Traffic};
-use crate::ports::Ports;
-use crate::tables::Tables;
+use crate::family::Metric;
+use crate::pods::Pods;
 use crate::unread::{LOG, Unread};
+use crate::{addresses, attachments, files, lacking, pods, ports, tables};
 
 /// What a snapshot contains.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -33,13 +28,7 @@ pub struct Options {
 /// read.
 #[derive(Debug)]
 pub struct Snapshot {
-    addresses: Option<Addresses>,
-    attachments: Option<Attachments>,
-    lacking: Option<Lacking>,
-    ports: Option<Ports>,
-    tables: Option<Tables>,
-    traffic: Option<Traffic>,
-    invalid: InvalidFiles,
+    metrics: Vec<Metric>,
     unread: Unread,
     log_files: BTreeSet<PathBuf>,
 }
@@ -52,17 +41,18 @@ impl Snapshot {
         let unread = Unread::of(std::mem::take(&mut node.unread));
         let is_read = |parts: &[Part]| unread.has_none_of(parts);
         let traces = node.traces();
-        let attachments = is_read(&[Configuration, Cache, Links]);
-        let elements = attachments && is_read(&[Firewall]);
-        let traffic = Traffic::of(&node, &traces, options.pods);
+        let read = [
+            is_read(&[Configuration]).then(|| files::count_configurations(&node)),
+            is_read(&[Cache]).then(|| files::count_entries(&node)),
+            is_read(&[Configuration, Leases]).then(|| addresses::count(&node)),
+            is_read(ATTACHMENTS).then(|| attachments::count(&node, &traces)),
+            is_read(ELEMENTS).then(|| lacking::count(&node, &traces)),
+            is_read(&[Configuration, Firewall]).then(|| ports::count(&node, &traces)),
+            is_read(&[Firewall]).then(|| tables::read(&node)),
+            is_read(&[Links]).then(|| pods::count(&node, &traces, options.pods)),
+        ];
         Self {
-            addresses: is_read(&[Configuration, Leases]).then(|| Addresses::of(&node)),
-            attachments: attachments.then(|| Attachments::of(&node, &traces)),
-            lacking: elements.then(|| Lacking::of(&node, &traces)),
-            ports: is_read(&[Configuration, Firewall]).then(|| Ports::of(&node, &traces)),
-            tables: is_read(&[Firewall]).then(|| Tables(node.tables.clone())),
-            traffic: traffic.filter(|_| is_read(&[Links])),
-            invalid: InvalidFiles::of(&node, &unread),
+            metrics: read.into_iter().flatten().flatten().collect(),
             log_files: log_files(&node),
             unread,
         }
@@ -97,29 +87,10 @@ impl Snapshot {
 }
 
 impl Collector for Snapshot {
-    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let writer = &mut Writer(encoder);
-        self.unread.encode(writer)?;
-        self.invalid.encode(writer)?;
-        if let Some(addresses) = &self.addresses {
-            addresses.encode(writer)?;
-        }
-        if let Some(attachments) = &self.attachments {
-            attachments.encode(writer)?;
-        }
-        if let Some(lacking) = &self.lacking {
-            lacking.encode(writer)?;
-        }
-        if let Some(ports) = &self.ports {
-            ports.encode(writer)?;
-        }
-        if let Some(tables) = &self.tables {
-            tables.encode(writer)?;
-        }
-        match &self.traffic {
-            Some(traffic) => traffic.encode(writer),
-            None => Ok(()),
-        }
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        self.unread.metric().encode(&mut encoder)?;
+        let mut metrics = self.metrics.iter();
+        metrics.try_for_each(|it| it.encode(&mut encoder))
     }
 }
 
@@ -130,3 +101,9 @@ fn log_files(node: &Node) -> BTreeSet<PathBuf> {
     let files = named.map(PathBuf::from);
     files.filter(|it| it.is_absolute()).collect()
 }
+
+/// The parts of the node that show which attachments are live.
+const ATTACHMENTS: &[Part] = &[Configuration, Cache, Links];
+
+/// The parts of the node that show which elements a live attachment lacks.
+const ELEMENTS: &[Part] = &[Configuration, Cache, Links, Firewall];

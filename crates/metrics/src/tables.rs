@@ -1,32 +1,27 @@
 //! State of the suite's tables in `nf_tables`.
 
-use std::fmt;
+use node::{Condition, Node, TableState};
 
-use node::{Condition, TableState};
+use crate::family::{Family, Metric};
+use crate::label::Text;
 
-use crate::family::{Family, Writer, number};
-
-/// State of all tables.
-#[derive(Debug)]
-pub(crate) struct Tables(pub Vec<TableState>);
-
-impl Tables {
-    pub fn encode(&self, writer: &mut Writer<'_>) -> fmt::Result {
-        let conditions = self.0.iter().flat_map(|table| {
-            CONDITIONS.map(|(condition, name)| {
-                let [family, table_name] = labels(table);
-                let is_now = u64::from(table.condition == condition);
-                ([family, table_name, ("condition", name)], is_now)
-            })
-        });
-        writer.gauges(&CONDITION, conditions)?;
-        let elements = self.0.iter().map(|it| (labels(it), number(it.elements)));
-        writer.gauges(&ELEMENTS, elements)
-    }
+/// Returns the condition of each table and the number of its elements.
+pub(crate) fn read(node: &Node) -> Vec<Metric> {
+    let tables = node.tables.iter();
+    let conditions = tables.clone().flat_map(|table| {
+        CONDITIONS.map(|(condition, name)| {
+            let [family, table_name] = labels(table);
+            let is_now = u64::from(table.condition == condition);
+            let labels = [family, table_name, ("condition", Text::new(name))];
+            (labels, is_now)
+        })
+    });
+    let elements = tables.map(|it| (labels(it), it.elements));
+    vec![CONDITION.with(conditions), ELEMENTS.with(elements)]
 }
 
-fn labels(table: &TableState) -> [(&'static str, &'static str); 2] {
-    [("family", table.family), ("table", table.name)]
+fn labels(table: &TableState) -> [(&'static str, Text); 2] {
+    [("family", table.family), ("table", table.name)].map(|(name, it)| (name, Text::new(it)))
 }
 
 const CONDITIONS: [(Condition, &str); 3] = [
@@ -35,15 +30,13 @@ const CONDITIONS: [(Condition, &str); 3] = [
     (Condition::Absent, "absent"),
 ];
 
-const CONDITION: Family = Family {
-    name: "cni_table_condition",
-    unit: None,
-    help: "1 for the condition that the table of nf_tables has now. Damaged: another program \
-           changed its rules. Absent: no plugin needed it yet, or another program deleted it.",
-};
+const CONDITION: Family = Family::gauges(
+    "cni_table_condition",
+    "1 for the condition that the table of nf_tables has now. Damaged: another program changed its \
+     rules. Absent: no plugin needed it yet, or another program deleted it.",
+);
 
-const ELEMENTS: Family = Family {
-    name: "cni_table_elements",
-    unit: None,
-    help: "Elements in all sets of the table of nf_tables.",
-};
+const ELEMENTS: Family = Family::gauges(
+    "cni_table_elements",
+    "Elements in all sets of the table of nf_tables.",
+);

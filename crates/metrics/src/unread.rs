@@ -1,11 +1,11 @@
 //! Parts of the node that could not be read.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use node::Part;
 
-use crate::family::{Family, Writer};
+use crate::family::{Family, Metric};
+use crate::label::Text;
 
 /// For each part of the node: `None` if it was read, otherwise the reason why not.
 #[derive(Debug)]
@@ -35,10 +35,11 @@ impl Unread {
         self.0.values().flatten().map(String::as_str)
     }
 
-    pub fn encode(&self, writer: &mut Writer<'_>) -> fmt::Result {
+    /// Returns 1 for each part that could not be read, and 0 for each other part.
+    pub fn metric(&self) -> Metric {
         let parts = self.0.iter();
-        let samples = parts.map(|(part, it)| ([("part", *part)], u64::from(it.is_some())));
-        writer.gauges(&UNREAD, samples)
+        let part = |name: &str| [("part", Text::new(name))];
+        UNREAD.with(parts.map(|(name, it)| (part(name), u64::from(it.is_some()))))
     }
 }
 
@@ -60,8 +61,7 @@ pub(crate) const LOG: &str = "log";
 /// Parts that a snapshot reads.
 const PARTS: [&str; 6] = ["configuration", "cache", "leases", "firewall", "links", LOG];
 
-const UNREAD: Family = Family {
-    name: "cni_unread",
-    unit: None,
-    help: "1 if the part of the node could not be read. Metrics that need it are absent then.",
-};
+const UNREAD: Family = Family::gauges(
+    "cni_unread",
+    "1 if the part of the node could not be read. Metrics that need it are absent then.",
+);

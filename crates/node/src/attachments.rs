@@ -49,13 +49,6 @@ impl Attached {
         ips.iter().map(|it| it.address).collect()
     }
 
-    /// Returns the names of the host links that ADD reported.
-    pub fn host_links(&self) -> Vec<String> {
-        let mut interfaces = self.entry.reported().interfaces;
-        interfaces.retain(|it| it.sandbox.as_deref().unwrap_or_default().is_empty());
-        interfaces.into_iter().map(|it| it.name).collect()
-    }
-
     /// Returns the gateway of the default route of this family that ADD reported.
     pub fn default_gateway(&self, is_ipv4: bool) -> Option<IpAddr> {
         let result = self.entry.reported();

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use netlink::Connection;
 use runtime::Directories;
 
-use super::attachments::{attached, data_directories, leases};
+use super::attachments::attached;
 use super::configuration::Configuration;
 use super::range::storage;
 use super::tables::TableState;
@@ -16,11 +16,7 @@ impl Node {
     /// Reads the attachments and their counters. Calls no plugin, and does not read the node's
     /// addresses and routes.
     pub fn counted(directories: &Directories) -> Self {
-        let mut node = Self::default();
-        node.configuration = node.take(Part::Configuration, Configuration::read(directories));
-        let mut data_directories = data_directories(&node.configuration);
-        data_directories.extend(directories.cache.0.iter().map(|it| it.join("networks")));
-        node.leases = node.take(Part::Leases, leases(&data_directories));
+        let mut node = Self::leased(directories);
         node.resting = node.take(Part::Leases, resting(&node.configuration));
         (node.tables, node.firewall.elements) = node.take(Part::Firewall, TableState::read_all());
         (node.attached, node.invalid_entries) =

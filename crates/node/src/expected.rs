@@ -5,7 +5,7 @@ use netlink::LinkKind;
 use portmap::{HostAddress, Mapping};
 use serde_json::Value;
 
-use super::{Attached, Consequence, Node};
+use super::{Attached, Consequence, Node, Traces};
 
 impl Node {
     /// Returns whether a link or an element is tagged with the attachment.
@@ -37,6 +37,21 @@ impl Node {
             }
         }
         wanted
+    }
+}
+
+impl Traces<'_> {
+    /// Returns the tables in which the attachment should have elements and has none. Returns no
+    /// table for an attachment whose sandbox does not exist, and none for an attachment of the
+    /// reference, which has rules instead of elements.
+    pub fn lacking_tables(&self, node: &Node) -> Vec<&'static str> {
+        let is_ours = !self.links.is_empty() || !self.elements.is_empty();
+        let Some(attached) = self.cached.filter(|it| it.is_alive && is_ours) else {
+            return Vec::new();
+        };
+        let mut tables = node.expected_tables(attached);
+        tables.retain(|table| self.elements.iter().all(|it| it.table != *table));
+        tables
     }
 }
 

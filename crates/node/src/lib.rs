@@ -157,16 +157,22 @@ impl Node {
     /// if it sees the lease of a concurrent ADD, it usually sees the link, too, which proves that
     /// the attachment is live. The exception is an ADD that has its lease but not yet its link.
     pub fn attachments(directories: &Directories) -> Self {
-        let mut node = Self::default();
-        node.configuration = node.take(Part::Configuration, Configuration::read(directories));
-        let mut data_directories = data_directories(&node.configuration);
-        data_directories.extend(directories.cache.0.iter().map(|it| it.join("networks")));
-        node.leases = node.take(Part::Leases, leases(&data_directories));
+        let mut node = Self::leased(directories);
         node.firewall = node.take(Part::Firewall, Firewall::read());
         (node.attached, node.invalid_entries) =
             node.take(Part::Cache, attachments::attached(&directories.cache));
         let links = node.read_links();
         node.take(Part::Links, links);
+        node
+    }
+
+    /// Reads the configuration and the leases.
+    fn leased(directories: &Directories) -> Self {
+        let mut node = Self::default();
+        node.configuration = node.take(Part::Configuration, Configuration::read(directories));
+        let mut data_directories = data_directories(&node.configuration);
+        data_directories.extend(directories.cache.0.iter().map(|it| it.join("networks")));
+        node.leases = node.take(Part::Leases, leases(&data_directories));
         node
     }
 

@@ -45,7 +45,7 @@ pub(super) fn pods(node: &Node) -> anyhow::Result<Vec<Pod>> {
 /// has to name it.
 fn host_link<'n>(node: &'n Node, attached: &Attached) -> Option<&'n Link> {
     let owner = attached.attachment.owner();
-    let named = attached.host_links();
+    let named = attached.entry.host_links();
     let is_of = |it: &&Link| match &it.alias {
         Some(alias) => *alias == owner,
         None => named.contains(&it.name),

@@ -17,7 +17,7 @@ pub struct Range<'a> {
     pub subnet: IpNetwork,
     own: host_local::Range,
     /// Number of the range set in the configuration. A pod gets one address of each set.
-    set: usize,
+    pub set: usize,
     /// The plugin whose `ipam` section configures the range.
     pub source: Source<'a>,
 }
@@ -90,12 +90,6 @@ impl<'a> Range<'a> {
         let all = numbers.end().saturating_sub(*numbers.start());
         let all = all.saturating_add(1);
         all.saturating_sub(count(spans.filter(|(from, to)| from <= to).collect()))
-    }
-
-    /// Returns the number of the range's set in the configuration. host-local leases one address
-    /// of each set to a pod.
-    pub fn set(&self) -> usize {
-        self.set
     }
 
     /// Returns whether both ranges are in the same set. host-local leases a pod's address from any

@@ -20,6 +20,24 @@ pub struct Traces<'n> {
     pub leases: Vec<&'n Lease>,
 }
 
+impl Traces<'_> {
+    /// Returns network, container and interface of the attachment with the tag `owner`, each empty
+    /// if unknown. The names in a runtime's cache take precedence, because a tag has hashes in place
+    /// of long names.
+    pub fn names<'a>(&'a self, owner: &'a str) -> [&'a str; 3] {
+        if let Some(Attached { attachment, .. }) = self.cached {
+            return [
+                attachment.network.as_str(),
+                attachment.container.as_str(),
+                attachment.interface.as_str(),
+            ];
+        }
+        let names = owner.strip_prefix("cni:").unwrap_or_default();
+        let mut names = names.splitn(3, '/');
+        [(); 3].map(|()| names.next().unwrap_or_default())
+    }
+}
+
 impl Node {
     /// Returns the traces of all attachments, by tag. The key of elements without a tag is the
     /// empty string.

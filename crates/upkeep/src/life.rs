@@ -119,7 +119,8 @@ impl<'n> Remains<'n> {
     /// Returns whether `link` may be the attachment's host end. Returns `false` only if the cached
     /// result names another host's end.
     fn may_have(&self, node: &Node, link: &HostLink) -> bool {
-        let named = self.cached.map(Attached::host_links).unwrap_or_default();
+        let named = self.cached.map(|it| it.entry.host_links());
+        let named = named.unwrap_or_default();
         let is_end = |it: &&String| {
             node.link_called(it)
                 .is_none_or(|it| it.kind == LinkKind::Veth)

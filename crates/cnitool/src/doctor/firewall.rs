@@ -1,7 +1,7 @@
 //! Checks whether the node's rules drop packets of pods, and whether a reload of the firewall
 //! removed elements of this suite.
 
-use node::{Attached, Node};
+use node::Node;
 
 use super::barred::{COPY, barred};
 use super::finding::{Finding, some_of};
@@ -31,11 +31,14 @@ pub fn judge(node: &Node) -> Vec<Finding> {
     findings
 }
 
-/// Finds live attachments that lack elements which their configuration requires.
+/// Finds live attachments that have no elements in a table in which their configuration requires
+/// some. Reports only the first such table of each attachment.
 fn taken_away(node: &Node) -> Option<Finding> {
-    // Attachments of the reference have rules instead of elements, so they are not checked.
-    let ours = node.alive().filter(|it| node.is_ours(it));
-    let lacking: Vec<_> = ours.filter_map(|it| lacks(node, it)).collect();
+    let lacking = node.traces().into_iter().filter_map(|(owner, traces)| {
+        let tables = traces.lacking_tables(node);
+        Some(format!("{owner} in {}", tables.first()?))
+    });
+    let lacking: Vec<_> = lacking.collect();
     let message = format!("elements are missing: {}", some_of(&lacking));
     (!lacking.is_empty()).then(|| {
         let impact = "The rules were flushed: hostPorts are not forwarded, pods are not masqueraded, \
@@ -44,17 +47,6 @@ fn taken_away(node: &Node) -> Option<Finding> {
         let finding = Finding::problem(message).impact(impact);
         finding.fix("cnitool reload")
     })
-}
-
-/// Returns the attachment's tag and the first table without an element of the attachment; `None` if
-/// no element is missing.
-fn lacks(node: &Node, attached: &Attached) -> Option<String> {
-    let owner = attached.attachment.owner();
-    let missing = node.expected_tables(attached).into_iter().find(|table| {
-        let mut elements = node.firewall.elements.iter();
-        !elements.any(|it| it.table == *table && it.owner == owner)
-    })?;
-    Some(format!("{owner} in {missing}"))
 }
 
 #[cfg(test)]

@@ -104,7 +104,7 @@ fn by_another(node: &Node, message: String, names: &[&str]) -> Finding {
 /// for earlier versions of portmap, which wrote no record.
 fn is_for_ports(node: &Node, link: &Link) -> bool {
     let is_behind = |it: &Attached| {
-        let links = it.host_links();
+        let links = it.entry.host_links();
         let mut links = links.iter().filter_map(|name| node.link_called(name));
         links.any(|it| it.index == link.index || it.master == Some(link.index))
     };

@@ -11,6 +11,7 @@ use ipnetwork::IpNetwork;
 use netlink::{Link, LinkKind};
 use node::{Attached, Node, Traces};
 use portmap::{Forward, HostAddress, Mapping, Protocol};
+use runtime::Arguments;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
@@ -86,13 +87,12 @@ impl Row {
     /// Combines the traces of the attachment `owner`. Network, container and interface come from
     /// the tag if no trace names them.
     fn of(owner: &str, traces: &Traces<'_>, node: &Node) -> Self {
-        let names = owner.strip_prefix("cni:").unwrap_or_default();
-        let mut names = names.splitn(3, '/');
-        let mut name = || names.next().filter(|it| !it.is_empty()).map(str::to_owned);
+        let known = |it: &str| Some(it.to_owned()).filter(|it| !it.is_empty());
+        let [network, container, interface] = traces.names(owner).map(known);
         let mut row = Self {
-            network: name(),
-            container: name(),
-            interface: name(),
+            network,
+            container,
+            interface,
             ..Self::default()
         };
         if let Some(attached) = traces.cached {
@@ -117,17 +117,13 @@ impl Row {
     }
 
     fn add_cached(&mut self, attached: &Attached, node: &Node) {
-        let attachment = &attached.attachment;
         self.known_by.insert(Trace::Cache);
-        self.network = Some(attachment.network.to_string());
-        self.container = Some(attachment.container.to_string());
-        self.interface = Some(attachment.interface.to_string());
         self.since = attached.since;
-        self.pod = Pod::of(&attached.entry.arguments.cni);
+        self.pod = Pod::of(&attached.entry.arguments);
         self.ports.extend(asked_ports(attached, node));
         let addresses = attached.addresses();
         self.addresses.extend(addresses.iter().map(IpNetwork::ip));
-        let links = attached.host_links();
+        let links = attached.entry.host_links();
         let mut links = links.iter().filter_map(|it| node.link_called(it));
         if let Some(link) = links.find(|it| it.kind == LinkKind::Veth) {
             self.add_link(link, node);
@@ -147,14 +143,10 @@ impl Row {
 }
 
 impl Pod {
-    fn of(arguments: &[[String; 2]]) -> Option<Self> {
-        let value = |name: &str| {
-            let mut pairs = arguments.iter();
-            pairs.find_map(|[key, value]| (key == name).then(|| value.clone()))
-        };
+    fn of(arguments: &Arguments) -> Option<Self> {
         Some(Self {
-            namespace: value("K8S_POD_NAMESPACE")?,
-            name: value("K8S_POD_NAME")?,
+            namespace: arguments.cni_value("K8S_POD_NAMESPACE")?.to_owned(),
+            name: arguments.cni_value("K8S_POD_NAME")?.to_owned(),
         })
     }
 }
