@@ -8,7 +8,7 @@ use bandwidth::{ANNOTATIONS, POD_ANNOTATIONS};
 use clap::Args;
 use cni::files::Hold;
 use cni::{Attachment, ContainerId, NetworkName, SearchPath, Verb};
-use runtime::{Chain, Conflist, Directories, HeldEntry, PluginConfig, may_exist};
+use runtime::{Cache, Chain, Conflist, Directories, HeldEntry, PluginConfig, may_exist};
 use serde_json::{Map, Value, json};
 
 use crate::settings::Settings;
@@ -114,12 +114,7 @@ impl Change {
 /// The attachment is not cached or no longer exists; its entry cannot be locked or read.
 fn live_entry(directories: &Directories, attachment: &Attachment) -> anyhow::Result<HeldEntry> {
     let held = directories.cache.hold(attachment, Hold::Exclusive)?;
-    let held = held.with_context(|| {
-        format!(
-            "no result of {attachment} is cached: see cnitool ps, and set CNI_CACHE_DIR if the \
-             runtime has a cache of its own"
-        )
-    })?;
+    let held = held.with_context(|| Cache::lacks(attachment))?;
     ensure!(
         held.entry().attachment().context(NO_NAMES)? == *attachment,
         "the cached result of {attachment} is that of another attachment, because both have the \

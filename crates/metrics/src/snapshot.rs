@@ -97,7 +97,7 @@ impl Collector for Snapshot {
 /// Returns the values of the key `logFile` of all plugins that are absolute paths.
 fn log_files(node: &Node) -> BTreeSet<PathBuf> {
     let sources = node.configuration.sources();
-    let named = sources.filter_map(|it| it.key("logFile")?.as_str());
+    let named = sources.filter_map(|it| it.plugin.key("logFile")?.as_str());
     let files = named.map(PathBuf::from);
     files.filter(|it| it.is_absolute()).collect()
 }

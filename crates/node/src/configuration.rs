@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use cni::SearchPath;
 use ipnetwork::IpNetwork;
-use nix::sys::statvfs::{FsFlags, statvfs};
 use runtime::{Abilities, Conflist, Directories, PluginConfig};
+use rustix::fs::{StatVfsMountFlags, statvfs};
 use serde_json::Value;
 
 use super::keys::bridge_of;
@@ -209,20 +209,9 @@ impl<'a> Source<'a> {
         self.configuration.place(self.file)
     }
 
-    /// Returns the value of a key of the plugin. The key may be written in any case, as the plugin
-    /// itself accepts it.
-    pub fn key(self, name: &str) -> Option<&'a Value> {
-        self.plugin.key(name)
-    }
-
-    /// Returns whether the value of a key is `true`.
-    pub fn is_set(self, name: &str) -> bool {
-        self.plugin.is_set(name)
-    }
-
     /// Returns the items of a key's list; empty if the key is absent.
     pub fn list(self, name: &str) -> &'a [Value] {
-        let list = self.key(name).and_then(Value::as_array);
+        let list = self.plugin.key(name).and_then(Value::as_array);
         list.map_or(&[], Vec::as_slice)
     }
 
@@ -240,7 +229,8 @@ impl<'a> Source<'a> {
 
     /// Returns whether the node is the gateway of the pods.
     pub fn is_gateway(self) -> bool {
-        self.is_routed() || self.is_set("isGateway") || self.is_set("isDefaultGateway")
+        let mut keys = ["isGateway", "isDefaultGateway"].into_iter();
+        self.is_routed() || keys.any(|it| self.plugin.is_set(it))
     }
 
     /// Returns whether the node has a route to each pod by the host's end of that pod's veth pair.
@@ -251,7 +241,7 @@ impl<'a> Source<'a> {
     /// Returns whether the network is in a VLAN of its bridge. Then the gateway's address is on the
     /// VLAN's link instead of the bridge.
     pub fn has_vlan(self) -> bool {
-        self.key("vlan").and_then(Value::as_u64) > Some(0)
+        self.plugin.key("vlan").and_then(Value::as_u64) > Some(0)
     }
 
     /// Returns the network's name.
@@ -285,5 +275,5 @@ fn program(search: &SearchPath, name: &str) -> Program {
 }
 
 fn is_on_noexec(file: &Path) -> bool {
-    statvfs(file).is_ok_and(|it| it.flags().contains(FsFlags::ST_NOEXEC))
+    statvfs(file).is_ok_and(|it| it.f_flag.contains(StatVfsMountFlags::NOEXEC))
 }

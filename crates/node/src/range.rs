@@ -4,7 +4,6 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use cni::json;
 use host_local::{RawConfig, RawRange, Storage, number};
 use ipnetwork::IpNetwork;
 
@@ -26,15 +25,12 @@ impl<'a> Range<'a> {
     /// Returns the ranges that the plugin's `ipam` section configures; empty if the IPAM plugin is
     /// not host-local.
     pub fn all_of(source: Source<'a>) -> Vec<Self> {
-        let ipam = source.key("ipam");
-        let ipam = ipam.filter(|_| source.plugin.ipam_type() == Some("host-local"));
-        let read = ipam.map(|it| (json::read(it, ""), json::read(it, "")));
+        let raw: Option<RawConfig> = source.plugin.ipam_of("host-local");
         // The `ipam` section itself may have the keys of one range, instead of a list `ranges`.
-        let Some((Ok(json::Read { value: raw, .. }), Ok(json::Read { value: own, .. }))) = read
-        else {
+        let own: Option<RawRange> = source.plugin.ipam_of("host-local");
+        let Some((raw, own)) = raw.zip(own) else {
             return Vec::new();
         };
-        let (raw, own): (RawConfig, RawRange) = (raw, own);
         let of_node = source.pod_cidrs().iter().map(|cidr| RawRange {
             subnet: cidr.to_string(),
             ..RawRange::default()
@@ -124,9 +120,7 @@ impl<'a> Range<'a> {
 /// Returns the location and settings of the plugin's leases. Returns `None` if the IPAM plugin is
 /// not host-local, or if a setting is invalid.
 pub(super) fn storage(source: Source<'_>) -> Option<Storage> {
-    let ipam = source.key("ipam");
-    let ipam = ipam.filter(|_| source.plugin.ipam_type() == Some("host-local"))?;
-    Storage::new(&json::read(ipam, "").ok()?.value).ok()
+    Storage::new(&source.plugin.ipam_of("host-local")?).ok()
 }
 
 /// Returns the subnets of the plugin's pods. If the configuration has no ranges, they are derived

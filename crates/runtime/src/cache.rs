@@ -154,6 +154,14 @@ impl Cache {
         Ok(paths.iter().map(read).collect())
     }
 
+    /// Returns the error message for an attachment without an entry.
+    pub fn lacks(attachment: &Attachment) -> String {
+        format!(
+            "no result of {attachment} is cached: see cnitool ps, and set CNI_CACHE_DIR if the \
+             runtime has a cache of its own"
+        )
+    }
+
     /// Returns the file of the attachment's entry in each directory.
     pub(crate) fn files(&self, attachment: &Attachment) -> impl Iterator<Item = PathBuf> {
         let (container, interface) = (&attachment.container, &attachment.interface);

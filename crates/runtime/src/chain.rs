@@ -87,12 +87,8 @@ impl<'a> Chain<'a> {
             return Ok(());
         }
         let attachment = &sandbox.attachment;
-        let entry = self.directories.cache.read(attachment)?.with_context(|| {
-            format!(
-                "no result of {attachment} is cached: see cnitool ps, and set CNI_CACHE_DIR if \
-                     the runtime has a cache of its own"
-            )
-        })?;
+        let entry = self.directories.cache.read(attachment)?;
+        let entry = entry.with_context(|| Cache::lacks(attachment))?;
         let call = Call::on(sandbox, Verb::Check, self.prev_result(Some(&entry))?);
         self.call_each(self.network.plugins.iter(), &call)
     }

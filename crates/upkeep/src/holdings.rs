@@ -16,8 +16,11 @@ use crate::lost::{Name, tables};
 #[derive(Debug, Clone, Default)]
 pub struct Holdings(Arc<Mutex<BTreeMap<Name, Held>>>);
 
-/// The owners of a table's elements, by set and key.
-type Held = HashMap<(String, Vec<u8>), String>;
+/// The owners of a table's elements, by the place of each element.
+type Held = HashMap<Place, String>;
+
+/// Set and key of an element.
+type Place = (String, Vec<u8>);
 
 /// The tags of attachments, each with the tables in which it lacks elements.
 pub type Lacking = BTreeMap<String, BTreeSet<&'static str>>;
@@ -28,17 +31,14 @@ impl Holdings {
         let mut tables = self.tables();
         let held = tables.entry(table).or_default();
         for element in elements.into_iter().filter(|it| !it.owner.is_empty()) {
-            let (set, key) = element.place();
-            held.insert((set.to_owned(), key.to_vec()), element.owner);
+            held.insert(place(&element), element.owner);
         }
     }
 
     /// Removes elements, each given with its table, unless another owner has them.
     pub(crate) fn forget(&self, ended: &[(Name, Element)]) {
         for (table, element) in ended {
-            let (set, key) = element.place();
-            let place = (set.to_owned(), key.to_vec());
-            self.forget_place(*table, &place, &element.owner);
+            self.forget_place(*table, &place(element), &element.owner);
         }
     }
 
@@ -76,7 +76,7 @@ impl Holdings {
     }
 
     /// Removes the record of the element at `place`, unless the record names another owner by now.
-    fn forget_place(&self, table: Name, place: &(String, Vec<u8>), owner: &str) {
+    fn forget_place(&self, table: Name, place: &Place, owner: &str) {
         let mut tables = self.tables();
         let held = tables.entry(table).or_default();
         if held.get(place).is_some_and(|it| it == owner) {
@@ -92,8 +92,12 @@ impl Holdings {
 /// Returns the recorded elements that are not among `elements`.
 fn absent(mut held: Held, elements: &[Element]) -> Held {
     for element in elements {
-        let (set, key) = element.place();
-        held.remove(&(set.to_owned(), key.to_vec()));
+        held.remove(&place(element));
     }
     held
+}
+
+fn place(element: &Element) -> Place {
+    let (set, key) = element.place();
+    (set.to_owned(), key.to_vec())
 }

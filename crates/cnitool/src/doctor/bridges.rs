@@ -106,7 +106,7 @@ fn routed<'n>(node: &'n Node, bridge: &'n Link) -> impl Iterator<Item = Source<'
 fn others_addresses(node: &Node, bridge: &Link) -> Option<Finding> {
     let of_bridge = node.addresses_of(bridge.index).map(|it| it.address);
     let of_bridge: Vec<_> = of_bridge.collect();
-    let mut refusing = routed(node, bridge).filter(|it| !it.is_set("forceAddress"));
+    let mut refusing = routed(node, bridge).filter(|it| !it.plugin.is_set("forceAddress"));
     refusing.find_map(|source| {
         let ranges = Range::all_of(source);
         let gateways: Vec<_> = ranges.iter().filter_map(Range::gateway).collect();

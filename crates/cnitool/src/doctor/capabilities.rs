@@ -18,7 +18,7 @@ pub fn judge(node: &Node) -> Vec<Finding> {
 fn finding(source: Source<'_>) -> Option<Finding> {
     let (file, plugin) = (&source.file.name, &source.plugin.program);
     let mut rates = ["ingressRate", "egressRate", "podResources"].into_iter();
-    let mut has_rates = || rates.any(|it| source.key(it).is_some());
+    let mut has_rates = || rates.any(|it| source.plugin.key(it).is_some());
     let (declared, level, impact) = match plugin.as_str() {
         "portmap" => {
             let impact = "The runtime passes it no ports, so hostPorts silently do not work.";
@@ -46,7 +46,7 @@ fn finding(source: Source<'_>) -> Option<Finding> {
     }
     let capability = *declared.first()?;
     let message = format!("{file}: {plugin} does not declare the capability {capability}");
-    let others = source.key("capabilities").and_then(Value::as_object);
+    let others = source.plugin.key("capabilities").and_then(Value::as_object);
     let mut all = others.cloned().unwrap_or_default();
     all.insert(capability.to_owned(), Value::Bool(true));
     let finding = Finding::new(level, message).impact(impact);

@@ -2,7 +2,6 @@
 
 use std::net::IpAddr;
 
-use cni::json;
 use ipnetwork::IpNetwork;
 use node::{Node, Range, Source};
 use static_ipam::RawConfig;
@@ -70,10 +69,7 @@ fn free(node: &Node, range: &Range<'_>) -> Option<IpAddr> {
 
 /// Returns the addresses that the plugin `static` gives to each pod, with their gateways.
 fn fixed(source: Source<'_>) -> Vec<(IpNetwork, Option<IpAddr>)> {
-    let ipam = source.key("ipam");
-    let ipam = ipam.filter(|_| source.plugin.ipam_type() == Some("static"));
-    let read = ipam.and_then(|it| json::read(it, "").ok());
-    let raw: RawConfig = read.map(|it| it.value).unwrap_or_default();
+    let raw: RawConfig = source.plugin.ipam_of("static").unwrap_or_default();
     let ips = raw.addresses.iter().filter_map(|it| {
         let address = it.address.parse().ok()?;
         Some((address, it.gateway.parse().ok()))

@@ -61,7 +61,7 @@ pub fn not_forwarding(node: &Node, link: &str) -> Option<String> {
 
 /// Checks `br_netfilter` and its sysctls.
 fn bridged(node: &Node) -> Option<Finding> {
-    let wants = |it: &Source<'_>| it.key("bridgeNfCall") != Some(&false.into());
+    let wants = |it: &Source<'_>| it.plugin.key("bridgeNfCall") != Some(&false.into());
     let sources = node.configuration.sources().filter(wants);
     let bridges: Vec<_> = sources.filter_map(Source::bridge).collect();
     let is = |key: &&&str, value| node.sysctl(key) == value;

@@ -55,7 +55,7 @@ fn lack(node: &Node, lack: &Lack) -> Finding {
 }
 
 fn needs(source: Source<'_>, need: &Need) -> bool {
-    let is_asked = |key: &&str| match source.key(key) {
+    let is_asked = |key: &&str| match source.plugin.key(key) {
         None | Some(Value::Bool(false)) => false,
         Some(value) => value.as_f64() != Some(0.0),
     };

@@ -1,11 +1,12 @@
 //! The lock on a directory that executables are installed into.
 
-use std::fs::{self, File, Metadata, OpenOptions};
-use std::io;
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::Context as _;
+use cni::files::{Hold, lock};
 use nix::fcntl::OFlag;
 
 use super::files::with_advice;
@@ -24,11 +25,20 @@ impl Lock {
     /// Waits until no other installation into `directory` runs, and takes the lock (flock(2)).
     ///
     /// # Errors
-    /// The file cannot be created or locked.
+    /// The file cannot be created or locked, or another process holds the lock for [`PATIENCE`].
     pub fn take(directory: &Path) -> anyhow::Result<Self> {
         let path = directory.join(NAME);
-        let taken = take(&path).with_context(|| format!("lock {}", directory.display()));
+        let open = |path: &Path| {
+            let mut options = OpenOptions::new();
+            options.read(true).write(true).create(true).truncate(false);
+            options.mode(0o600).custom_flags(OFlag::O_NOFOLLOW.bits());
+            options.open(path)
+        };
+        let action = || format!("lock {}", directory.display());
+        let taken = lock(&path, open, Hold::Exclusive, PATIENCE).with_context(action);
         let file = taken.map_err(|error| with_advice(error, directory))?;
+        let file = file.context("another installation has had the lock for an hour");
+        let file = file.with_context(action)?;
         Ok(Self { _file: file, path })
     }
 }
@@ -41,21 +51,8 @@ impl Drop for Lock {
     }
 }
 
-/// Creates, opens and locks the file. Starts again if the previous holder of the lock deleted the
-/// file before this process had the lock.
-fn take(path: &Path) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(false);
-    options.mode(0o600).custom_flags(OFlag::O_NOFOLLOW.bits());
-    loop {
-        let file = options.open(path)?;
-        file.lock()?;
-        let identity = |it: Metadata| (it.dev(), it.ino());
-        if fs::symlink_metadata(path).map(identity).ok() == Some(identity(file.metadata()?)) {
-            return Ok(file);
-        }
-    }
-}
-
 /// Name of the locked file. It does not have the prefix of temporary files, so `sweep` keeps it.
 const NAME: &str = ".cni-install.lock";
+
+/// Longest wait for another installation, which takes seconds.
+const PATIENCE: Duration = Duration::from_hours(1);

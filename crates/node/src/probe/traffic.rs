@@ -10,9 +10,7 @@ use std::time::{Duration, Instant};
 use ipnetwork::IpNetwork;
 use netns::Netns;
 use nft::{Ended, Protocol, Tracer};
-use nix::sys::socket::setsockopt;
-use nix::sys::socket::sockopt::ReceiveTimeout;
-use nix::sys::time::{TimeVal, TimeValLike as _};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
 
 use super::stage::{Path, Stage};
 
@@ -123,8 +121,7 @@ impl Exchange {
     fn server(&self) -> io::Result<Box<dyn Fn() + Send>> {
         if self.protocol == Protocol::Tcp {
             let listener = TcpListener::bind(self.listening)?;
-            let pause = TimeVal::milliseconds(PAUSE.as_millis().try_into().unwrap_or(1));
-            setsockopt(&listener, ReceiveTimeout, &pause)?;
+            set_socket_timeout(&listener, Timeout::Recv, Some(PAUSE))?;
             return Ok(Box::new(move || {
                 let accepted = listener.accept();
                 drop(accepted.and_then(|(mut stream, _)| stream.write_all(&[0])));
