@@ -16,7 +16,7 @@ pub fn needed() -> impl Iterator<Item = (&'static str, &'static str)> {
     })
 }
 
-/// Returns whether the files make the network managers ignore a link of this name.
+/// Returns whether the drop-ins make the network managers ignore a link of this name.
 pub fn cover(link: &str) -> bool {
     let names = NETWORK.lines().find_map(|it| it.strip_prefix("Name="));
     let mut names = names.unwrap_or_default().split_whitespace();

@@ -37,7 +37,8 @@ pub fn gc(chain: &Chain<'_>, collect: &Collect) -> anyhow::Result<()> {
         return Ok(());
     }
     if collect.all {
-        // This calls the specification's GC with an empty list.
+        // This calls DEL for each cached attachment, then the specification's GC with an empty
+        // list.
         return chain.remove_all();
     }
     let node = read(chain.directories)?;

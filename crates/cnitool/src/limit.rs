@@ -71,9 +71,9 @@ impl Change {
         named.map(|(direction, _)| direction).collect()
     }
 
-    /// Returns the values of the capabilities with the new rates. Annotations become part of the
-    /// value of `bandwidth`, because the plugin would use them again after the last limit is
-    /// removed.
+    /// Returns the values of the capabilities with the new rates. Rates in annotations of the pod
+    /// move into the value of `bandwidth`. Otherwise the plugin would use the annotations again
+    /// after the last limit is removed.
     fn changed(&self, cached: &Map<String, Value>) -> anyhow::Result<Map<String, Value>> {
         let mut capabilities = cached.clone();
         let asked = capabilities.remove("bandwidth").unwrap_or_default();
@@ -154,8 +154,8 @@ fn plugin(network: &Conflist) -> anyhow::Result<&PluginConfig> {
     Ok(plugin)
 }
 
-/// Checks that the executable knows the verb. A plugin of another suite may take an unknown verb for
-/// another one.
+/// Checks that the plugin supports RELOAD. A plugin of another suite may run another verb for one
+/// that it does not know.
 fn expect_reload(path: &SearchPath) -> anyhow::Result<()> {
     let name = bandwidth::PLUGIN.name;
     let verbs = runtime::abilities(path, name)?.verbs;

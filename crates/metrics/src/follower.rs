@@ -21,7 +21,8 @@ pub struct Follower(BTreeMap<PathBuf, Followed>);
 #[derive(Debug)]
 struct Followed {
     now: LogFile,
-    /// The file that the last rotation renamed. A plugin may have opened it before.
+    /// The file that the last rotation renamed. A plugin that opened it before the rotation may
+    /// still append a line.
     before: Option<LogFile>,
 }
 
@@ -62,7 +63,8 @@ impl Followed {
             before.read(handle)?;
         }
         if self.now.is_unread() {
-            // Rotations may have moved lines of this file to other files before they were read.
+            // Nothing of this file was read yet, so rotations may have moved its lines to other
+            // files.
             let after = read_missed(log, [&self.now; 2], handle)?;
             self.now.begin(after);
         }

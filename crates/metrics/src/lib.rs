@@ -1,10 +1,10 @@
 //! Counts what the attachments of a node have and use, as metrics in the text format of
 //! `OpenMetrics`.
 //!
-//! A [`Snapshot`] reads a node once, and [`Calls`] counts the lines of the plugins' log. Both
-//! blocks the caller, and neither calls a plugin. This crate does not know who asks for the
-//! metrics, or when. An agent registers [`Latest`] in the registry of its own metrics, and sets a
-//! new snapshot for each request.
+//! A [`Snapshot`] reads a node once, and [`Calls`] counts the lines of the plugins' log. Both block
+//! the caller, and neither calls a plugin. This crate does not know who asks for the metrics, or
+//! when. An agent registers [`Latest`] in the registry of its own metrics, and sets a new snapshot
+//! for each request.
 //!
 //! ```no_run
 //! use metrics::{Calls, Follower, Latest, Options, Snapshot};

@@ -77,7 +77,8 @@ impl LogFile {
         self.last.start.is_empty()
     }
 
-    /// Returns whether this other file is a copy of what was read from `original`.
+    /// Returns whether this file is a copy of `original`: it has the last line that was read from
+    /// `original` at the same position.
     ///
     /// # Errors
     /// The file cannot be read.

@@ -63,7 +63,7 @@ impl Snapshot {
         self.log_files.iter().map(PathBuf::as_path)
     }
 
-    /// Records that the plugins' log could not be read.
+    /// Records why the plugins' log could not be read.
     pub fn log_is_unread(&mut self, reason: impl fmt::Display) {
         self.unread.add(LOG, reason.to_string());
     }

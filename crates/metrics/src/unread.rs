@@ -55,7 +55,7 @@ fn name(part: Part) -> &'static str {
     }
 }
 
-/// The name of the part that is the plugins' log.
+/// The plugins' log, which counts as a part of the node.
 pub(crate) const LOG: &str = "log";
 
 /// Parts that a snapshot reads.

@@ -16,7 +16,7 @@ use super::pod_cidrs;
 /// The configured networks and their plugins.
 #[derive(Debug, Default)]
 pub struct Configuration {
-    /// `NETCONFPATH`
+    /// The directory of network configurations (`NETCONFPATH`).
     pub directory: PathBuf,
     /// `CNI_PATH` as the caller wrote it.
     pub path: String,
@@ -40,7 +40,7 @@ pub struct File {
 pub struct Network {
     /// The parsed list.
     pub list: Conflist,
-    /// The JSON document of the file, with keys that the list does not use.
+    /// The JSON document of the list, with keys that [`Conflist`] does not use.
     pub document: Value,
     /// The text of the file.
     pub text: String,
@@ -222,7 +222,7 @@ impl<'a> Source<'a> {
         cidrs.map_or(&[], Vec::as_slice)
     }
 
-    /// Returns the bridge of a plugin `bridge`.
+    /// Returns the name of the bridge that a plugin `bridge` uses; `None` for other plugins.
     pub fn bridge(self) -> Option<&'a str> {
         bridge_of(self.plugin)
     }
@@ -233,7 +233,8 @@ impl<'a> Source<'a> {
         self.is_routed() || keys.any(|it| self.plugin.is_set(it))
     }
 
-    /// Returns whether the node has a route to each pod by the host's end of that pod's veth pair.
+    /// Returns whether the plugin is `ptp`: the node has a route to each pod by the host's end of
+    /// that pod's veth pair.
     pub fn is_routed(self) -> bool {
         self.plugin.program == "ptp"
     }

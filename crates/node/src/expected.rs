@@ -56,7 +56,7 @@ impl Traces<'_> {
 }
 
 /// Returns whether ADD set a second limit for the attachment's egress, in `nf_tables`. Root in the
-/// pod can evade the first limit, that of tc, but not the second. ADD sets no second limit if the
+/// pod can evade the first limit, a qdisc, but not the second one. ADD sets no second limit if the
 /// kernel does not support it.
 fn has_backstop(node: &Node, attached: &Attached) -> bool {
     let owner = attached.attachment.owner();

@@ -26,8 +26,8 @@ pub enum Consequence {
     OneQueue,
 }
 
-/// Which plugins need a kernel feature. A plugin in `plugins` needs it if its configuration has one
-/// of `keys`. If `keys` is empty, all of `plugins` always need it.
+/// Which plugins need a kernel feature. A plugin in `plugins` needs the feature if its
+/// configuration has one of `keys`. If `keys` is empty, all of `plugins` always need the feature.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Need {
     /// The plugins.
@@ -149,8 +149,9 @@ const QUEUES: Need = Need {
 };
 const SUBNETS: Need = of(&["bandwidth"], &["shapedSubnets", "unshapedSubnets"]);
 
-/// MTU of the trial's links, in bytes.
+/// MTU of the links in the temporary namespace, in bytes.
 const MTU: u32 = 1500;
 
-/// Name of the trial's bridge. It is free, because the temporary namespace is empty.
+/// Name of the bridge in the temporary namespace. No other link has this name, because the
+/// namespace is empty.
 const BRIDGE: &str = "trial";

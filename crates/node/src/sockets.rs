@@ -86,9 +86,9 @@ fn inode(link: &str) -> Option<u64> {
     number.parse().ok()
 }
 
-/// For each list of sockets: the kernel's file, the protocol's number, and the state of a socket
-/// that receives packets from any sender. The state is `TCP_LISTEN` for TCP. It is `TCP_CLOSE` for
-/// UDP, which has no connections.
+/// For each list of sockets: the file below `/proc/net`, the protocol's number, and the state of a
+/// socket that receives packets from any sender. The state is `TCP_LISTEN` for TCP. It is
+/// `TCP_CLOSE` for UDP, which has no connections.
 const TABLES: [(&str, u8, &str); 4] = [
     ("tcp", 6, "0A"),
     ("tcp6", 6, "0A"),

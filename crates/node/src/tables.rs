@@ -13,7 +13,8 @@ pub struct TableState {
     pub name: &'static str,
     /// Whether the table exists and has all rules as the plugins make them.
     pub condition: Condition,
-    /// Number of elements in all sets of the table, without the elements of sets of counts.
+    /// Number of elements in all sets of the table. Sets in which the plugins count the elements of
+    /// other sets are left out.
     pub elements: usize,
 }
 

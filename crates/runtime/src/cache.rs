@@ -27,7 +27,7 @@ use crate::sandbox::{Arguments, Sandbox};
 #[derive(Debug, Clone)]
 pub struct Cache(pub Vec<PathBuf>);
 
-/// The cached data of one attachment.
+/// What libcni caches for one attachment: its names, configuration, arguments and result.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Entry {
@@ -154,7 +154,7 @@ impl Cache {
         Ok(paths.iter().map(read).collect())
     }
 
-    /// Returns the error message for an attachment without an entry.
+    /// Returns the error message for an attachment that has no entry.
     pub fn lacks(attachment: &Attachment) -> String {
         format!(
             "no result of {attachment} is cached: see cnitool ps, and set CNI_CACHE_DIR if the \
@@ -183,7 +183,7 @@ impl Default for Cache {
 }
 
 impl Entry {
-    /// Reads a file; returns `None` if it is missing.
+    /// Reads the entry in the file `path`; returns `None` if there is no such file.
     fn read(path: &Path) -> anyhow::Result<Option<Self>> {
         let read = if_present(fs::read(path));
         let bytes = read.with_context(|| format!("read {}", path.display()))?;
@@ -206,7 +206,8 @@ impl Entry {
         }
     }
 
-    /// Parses an entry. Old versions of libcni stored only the result, which has no kind.
+    /// Parses an entry. Old versions of libcni stored only the result, without the key `kind`. Such
+    /// an entry has no names and no configuration.
     pub(crate) fn from_json(value: Value) -> serde_json::Result<Self> {
         match value.get("kind") {
             Some(kind) if kind == KIND => serde_json::from_value(value),

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use crate::conflist::PluginConfig;
 use crate::sandbox::Sandbox;
 
-/// A verb with its arguments.
+/// A verb, and what every plugin of a list gets with it.
 #[derive(Debug)]
 pub(crate) struct Call<'a> {
     pub verb: Verb,

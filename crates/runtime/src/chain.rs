@@ -96,8 +96,8 @@ impl<'a> Chain<'a> {
     /// Calls DEL of each plugin in reverse order to detach `sandbox`. Stops at the first plugin
     /// that fails.
     ///
-    /// After success, removes the cached result. Newer versions of libcni keep the result if
-    /// `cniVersion` is below 0.4.0.
+    /// After success, removes the cached result for every `cniVersion`. Newer versions of libcni
+    /// keep it if `cniVersion` is below 0.4.0.
     ///
     /// # Errors
     /// A plugin fails; the cached result cannot be removed.
@@ -191,8 +191,8 @@ impl<'a> Chain<'a> {
         all(plugins.map(|it| self.call(it, &call).map(drop)))
     }
 
-    /// Calls RELOAD of `plugin`, which makes the limits of these directions (`ingress`, `egress`)
-    /// equal to the arguments of `entry`.
+    /// Calls RELOAD of `plugin` with the key `changeLimits`. The plugin then sets the limits of
+    /// these directions (`ingress`, `egress`) to the rates in the arguments of `entry`.
     ///
     /// # Errors
     /// The cached result is invalid; the plugin fails or takes longer than 30 s.
@@ -313,7 +313,8 @@ pub fn abilities(path: &SearchPath, name: &str) -> anyhow::Result<Abilities> {
     }
 }
 
-/// Calls VERSION of the executable `program`, like [`abilities`].
+/// Calls VERSION of the executable `program`, and returns its answer. Errors contain `name` as the
+/// name of the plugin.
 ///
 /// # Errors
 /// The executable cannot be run, or fails.

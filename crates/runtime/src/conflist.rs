@@ -1,6 +1,7 @@
 //! Finds and parses network configuration lists.
 //!
-//! This module does not know sandboxes: the caller adds the keys of a request.
+//! This module does not know sandboxes. The caller passes the keys that depend on one to
+//! [`PluginConfig::request`].
 
 use std::collections::BTreeMap;
 use std::path::Path;

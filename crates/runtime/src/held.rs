@@ -1,6 +1,7 @@
 //! The locked cache entry of an attachment, which can be replaced.
 //!
-//! Runtimes take no lock and write entries in place. So a replacement compares what it replaces.
+//! Runtimes take no lock and write entries in place. So a replacement checks that the replaced file
+//! still had the content that was read before.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
@@ -33,8 +34,8 @@ impl Cache {
     /// attachment has no entry.
     ///
     /// # Errors
-    /// Another process keeps the lock; the file exists and cannot be locked or read, or is not an
-    /// entry.
+    /// Another process keeps the lock for longer than this function waits; the file exists and
+    /// cannot be locked or read, or is not an entry.
     pub fn hold(&self, attachment: &Attachment, hold: Hold) -> anyhow::Result<Option<HeldEntry>> {
         let timeout = match hold {
             Hold::Shared => PATIENCE_OF_READERS,
@@ -78,12 +79,12 @@ impl HeldEntry {
         &self.entry
     }
 
-    /// Writes a new file for the entry, with other values of the capabilities. The entry itself
+    /// Writes a new file for the entry, with these values of the capabilities. The entry itself
     /// changes only by [`Replacement::exchange`].
     ///
     /// # Errors
-    /// An old version of libcni wrote the entry, which has no place for the values; the file cannot
-    /// be written, or cannot be exchanged with the entry.
+    /// An old version of libcni wrote the entry, so it contains only a result; the file cannot be
+    /// written, or cannot be exchanged with the entry.
     pub fn prepare(mut self, capabilities: Map<String, Value>) -> anyhow::Result<Replacement> {
         let document = self.document.as_object_mut();
         let document = document.filter(|it| it.contains_key("kind"));
@@ -117,7 +118,7 @@ impl Replacement {
 
     /// Writes the new file. It has the owner, the mode and the unknown fields of the entry.
     fn write(&self) -> anyhow::Result<()> {
-        // Another process that held this lock was killed.
+        // A process that was killed while it held this lock may have left the file.
         if_present(fs::remove_file(&self.new))?;
         let options = &mut File::options();
         let mut file = options
@@ -150,7 +151,8 @@ impl Replacement {
             exchanged => exchanged.with_context(|| format!("replace {}", path.display()))?,
         }
         if fs::read(&self.new)? != self.held.bytes {
-            // A DEL may have removed the entry again.
+            // Exchanges the two files back. This fails if a DEL has removed the entry since then,
+            // and then there is nothing to restore.
             exchange().ok();
             bail!("a runtime changed {} meanwhile", path.display());
         }
@@ -176,8 +178,10 @@ fn mount_of(file: &File) -> io::Result<u64> {
     Ok(statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID)?.stx_mnt_id)
 }
 
-/// Longest wait for the lock of a process that changes the entry. Another one may need 30 s.
+/// Longest wait for the lock in order to change the entry. The process that has the lock may call
+/// RELOAD, which may take 30 s.
 const PATIENCE: Duration = Duration::from_secs(35);
 
-/// Longest wait of a process that only reads the entry. It has other attachments to reload.
+/// Longest wait for the lock in order to read the entry. The caller, `reload`, has other
+/// attachments to restore.
 const PATIENCE_OF_READERS: Duration = Duration::from_secs(5);

@@ -88,7 +88,7 @@ pub fn paths_in(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-/// Parses a boolean, which may be written as a string.
+/// Parses a boolean, which may be written as a string. An absent value is `false`.
 pub fn switch(value: Option<&Value>) -> anyhow::Result<bool> {
     match value {
         None => Ok(false),

@@ -8,7 +8,7 @@ use nix::sys::statfs::{NSFS_MAGIC, statfs};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
-/// One interface of one sandbox.
+/// One interface of one sandbox, and the arguments for its plugins.
 #[derive(Debug, Clone)]
 pub struct Sandbox {
     /// Network, container ID and interface.
@@ -23,7 +23,7 @@ pub struct Sandbox {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Arguments {
-    /// `CNI_ARGS`.
+    /// `CNI_ARGS`, as pairs of key and value.
     #[serde(
         rename = "cniArgs",
         deserialize_with = "or_default",

@@ -7,7 +7,8 @@ use cni::Attachment;
 use netlink::Connection;
 use runtime::Entry;
 
-/// Returns what the attachment's sandbox has lost; `None` if it has its interface and an address.
+/// Returns in words what the attachment's sandbox has lost. Returns `None` if the sandbox has its
+/// interface and one of the addresses of its ADD, or does not exist.
 ///
 /// # Errors
 /// The sandbox cannot be read.

@@ -1,5 +1,6 @@
 //! Garbage collection: removes resources of attachments that are proven to be stale, and nothing
-//! else. A caller reads the node, judges a network, and removes what it found stale.
+//! else. A caller calls [`read_node`], then [`judge`] for a network, then [`remove`] for each stale
+//! attachment.
 //!
 //! The specification's GC removes everything that its list does not contain. So an ADD that begins
 //! after the list was written loses its address. DEL removes only the attachment that it names. So
@@ -105,7 +106,8 @@ fn is_unchanged(lease: &Lease) -> bool {
     written.ok() == lease.since
 }
 
-/// Returns whether the cached result is the same, and its sandbox does not exist.
+/// Returns whether the cached result has not changed since the node was read, and its sandbox does
+/// not exist.
 fn has_entry(chain: &Chain<'_>, remains: &Remains<'_>) -> bool {
     remains.cached.is_none_or(|cached| {
         let written = chain.directories.cache.written(&remains.attachment);
@@ -113,7 +115,7 @@ fn has_entry(chain: &Chain<'_>, remains: &Remains<'_>) -> bool {
     })
 }
 
-/// Returns whether no link of the host is the container's.
+/// Returns whether no link of the host leads to the container.
 fn has_no_link(remains: &Remains<'_>) -> anyhow::Result<bool> {
     let host = Connection::open()?;
     let links = HostLinks::read(&host, &host.links()?);

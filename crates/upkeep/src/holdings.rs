@@ -12,7 +12,7 @@ use nft::Element;
 use crate::judge::Judge;
 use crate::lost::{Name, tables};
 
-/// Elements with an owner. Clones share them.
+/// Elements that were seen in the suite's tables, each with its owner. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct Holdings(Arc<Mutex<BTreeMap<Name, Held>>>);
 
@@ -26,7 +26,8 @@ type Place = (String, Vec<u8>);
 pub type Lacking = BTreeMap<String, BTreeSet<&'static str>>;
 
 impl Holdings {
-    /// Records elements of a table.
+    /// Records elements of a table. Skips elements without an owner, which several attachments
+    /// share.
     pub(crate) fn add(&self, table: Name, elements: Vec<Element>) {
         let mut tables = self.tables();
         let held = tables.entry(table).or_default();
@@ -35,7 +36,8 @@ impl Holdings {
         }
     }
 
-    /// Removes elements, each given with its table, unless another owner has them.
+    /// Removes the records of these elements, each given with its table. Keeps a record that names
+    /// another owner by now.
     pub(crate) fn forget(&self, ended: &[(Name, Element)]) {
         for (table, element) in ended {
             self.forget_place(*table, &place(element), &element.owner);
@@ -56,8 +58,8 @@ impl Holdings {
         let mut lacking = Lacking::new();
         for table in tables() {
             let name = (table.family, table.name);
-            // Copies the records before it reads the kernel's list. Elements that are added and
-            // recorded later are not looked for.
+            // The records are copied before the kernel's list is read. So an element that is added
+            // and recorded in between does not count as missing.
             let held = self.tables().get(&name).cloned().unwrap_or_default();
             let elements = judge.connection.elements(&table)?;
             let absent = absent(held, &elements);

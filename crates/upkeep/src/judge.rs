@@ -34,8 +34,8 @@ impl Judge {
             return Ok(());
         }
         let is_lost = match &deletion.deleted {
-            // No plugin deletes these, except to recreate a table that an earlier version made.
-            // Then elements may be lost, too.
+            // No plugin deletes a table or a set, except to recreate a table that an earlier
+            // version made. Then elements may be lost, too.
             Deleted::Table | Deleted::Set => true,
             Deleted::Chain(chain) => self.lacks_chain(&table, chain)?,
             Deleted::Rule { chain, comment } => {
@@ -52,15 +52,17 @@ impl Judge {
         Ok(())
     }
 
-    /// Returns whether a chain is missing that no DEL deletes. A chain to which elements point is
-    /// deleted with its last element, and the kernel keeps it until then.
+    /// Returns whether the chain is missing although no DEL deletes it. Returns `false` for a chain
+    /// to which elements jump: DEL deletes such a chain with its last element, and the kernel
+    /// refuses to delete it before.
     fn lacks_chain(&self, table: &Table, chain: &str) -> anyhow::Result<bool> {
         let is_described = table.chains.iter().any(|it| it.name == chain);
         let stays = is_described || firewall::is_chain_of_mark(table, chain);
         Ok(stays && !self.connection.has_chain(table, chain)?)
     }
 
-    /// Returns whether a rule with a comment of this suite is missing in a chain that should exist.
+    /// Returns whether a rule with this comment is missing in a chain that should exist. Returns
+    /// `false` without a comment, because all rules of this suite have one.
     fn lacks_rule(
         &self,
         table: &Table,
@@ -99,7 +101,8 @@ impl Judge {
         Ok(())
     }
 
-    /// Returns whether the owner of the element exists.
+    /// Returns whether an existing attachment needs the element: the owner of the element or, if
+    /// the attachments of a bridge share it, one of them.
     fn is_needed(&mut self, table: &Table, element: &Element) -> anyhow::Result<bool> {
         match table.name {
             firewall::TABLE if firewall::is_shared(element) => {

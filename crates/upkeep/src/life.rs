@@ -150,8 +150,7 @@ impl<'n> Remains<'n> {
 }
 
 /// Returns whether `since` is less than `time` in the past or in the future. A date in the future
-/// means that the clock was set back after it. If the date is far in the future, it does not count
-/// as recent.
+/// means that the clock was set back since that date.
 fn is_within(time: Duration, since: SystemTime) -> bool {
     since.elapsed().unwrap_or_else(|it| it.duration()) < time
 }

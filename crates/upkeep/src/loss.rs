@@ -45,8 +45,8 @@ impl Losses {
         })
     }
 
-    /// Waits for the next notification and returns what it reports: a deletion, or that the kernel
-    /// dropped notifications.
+    /// Waits for a deletion, or until the kernel drops notifications, and returns which of them
+    /// happened. Records elements that are added meanwhile.
     ///
     /// # Errors
     /// The socket failed.
@@ -77,7 +77,7 @@ impl Suspicion {
         }
     }
 
-    /// Returns whether nothing was heard.
+    /// Returns whether no deletion was reported and no notification was lost.
     pub fn is_empty(&self) -> bool {
         self.deletions.is_empty() && !self.is_incomplete
     }
@@ -109,6 +109,6 @@ impl Suspicion {
     }
 }
 
-/// Deletions that are judged one by one. Above this number, anything may be missing. A thousand
-/// pods with ten elements each delete fewer.
+/// Maximum number of deletions that are judged one by one. With more of them, anything counts as
+/// lost. A thousand pods with ten elements each cause fewer.
 const MOST_DELETIONS: usize = 20_000;

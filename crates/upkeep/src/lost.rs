@@ -14,7 +14,7 @@ pub struct Loss {
 }
 
 impl Loss {
-    /// Returns a loss of unknown extent.
+    /// Returns a loss of unknown extent: each table may lack any elements.
     pub fn of_anything() -> Self {
         Self::default()
     }
@@ -47,9 +47,9 @@ impl Loss {
         !self.tables.is_empty() || self.owners.is_none()
     }
 
-    /// Returns whether only elements of known owners are missing. The plugin `bandwidth` deletes the
-    /// ifb after the elements, and a failed ADD removes the link after them. So such a loss may end
-    /// by itself.
+    /// Returns whether the loss may end by itself, because only elements of known owners are
+    /// missing. A DEL of `bandwidth` deletes the ifb after the elements, and a failed ADD removes
+    /// the link after them. Until then, the deletion looks like a loss.
     pub fn may_pass(&self) -> bool {
         self.owners.is_some()
     }

@@ -104,7 +104,7 @@ pub fn follow_firewalld(
     Err(error)
 }
 
-/// An attachment with an entry in the cache.
+/// An attachment with an entry in a runtime's cache.
 struct Remembered {
     attachment: Attachment,
     entry: Entry,
@@ -214,7 +214,7 @@ impl Remembered {
     }
 
     fn deprivation(&self) -> Option<Outcome> {
-        // A sandbox that cannot be read may have everything.
+        // If the sandbox cannot be read, nothing shows that it has lost anything.
         let lost = deprivation(&self.attachment, &self.entry);
         lost.ok().flatten().map(Outcome::Deprived)
     }

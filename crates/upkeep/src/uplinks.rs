@@ -9,8 +9,7 @@ use netlink::{Connection, Link, LinkKind, Route};
 use runtime::{Conflist, Directories, may_exist};
 use serde_json::Value;
 
-/// The node's uplinks, and for each network the number of pods whose MTU differs from the MTU that
-/// ADD would set now.
+/// The node's uplinks, and the numbers of pods with an outdated MTU.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Uplinks {
     /// The links of the default routes, by index.

@@ -134,8 +134,8 @@ impl Barrier<'_> {
         }
     }
 
-    /// Adds impact and fix to a finding about packets that firewalld's rules drop in the copy of the
-    /// ruleset. There are three cases:
+    /// Adds impact and fix to a finding about packets that firewalld's rules drop in the copy of
+    /// all rules. There are three cases:
     ///
     /// - The pod has the permission of `firewall`, so a reload of firewalld removed its address from
     ///   the zone.

@@ -12,7 +12,8 @@ use node::{Attached, Node, REFERENCE_PORTMAP};
 
 use super::finding::{Finding, quoted, some_of};
 
-/// Checks all links with `route_localnet` together, because each guard covers all links.
+/// Checks all links with `route_localnet` together, because portmap's rules and policies cover all
+/// links.
 pub fn judge(node: &Node) -> Vec<Finding> {
     let links = node.links.iter().filter(|it| it.routes_localnet);
     let links = links.filter(|it| it.kind != LinkKind::Loopback);
@@ -60,9 +61,9 @@ fn open(message: &str, links: &[&str]) -> Finding {
     Finding::problem(format!("{message}, and {missing}")).impact(impact)
 }
 
-/// Returns the commands that restore a guard. If an attachment with ports can be reloaded, the
-/// command is `cnitool reload`, which restores both guards. Otherwise, the commands add the `IPsec`
-/// policies.
+/// Returns the commands that protect 127.0.0.0/8 again. If an attachment with ports can be
+/// reloaded, the command is `cnitool reload`, which restores portmap's rules and `IPsec` policies.
+/// Otherwise, the commands add the policies.
 fn fix(node: &Node) -> String {
     let mut attached = node.attached.iter();
     if attached.any(|it| node.is_ours(it) && has_ports(node, it)) {

@@ -65,8 +65,8 @@ fn first(configuration: &Configuration) -> String {
     quoted(&format!("{first}/"))
 }
 
-/// Returns the impact of a missing plugin. If only the reference has the plugin, the text names the
-/// source: an archive of the suite in place of the reference's does not have it.
+/// Returns the impact of a missing plugin. If only the reference has the plugin, the text names a
+/// source of it, because archives of this suite do not contain it.
 fn without(name: &str) -> String {
     let impact = "Every ADD of this network fails.";
     if schema::missing_plugins().all(|it| it != name) {

@@ -8,7 +8,8 @@ use node::{Node, RuleComment};
 use super::finding::Finding;
 use crate::reference::{Living, Mark};
 
-/// Reports all such rules in one finding, if a network of the node uses a plugin of this suite.
+/// Reports all rules that the reference left in one finding, if a network of the node uses a plugin
+/// of this suite.
 pub fn judge(node: &Node) -> Vec<Finding> {
     let is_ours = |name: &&str| node.configuration.has_ours(name);
     let marks = marks(node);

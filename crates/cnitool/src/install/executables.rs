@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::files::{self, Aside};
 use super::lock::Lock;
 
-/// The executables of a release.
+/// Returns the names of the executables in a release of this suite.
 fn released() -> impl Iterator<Item = &'static str> {
     schema::plugins().chain([TOOL])
 }

@@ -30,7 +30,7 @@ pub(super) fn save(families: &[String]) -> anyhow::Result<Vec<Saved>> {
 
 impl Saved {
     /// Loads the rules into this thread's network namespace. All counters start at 0, so
-    /// [`Saved::dropping`] finds only packets of the trial.
+    /// [`Saved::dropping`] finds only packets that were sent after this call.
     pub fn load(&self) -> anyhow::Result<()> {
         run(&format!("{}-restore", self.program), &[], &self.text).map(drop)
     }

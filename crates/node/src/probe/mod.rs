@@ -19,12 +19,12 @@ use self::rules::Rules;
 pub use self::stage::{Access, Path, Stage};
 pub use self::traffic::Fate;
 
-/// The outcomes of a stage's packets.
+/// The outcomes of the packets that were sent for one [`Stage`].
 #[derive(Debug)]
 pub struct Probe {
-    /// The links and addresses.
+    /// The links and addresses with which the packets were sent.
     pub stage: Stage,
-    /// The outcome of each path, or why the trial failed.
+    /// The outcome on each path, or why no packets could be sent.
     pub fates: Result<Vec<(Path, Fate)>, String>,
     /// Paths on which packets pass only if the pod has the permission of the plugin `firewall`.
     /// Empty if the network's list already contains this plugin.
@@ -53,9 +53,9 @@ pub(super) fn probe(stages: &[Stage], legacy: &[String]) -> Vec<Probe> {
     probes.collect()
 }
 
-/// If the pod has no permission of the plugin `firewall` and a packet did not pass, repeats the
-/// trial with the default permission. Returns the paths on which packets passed only in the
-/// repetition.
+/// If the pod has no permission of the plugin `firewall` and a packet did not pass, sends all
+/// packets again with the default permission. Returns the paths on which packets passed only with
+/// the permission.
 fn permitted(rules: &Rules, stage: &Stage, fates: &[(Path, Fate)]) -> Vec<Path> {
     let barred = fates.iter().filter(|it| it.1 != Fate::Passed);
     let barred: Vec<_> = barred.map(|it| it.0).collect();

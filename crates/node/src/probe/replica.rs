@@ -14,7 +14,7 @@ use super::stage::{Access, Path, Stage};
 use super::traffic;
 use super::traffic::{Fate, Sides};
 
-/// Creates the copy, sends packets through it, and deletes it.
+/// Creates a copy of the node, sends packets through it, and deletes it.
 pub(super) fn run(rules: &Rules, stage: &Stage) -> anyhow::Result<Vec<(Path, Fate)>> {
     Netns::run_in_new(|| {
         let sides = set_up(stage)?;

@@ -1,4 +1,4 @@
-//! The node's rules that a trial copies.
+//! The rules of the node, which are copied into a temporary network namespace.
 
 use nft::{RulePlace, Ruleset};
 

@@ -1,4 +1,5 @@
-//! The paths of a trial's packets, and the links and addresses that the trial needs.
+//! The paths of the packets that are sent through a copy of the node's rules, and the links and
+//! addresses on these paths.
 
 use std::net::IpAddr;
 
@@ -19,7 +20,7 @@ pub enum Path {
     ToHostPort(u16),
 }
 
-/// The links and addresses of a trial.
+/// The links and addresses with which packets are sent through a copy of the node's rules.
 #[derive(Debug, Clone)]
 pub struct Stage {
     /// The network.

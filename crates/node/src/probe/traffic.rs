@@ -74,7 +74,7 @@ pub(super) fn fates(
 
 /// Returns the address of the other host, which the node reaches through its uplink. The address is
 /// public, because rules may drop packets with private and reserved addresses. It exists only in
-/// the trial's namespaces.
+/// the temporary namespaces.
 pub(super) fn elsewhere(is_ipv4: bool) -> IpAddr {
     if is_ipv4 {
         return IpAddr::from([9, 9, 9, 9]);
