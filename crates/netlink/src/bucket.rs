@@ -94,10 +94,8 @@ impl TokenBucket {
             DefaultNla::new(TBF_BURST, self.burst.to_ne_bytes().into()),
         ];
         if let Some(piece) = self.piece {
-            options.push(DefaultNla::new(
-                TBF_PRATE64,
-                self.peak().to_ne_bytes().into(),
-            ));
+            let peak = self.peak().to_ne_bytes();
+            options.push(DefaultNla::new(TBF_PRATE64, peak.into()));
             options.push(DefaultNla::new(TBF_PBURST, piece.to_ne_bytes().into()));
         }
         options
@@ -183,8 +181,10 @@ impl fmt::Display for TokenBucket {
         let Self {
             rate, burst, limit, ..
         } = self;
-        let words = format!("rate {rate} B/s, burst {burst} bytes, limit {limit} bytes");
-        f.write_str(&words)
+        write!(
+            f,
+            "rate {rate} B/s, burst {burst} bytes, limit {limit} bytes"
+        )
     }
 }
 

@@ -4,6 +4,7 @@
 //! bits. Drops and overlimits of a qdisc have 32 bits, and start again at zero after an overflow.
 
 use netlink_packet_core::NlasIterator;
+use netlink_packet_route::link::Stats64;
 use netlink_packet_route::tc::{TcAttribute, TcMessage, TcStats2};
 use nix::libc::RTM_GETQDISC;
 
@@ -104,8 +105,8 @@ impl Connection {
 }
 
 impl LinkCounters {
-    /// Reads the counters from the kernel's answer: `struct if_stats_msg` and `struct
-    /// rtnl_link_stats64` (`include/uapi/linux/if_link.h`).
+    /// Reads the counters from the kernel's answer: `struct if_stats_msg` and the attribute
+    /// `IFLA_STATS_LINK_64` (`include/uapi/linux/if_link.h`).
     pub(crate) fn from_answer(answer: &Message) -> Option<Self> {
         if answer.kind != RTM_NEWSTATS {
             return None;
@@ -113,23 +114,20 @@ impl LinkCounters {
         let (_, link) = answer.subject()?;
         let attributes = answer.body.get(HEADER + size_of::<u32>()..)?;
         let mut attributes = NlasIterator::new(attributes).map_while(Result::ok);
-        let numbers = attributes.find(|it| it.kind() == LINK_64)?;
-        let numbers = numbers.value();
-        let number = |place: usize| {
-            let bytes = numbers.get(place * size_of::<u64>()..)?;
-            Some(u64::from_ne_bytes(*bytes.first_chunk()?))
-        };
-        let counters = |[packets, bytes, dropped]: [usize; 3]| {
-            Some(Counters {
-                bytes: number(bytes)?,
-                packets: number(packets)?,
-                dropped: number(dropped)?,
-            })
-        };
+        let counters = attributes.find(|it| it.kind() == LINK_64)?;
+        let counters = Stats64::parse(counters.value()).ok()?;
         Some(Self {
             link,
-            received: counters([0, 2, 6])?,
-            sent: counters([1, 3, 7])?,
+            received: Counters {
+                bytes: counters.rx_bytes,
+                packets: counters.rx_packets,
+                dropped: counters.rx_dropped,
+            },
+            sent: Counters {
+                bytes: counters.tx_bytes,
+                packets: counters.tx_packets,
+                dropped: counters.tx_dropped,
+            },
         })
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use nix::libc::{RTM_DELADDR, RTM_DELLINK, RTM_DELROUTE, RTM_NEWADDR, RTM_NEWLINK, RTM_NEWROUTE};
 
+use crate::connection::Connection;
 use crate::error::Error;
 use crate::socket::{Content, Protocol, Received, Silence, Socket};
 
@@ -35,8 +36,7 @@ impl RouteEvents {
     /// # Errors
     /// [`Error::Open`].
     pub fn open() -> Result<Self, Error> {
-        let socket =
-            Socket::open(Protocol::Route, &GROUPS).map_err(|source| Error::Open { source })?;
+        let Connection { socket } = Connection::to(Protocol::Route, &GROUPS)?;
         Ok(Self { socket })
     }
 

@@ -13,6 +13,7 @@ use nix::libc::{RTM_DELTFILTER, RTM_GETTFILTER, RTM_NEWTFILTER};
 
 use crate::connection::Connection;
 use crate::error::Error;
+use crate::ip_version::octets;
 use crate::message::Message;
 use crate::qdisc::{Handle, header, kind_of, parts};
 use crate::request::Request;
@@ -238,11 +239,8 @@ fn keys(subnet: IpNetwork, offset: i32) -> Vec<TcU32Key> {
     keys.map(key).collect()
 }
 
-pub(crate) fn words(address: IpAddr) -> Vec<u32> {
-    let bytes = match address {
-        IpAddr::V4(address) => address.octets().to_vec(),
-        IpAddr::V6(address) => address.octets().to_vec(),
-    };
+fn words(address: IpAddr) -> Vec<u32> {
+    let bytes = octets(address);
     let (words, _) = bytes.as_chunks();
     words.iter().map(|word| u32::from_be_bytes(*word)).collect()
 }

@@ -32,6 +32,14 @@ impl IpVersion {
     }
 }
 
+/// Returns the 4 or 16 bytes of an address, in network byte order.
+pub fn octets(address: IpAddr) -> Vec<u8> {
+    match address {
+        IpAddr::V4(address) => address.octets().to_vec(),
+        IpAddr::V6(address) => address.octets().to_vec(),
+    }
+}
+
 impl From<IpVersion> for AddressFamily {
     fn from(version: IpVersion) -> Self {
         version.number().into()

@@ -59,11 +59,8 @@ impl Request {
     pub fn change_link_number(index: u32, change: &LinkChange<'_>) -> Self {
         let (words, mut message) = change.message();
         message.header.index = index;
-        Self::change(
-            format!("{words} link number {index}"),
-            RTM_NEWLINK,
-            &message,
-        )
+        let operation = format!("{words} link number {index}");
+        Self::change(operation, RTM_NEWLINK, &message)
     }
 }
 

@@ -33,7 +33,10 @@ impl Connection {
     /// # Errors
     /// [`Error::Refused`] and [`Error::Unanswered`].
     pub fn routes_to(&self, addresses: &[IpAddr]) -> Result<Vec<Option<Route>>, Error> {
-        self.lookups(addresses)?.into_iter().map(route).collect()
+        self.lookups(addresses, None)?
+            .into_iter()
+            .map(route)
+            .collect()
     }
 
     /// Returns whether the kernel has the local routes of `addresses`, which belong to the link
@@ -43,9 +46,7 @@ impl Connection {
     /// # Errors
     /// [`Error::Refused`] and [`Error::Unanswered`].
     pub(crate) fn delivers(&self, link: u32, addresses: &[IpAddr]) -> Result<bool, Error> {
-        let through = |to: &IpAddr| lookup(*to, RouteFlags::FibMatch, Some(link));
-        let lookups: Vec<_> = addresses.iter().map(through).collect();
-        for outcome in self.outcomes(&lookups)? {
+        for outcome in self.lookups(addresses, Some(link))? {
             if !route(outcome)?.is_some_and(|it| it.is_local) {
                 return Ok(false);
             }
@@ -67,7 +68,7 @@ impl Connection {
         for place in 0..PROBES_V4.len() {
             let probes = families.iter().filter_map(|(_, probes)| probes.get(place));
             let probes: Vec<_> = probes.copied().collect();
-            let mut answers = self.lookups(&probes)?.into_iter();
+            let mut answers = self.lookups(&probes, None)?.into_iter();
             families.retain(|_| match answers.next() {
                 Some(Err(error)) => !(error.is_no_route() || error.is_unknown_family()),
                 Some(Ok(replies)) => match matched(&replies).filter(Route::is_default) {
@@ -103,8 +104,8 @@ impl Connection {
         self.objects(&lists, Route::from_answer)
     }
 
-    fn lookups(&self, addresses: &[IpAddr]) -> Result<Vec<Outcome>, Error> {
-        let matching = |to: &IpAddr| lookup(*to, RouteFlags::FibMatch, None);
+    fn lookups(&self, addresses: &[IpAddr], through: Option<u32>) -> Result<Vec<Outcome>, Error> {
+        let matching = |to: &IpAddr| lookup(*to, RouteFlags::FibMatch, through);
         let lookups: Vec<_> = addresses.iter().map(matching).collect();
         self.outcomes(&lookups)
     }

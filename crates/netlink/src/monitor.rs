@@ -222,7 +222,7 @@ impl<T> Verdict<T> {
 }
 
 fn open() -> Result<Socket, Error> {
-    Socket::open(Protocol::Route, &GROUPS).map_err(|source| Error::Open { source })
+    Connection::to(Protocol::Route, &GROUPS).map(|it| it.socket)
 }
 
 fn next_event(socket: &Socket, patience: Duration) -> Result<Message, Silence> {

@@ -8,8 +8,8 @@ use nix::errno::Errno;
 
 use crate::connection::Connection;
 use crate::error::{Error, created, found};
-use crate::filter::{Packets, words};
-use crate::ip_version::IpVersion;
+use crate::filter::Packets;
+use crate::ip_version::{IpVersion, octets};
 use crate::message::{Bytes, Message};
 use crate::request::Request;
 use crate::socket::Protocol;
@@ -105,8 +105,7 @@ fn selector(packets: Packets) -> Vec<u8> {
     let version = network.map_or(IpVersion::V4, |it| IpVersion::of(it.ip()));
     let mut bytes = Vec::new();
     for (network, end) in [(to, 16), (from, 32)] {
-        let words = network.map(|it| words(it.network())).unwrap_or_default();
-        bytes.extend(words.into_iter().flat_map(u32::to_be_bytes));
+        bytes.extend(network.map(|it| octets(it.network())).unwrap_or_default());
         bytes.resize(end, 0);
     }
     // Ports and their masks: any port.

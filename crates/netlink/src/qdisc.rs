@@ -29,9 +29,12 @@ pub struct Handle {
 /// Location of a qdisc or class: its link, its parent and its own handle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
-    link: u32,
-    parent: Handle,
-    handle: Handle,
+    /// Index of the link.
+    pub link: u32,
+    /// Parent of the qdisc or class.
+    pub parent: Handle,
+    /// Handle of the qdisc or class itself.
+    pub handle: Handle,
 }
 
 /// A qdisc or class that exists in the kernel.
@@ -59,11 +62,7 @@ pub enum QdiscKind {
     },
     /// One queue for each flow.
     FqCodel(FairQueue),
-    /// The hook for ingress packets.
-    Ingress,
-    /// The hooks for ingress and egress packets.
-    Clsact,
-    /// Any other kind, by its name in `tc qdisc`.
+    /// Any other kind, by its name in `tc qdisc`, such as `ingress`.
     Other(String),
 }
 
@@ -72,10 +71,9 @@ impl Handle {
     pub(crate) const NONE: Self = Self::new(0, 0);
     /// Root of a link's egress.
     pub const ROOT: Self = Self::new(0xffff, 0xffff);
-    /// Parent of [`QdiscKind::Ingress`] and [`QdiscKind::Clsact`].
+    /// Parent of a link's ingress qdisc, whose kind is `ingress` or `clsact`.
     pub const INGRESS: Self = Self::new(0xffff, 0xfff1);
-    /// Parent of filters for ingress packets, both with [`QdiscKind::Ingress`] and with
-    /// [`QdiscKind::Clsact`].
+    /// Parent of the filters for ingress packets, with either kind of ingress qdisc.
     pub const INGRESS_FILTERS: Self = Self::new(0xffff, 0xfff2);
 
     /// Creates `major:minor`.
@@ -92,21 +90,6 @@ impl Place {
             parent,
             handle,
         }
-    }
-
-    /// Returns the index of the link.
-    pub const fn link(&self) -> u32 {
-        self.link
-    }
-
-    /// Returns the parent of the qdisc or class.
-    pub const fn parent(&self) -> Handle {
-        self.parent
-    }
-
-    /// Returns the handle of the qdisc or class itself.
-    pub const fn handle(&self) -> Handle {
-        self.handle
     }
 }
 
@@ -141,8 +124,6 @@ impl fmt::Display for QdiscKind {
             Self::Tbf(_) => "tbf",
             Self::Htb { .. } => "htb",
             Self::FqCodel(_) => "fq_codel",
-            Self::Ingress => "ingress",
-            Self::Clsact => "clsact",
             Self::Other(kind) => kind,
         })
     }
@@ -152,16 +133,18 @@ impl Request {
     /// Creates a token bucket filter or changes the existing one. Equivalent to `tc qdisc replace …
     /// tbf rate … burst … limit …`.
     pub fn set_tbf(place: Place, bucket: &TokenBucket) -> Self {
-        let operation = format!("set tbf {} on {}", place.handle, place.parent);
-        let message = message(place, "tbf", bucket.tbf_options());
-        Self::change(operation, RTM_NEWQDISC, &message).with(NLM_F_CREATE | NLM_F_REPLACE)
+        Self::set_qdisc(place, "tbf", bucket.tbf_options())
     }
 
     /// Creates a fair queue or changes the existing one. Equivalent to `tc qdisc replace … fq_codel
     /// target … interval … limit … quantum …`.
     pub fn set_fq_codel(place: Place, queue: &FairQueue) -> Self {
-        let operation = format!("set fq_codel {} on {}", place.handle, place.parent);
-        let message = message(place, "fq_codel", queue.options());
+        Self::set_qdisc(place, "fq_codel", queue.options())
+    }
+
+    fn set_qdisc(place: Place, kind: &str, options: Vec<DefaultNla>) -> Self {
+        let operation = format!("set {kind} {} on {}", place.handle, place.parent);
+        let message = message(place, kind, options);
         Self::change(operation, RTM_NEWQDISC, &message).with(NLM_F_CREATE | NLM_F_REPLACE)
     }
 
@@ -258,8 +241,6 @@ impl Qdisc {
                 class: HeldBucket::of_htb(&options),
             },
             "fq_codel" => QdiscKind::FqCodel(FairQueue::of(&options)?),
-            "ingress" => QdiscKind::Ingress,
-            "clsact" => QdiscKind::Clsact,
             other => QdiscKind::Other(other.to_owned()),
         };
         Some(Self {

@@ -199,8 +199,8 @@ impl Route {
     /// addresses that are not on the link.
     pub fn is_connected(&self) -> bool {
         let on_link = self.gateway.is_none() && self.next_hops.is_empty() && !self.is_default();
-        let longest = if self.destination.is_ipv4() { 32 } else { 128 };
-        on_link && (self.is_of_link || self.destination.prefix() == longest)
+        let is_host = self.destination == IpNetwork::from(self.destination.ip());
+        on_link && (self.is_of_link || is_host)
     }
 
     pub(crate) fn from_answer(answer: &Message) -> Option<Self> {

@@ -48,18 +48,19 @@ impl Held {
 
     /// Returns the rate of a limit for all traffic in bytes per second; `None` without one.
     pub fn rate(&self) -> Option<u64> {
-        match self.root.as_ref()?.kind {
-            QdiscKind::Tbf(held) => Some(held.rate),
-            _ => None,
-        }
+        tbf(self.root.as_ref()).map(|it| it.rate)
     }
 
     /// Returns the TBF of the limited class.
     fn splitter(&self) -> Option<&HeldBucket> {
-        match &self.first.as_ref()?.kind {
-            QdiscKind::Tbf(held) => Some(held),
-            _ => None,
-        }
+        tbf(self.first.as_ref())
+    }
+}
+
+fn tbf(qdisc: Option<&Qdisc>) -> Option<&HeldBucket> {
+    match &qdisc?.kind {
+        QdiscKind::Tbf(held) => Some(held),
+        _ => None,
     }
 }
 
@@ -168,25 +169,19 @@ impl<'a> LinkEgress<'a> {
         traffic: &Traffic,
     ) -> Result<Option<String>, Error> {
         let name = &self.link.name;
-        let (is_accepted, difference) = match (traffic, held.root.as_ref()) {
-            (
-                Traffic::All,
-                Some(Qdisc {
-                    handle,
-                    kind: QdiscKind::Tbf(bucket),
-                }),
-            ) => {
-                let queue = Queue::at_root(self.link.index, *handle, limit);
+        let (is_accepted, difference) = match (traffic, &held.root, tbf(held.root.as_ref())) {
+            (Traffic::All, Some(root), Some(bucket)) => {
+                let queue = Queue::at_root(self.link.index, root.handle, limit);
                 let difference = format!("{name} has {bucket}, not {}", queue.bucket());
                 (queue.is_accepted(bucket, held.first.as_ref()), difference)
             }
-            (Traffic::Only(_) | Traffic::AllBut(_), Some(root)) => {
+            (Traffic::Only(_) | Traffic::AllBut(_), Some(root), _) => {
                 let queue = Queue::below_class(self.link.index, CLASS, limit);
+                let leaf = held.second.as_ref();
+                let splits = |it: &HeldBucket| queue.is_accepted(it, leaf);
                 let is_accepted = self.is_classified(root, traffic)?
                     && self.has_class(limit)?
-                    && held
-                        .splitter()
-                        .is_some_and(|it| queue.is_accepted(it, held.second.as_ref()));
+                    && held.splitter().is_some_and(splits);
                 let bucket = limit.bucket(limit.plain_queue());
                 let difference = format!("the limit of {name} is not {bucket} for these subnets");
                 (is_accepted, difference)
@@ -224,21 +219,15 @@ impl<'a> LinkEgress<'a> {
     /// # Errors
     /// [`Error::Foreign`]: another program set the root qdisc.
     fn own_root(&self, root: Option<Qdisc>) -> Result<Option<Qdisc>, Error> {
-        let Some(root) = root else {
-            return Ok(None);
-        };
-        // The kernel's default qdisc has no handle.
-        if root.handle.major == 0 {
-            return Ok(None);
+        match root {
+            // The kernel's default qdisc has no handle.
+            Some(root) if root.handle.major != 0 && !is_known(&root) => Err(Error::Foreign {
+                link: self.link.name.clone(),
+                kind: root.kind.to_string(),
+                handle: root.handle,
+            }),
+            root => Ok(root.filter(is_known)),
         }
-        if is_known(&root) {
-            return Ok(Some(root));
-        }
-        Err(Error::Foreign {
-            link: self.link.name.clone(),
-            kind: root.kind.to_string(),
-            handle: root.handle,
-        })
     }
 
     /// Limits all traffic of a link. The root qdisc in `held`, if any, is a TBF.
@@ -246,11 +235,7 @@ impl<'a> LinkEgress<'a> {
         let root = held.root.as_ref();
         let queue = Queue::at_root(self.link.index, root.map_or(ROOT, |it| it.handle), limit);
         let leaf = held.first.as_ref().filter(|_| root.is_some());
-        let bucket = match root.map(|it| &it.kind) {
-            Some(QdiscKind::Tbf(bucket)) => Some(bucket),
-            _ => None,
-        };
-        queue.carry_out(self.connection, queue.steps(bucket, leaf))
+        queue.carry_out(self.connection, queue.steps(tbf(root), leaf))
     }
 
     /// Changes the limit of the existing class.
@@ -307,10 +292,9 @@ impl<'a> LinkEgress<'a> {
 
 /// Returns whether this crate or the reference set the root qdisc.
 pub(crate) fn is_known(root: &Qdisc) -> bool {
-    let of_reference = matches!(root.kind, QdiscKind::Tbf(_));
     match root.handle.major {
         OURS => true,
-        MAJOR_OF_REFERENCE => of_reference,
+        MAJOR_OF_REFERENCE => matches!(root.kind, QdiscKind::Tbf(_)),
         _ => false,
     }
 }

@@ -101,7 +101,7 @@ impl Queue {
     /// The kernel refuses to delete a queue that the TBF created itself, so another queue replaces it
     /// first. Without a queue, the TBF drops new packets until its next change, which creates one.
     fn flush(&self, leaf: Option<&Qdisc>) -> Vec<Step> {
-        let delete = Request::delete_qdisc(self.place.link(), self.leaf.parent());
+        let delete = Request::delete_qdisc(self.place.link, self.leaf.parent);
         let other = Request::set_tbf(self.leaf, &self.bucket());
         let is_own = leaf.is_none_or(|it| it.handle.major == 0);
         let requests = [is_own.then_some(other), Some(delete)];
@@ -143,7 +143,7 @@ impl Queue {
     /// Returns whether `leaf` is the wanted queue, or one that an operator put in its place.
     fn is_fair(&self, leaf: &Qdisc) -> bool {
         match &leaf.kind {
-            _ if leaf.handle != self.leaf.handle() => true,
+            _ if leaf.handle != self.leaf.handle => true,
             QdiscKind::FqCodel(held) => self.limit.fair_queue().is_held_by(held),
             _ => false,
         }
@@ -188,8 +188,8 @@ impl Queue {
     /// Returns whether the TBF exists. The kernel refuses an `fq_codel` with the same error number
     /// if it does not know the kind and if another process has deleted the TBF meanwhile.
     fn has_tbf(&self, connection: &Connection) -> Result<bool, Error> {
-        let held = connection.qdisc(self.place.link(), self.place.parent())?;
-        Ok(held.is_some_and(|it| it.handle == self.place.handle()))
+        let held = connection.qdisc(self.place.link, self.place.parent)?;
+        Ok(held.is_some_and(|it| it.handle == self.place.handle))
     }
 }
 
