@@ -13,6 +13,7 @@ use netlink::IpVersion;
 use crate::attributes::{number, text, value};
 use crate::connection::Connection;
 use crate::error::Error;
+use crate::exchange::Committed;
 use crate::expression::{
     ACCEPT, COMPARE_DATA, COMPARE_OPERATOR, DATA_VALUE, DATA_VERDICT, IMMEDIATE_DATA, Operator,
     VERDICT_CODE, parts,
@@ -21,7 +22,6 @@ use crate::field::{Field, PAYLOAD_BASE, PAYLOAD_OFFSET, Place};
 use crate::raw::{RULE_EXPRESSIONS, RULE_HANDLE};
 use crate::register;
 use crate::rule::Side;
-use crate::socket::Committed;
 use crate::standing::MATCH_NAME;
 use crate::table::{Family, Table};
 use crate::update::until_current;
@@ -42,7 +42,7 @@ impl Connection {
         let table = filter(family);
         until_current(|| {
             let generation = self.generation()?;
-            let rules = self.socket.dump(&table.list_rules(chain))?;
+            let rules = self.dump(&table.list_rules(chain))?;
             let meant = rules.iter().filter(|rule| {
                 let admitted = rule.value(RULE_EXPRESSIONS).and_then(admitted);
                 admitted.is_some_and(|(it, _)| addresses.contains(&it))
@@ -62,7 +62,7 @@ impl Connection {
     /// # Errors
     /// [`Error::Refused`].
     pub fn admissions(&self, family: Family, chain: &str) -> Result<Vec<IpAddr>, Error> {
-        let rules = self.socket.dump(&filter(family).list_rules(chain))?;
+        let rules = self.dump(&filter(family).list_rules(chain))?;
         let expressions = rules.iter().filter_map(|it| it.value(RULE_EXPRESSIONS));
         let admitted: BTreeSet<_> = expressions.filter_map(admitted).collect();
         let all = admitted.iter().filter(|it| it.1 == Packets::All);

@@ -20,11 +20,10 @@ impl Change {
     /// Creates a change that deletes and adds these elements. The new counts are computed from the
     /// numbers that the kernel has.
     pub fn of(delete: Vec<Element>, add: Vec<Element>) -> Self {
-        let counts = Counts::Followed;
         Self {
             delete,
             add,
-            counts,
+            counts: Counts::Followed,
         }
     }
 }

@@ -2,13 +2,19 @@
 //!
 //! Other modules add the methods that read and change tables.
 
-use crate::error::Error;
-use crate::message;
-use crate::socket::NetfilterSocket;
+use std::cell::Cell;
 
-/// A netlink socket; it belongs to the namespace in which it was opened.
+use netlink::{Protocol, Socket};
+
+use crate::error::{Error, failed};
+use crate::message;
+
+/// A netlink socket for `nf_tables` and tracked connections; it belongs to the namespace in which
+/// it was opened.
 pub struct Connection {
-    pub(crate) socket: NetfilterSocket,
+    pub(crate) socket: Socket,
+    /// A transaction over this socket has deleted objects.
+    pub(crate) has_deleted: Cell<bool>,
 }
 
 impl Connection {
@@ -17,15 +23,20 @@ impl Connection {
     /// # Errors
     /// [`Error::Socket`].
     pub fn open() -> Result<Self, Error> {
-        let socket = NetfilterSocket::open()?;
-        Ok(Self { socket })
+        let socket = Socket::open(Protocol::Netfilter, &[]);
+        Ok(Self {
+            socket: socket.map_err(failed("open a netfilter socket"))?,
+            has_deleted: Cell::new(false),
+        })
     }
 
     /// Closes the connection. After a deletion, the kernel needs 15 to 30 ms to close the socket.
     /// In that case another process closes the socket, as [`netlink::Socket::close_later`]
     /// describes.
     pub fn close(self) {
-        self.socket.close();
+        if self.has_deleted.get() {
+            self.socket.close_later();
+        }
     }
 
     /// Checks that the kernel has `nf_tables` and that this process may use it.
@@ -37,7 +48,7 @@ impl Connection {
     }
 
     pub(crate) fn generation(&self) -> Result<u32, Error> {
-        let ask = || self.socket.find(message::get_generation());
+        let ask = || self.find(message::get_generation());
         let reply = match ask() {
             // Asks a second time before it returns this error. Callers that delete elements take
             // the error as proof that no elements exist.

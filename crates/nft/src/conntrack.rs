@@ -141,8 +141,7 @@ impl Connection {
     /// kernel before Linux 6.11 mistakes the filter for an incomplete tuple and refuses the request
     /// (EINVAL).
     fn forget_found(&self, search: &Search<'_>) -> Result<(), Error> {
-        self.socket
-            .execute(&search.message("forget", DELETE_CONNECTIONS))
+        self.execute(&search.message("forget", DELETE_CONNECTIONS))
     }
 
     /// Lists all connections. Deletes each matching connection as soon as it is read, so a flood of
@@ -150,7 +149,7 @@ impl Connection {
     /// of its table, even an empty one.
     fn forget_listed(&self, search: &Search<'_>) -> Result<(), Error> {
         let list = search.message("read", GET_CONNECTIONS);
-        self.socket.dump_each(&list, |connection| {
+        self.dump_each(&list, |connection| {
             let original = Direction::Original as u16;
             let tuple = Attributes::new().and(connection.value(original)?);
             search.includes(&connection).then(|| {
@@ -191,10 +190,10 @@ fn single_addresses(destinations: &[HostPort], host: &[IpNetwork]) -> Option<Vec
             Some(_) => single.push(*destination),
             None => {
                 for network in host.iter().filter(of_version) {
-                    let is_single = network.prefix() == if network.is_ipv4() { 32 } else { 128 };
-                    let address = Some(network.ip()).filter(|_| is_single)?;
+                    let address = network.ip();
+                    let is_single = *network == IpNetwork::from(address);
                     single.push(HostPort {
-                        address: Some(address),
+                        address: Some(is_single.then_some(address)?),
                         ..*destination
                     });
                 }

@@ -11,9 +11,9 @@ use crate::change::Change;
 use crate::connection::Connection;
 use crate::element::Element;
 use crate::error::Error;
+use crate::exchange::Committed;
 use crate::message::Message;
 use crate::raw::CHAIN_USES;
-use crate::socket::Committed;
 use crate::table::Table;
 use crate::update::until_current;
 
@@ -118,14 +118,14 @@ impl Connection {
     /// this number in order not to delete a chain in use: the kernel would refuse, and a refused
     /// transaction blocks all processes for 15 ms (`__nf_tables_abort`).
     fn references(&self, table: &Table, chain: &str) -> Result<Option<usize>, Error> {
-        let Some(reply) = self.socket.find(table.get_chain(chain))? else {
+        let Some(reply) = self.find(table.get_chain(chain))? else {
             return Ok(None);
         };
         let uses = reply.value(CHAIN_USES).ok_or_else(|| Error::Unreadable {
             reason: format!("chain {chain} without the number of its uses"),
         })?;
         let uses = usize::try_from(number(Some(uses))).unwrap_or(usize::MAX);
-        let rules = self.socket.dump(&table.list_rules(chain))?;
+        let rules = self.dump(&table.list_rules(chain))?;
         Ok(Some(uses.saturating_sub(rules.len())))
     }
 

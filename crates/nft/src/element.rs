@@ -3,13 +3,14 @@
 use std::fmt;
 use std::net::IpAddr;
 
+use netlink::octets;
 use serde::{Deserialize, Serialize};
 
 use crate::attributes::{Attributes, text, value};
 use crate::comment::{comment, comment_of};
 use crate::expression::{self, DATA_VALUE, DATA_VERDICT, GOTO, VERDICT_CHAIN};
 use crate::limit::Limit;
-use crate::register::{octets, padded};
+use crate::register::padded;
 use crate::table::{Set, TargetType, Type};
 
 /// A key in a set with its target and owner.

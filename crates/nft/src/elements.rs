@@ -31,7 +31,7 @@ impl Connection {
     ) -> Result<Vec<Option<Element>>, Error> {
         let wanted = wanted.into_iter();
         let questions = wanted.clone().map(|it| table.get_element(it));
-        let found = self.socket.find_each(questions)?.into_iter();
+        let found = self.find_each(questions)?.into_iter();
         let elements = wanted.zip(found).map(|(wanted, reply)| {
             let elements = read_elements(&wanted.set, &reply?);
             elements.into_iter().next()
@@ -63,7 +63,7 @@ impl Connection {
     /// # Errors
     /// [`Error::Refused`].
     pub fn elements_of(&self, table: &Table, set: &Set) -> Result<Vec<Element>, Error> {
-        match self.socket.dump(&table.list_elements(set)) {
+        match self.dump(&table.list_elements(set)) {
             Err(error) if error.is_not_found() => Ok(Vec::new()),
             replies => {
                 let replies = replies?;

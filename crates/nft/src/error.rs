@@ -89,3 +89,11 @@ impl Error {
         matches!(self, Self::Busy)
     }
 }
+
+/// Returns the error for a socket on which this action failed.
+pub(crate) fn failed(action: &'static str) -> impl FnOnce(io::Error) -> Error {
+    move |source| Error::Socket { action, source }
+}
+
+/// Action for [`failed`].
+pub(crate) const RECEIVE: &str = "receive from the kernel";

@@ -62,9 +62,6 @@ pub enum Deleted {
 impl Heard {
     /// Parses a notification. Returns [`Self::Other`] if it is about no table of `tables`.
     pub(crate) fn read(report: &RawMessage, tables: &[Table]) -> Self {
-        if !KINDS.contains(&report.kind) {
-            return Self::Other;
-        }
         let name = report.text(TABLE);
         let is_meant = |it: &&Table| it.name == name && it.family.number() == report.family;
         let Some(table) = tables.iter().find(is_meant) else {
@@ -86,7 +83,8 @@ impl Heard {
                 chain: report.text(RULE_CHAIN),
                 comment: report.rule_comment(),
             },
-            _ => Deleted::Elements(elements()),
+            DELETE_ELEMENTS => Deleted::Elements(elements()),
+            _ => return Self::Other,
         };
         Self::Deletion(Deletion {
             family: table.family,
@@ -95,15 +93,6 @@ impl Heard {
         })
     }
 }
-
-const KINDS: [u16; 6] = [
-    NEW_ELEMENTS,
-    DELETE_TABLE,
-    DELETE_SET,
-    DELETE_CHAIN,
-    DELETE_RULE,
-    DELETE_ELEMENTS,
-];
 
 #[cfg(test)]
 mod tests {

@@ -28,7 +28,7 @@ impl Connection {
     pub fn chains(&self, families: &[Family]) -> Result<Vec<HeldChain>, Error> {
         let mut chains = Vec::new();
         for family in families {
-            let replies = self.socket.dump(&message::list_chains(*family))?;
+            let replies = self.dump(&message::list_chains(*family))?;
             chains.extend(replies.iter().map(|it| HeldChain::read(*family, it)));
         }
         Ok(chains)
@@ -39,7 +39,7 @@ impl Connection {
     /// # Errors
     /// [`Error::Refused`].
     pub fn comments(&self, family: Family, table: &str) -> Result<Vec<String>, Error> {
-        let rules = self.socket.dump(&message::list_rules(family, table))?;
+        let rules = self.dump(&message::list_rules(family, table))?;
         Ok(rules.iter().filter_map(RawMessage::rule_comment).collect())
     }
 }

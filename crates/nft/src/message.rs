@@ -299,9 +299,10 @@ const NF_TABLES: &str = "CONFIG_NF_TABLES";
 /// `NFTA_TABLE_FLAGS`
 pub(crate) const TABLE_FLAGS: u16 = 2;
 
-/// `NFTA_HOOK_HOOKNUM` and `NFTA_HOOK_PRIORITY`
+/// `NFTA_HOOK_HOOKNUM`, `NFTA_HOOK_PRIORITY` and `NFTA_HOOK_DEVS`
 pub(crate) const HOOK_NUMBER: u16 = 1;
-const HOOK_PRIORITY: u16 = 2;
+pub(crate) const HOOK_PRIORITY: u16 = 2;
+pub(crate) const HOOK_LINKS: u16 = 4;
 
 /// `NFT_SET_MAP`
 const MAP: u32 = 8;

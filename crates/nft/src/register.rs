@@ -14,14 +14,6 @@ pub(crate) const SCRATCH: Register = 1;
 /// `NFT_REG32_00`, the first of sixteen registers of four bytes.
 pub(crate) const FIRST: Register = 8;
 
-/// Returns the bytes of an address as packets and registers contain them.
-pub(crate) fn octets(address: IpAddr) -> Vec<u8> {
-    match address {
-        IpAddr::V4(address) => address.octets().to_vec(),
-        IpAddr::V6(address) => address.octets().to_vec(),
-    }
-}
-
 /// Reads an address from its bytes; `None` if they have another length.
 pub(crate) fn address(bytes: &[u8]) -> Option<IpAddr> {
     let v4 = <[u8; 4]>::try_from(bytes).map(IpAddr::from);

@@ -40,19 +40,10 @@ enum Content {
 }
 
 impl<'t> State<'t> {
-    /// Returns the chains whose content is not as described.
-    fn broken(&self) -> Vec<&'t Chain> {
-        let chains = self.chains.iter();
-        let broken = chains.filter(|(_, it)| *it != Content::Described);
-        broken.map(|(chain, _)| *chain).collect()
-    }
-
-    /// Returns the chains with this content.
-    fn with(&self, content: Content) -> impl Iterator<Item = &'t Chain> {
-        let chains = self.chains.iter();
-        chains
-            .filter(move |(_, it)| *it == content)
-            .map(|(chain, _)| *chain)
+    /// Returns the chains whose content satisfies `is_meant`.
+    fn with(&self, is_meant: impl Fn(Content) -> bool) -> Vec<&'t Chain> {
+        let chains = self.chains.iter().filter(|(_, it)| is_meant(*it));
+        chains.map(|(chain, _)| *chain).collect()
     }
 }
 
@@ -69,7 +60,7 @@ impl Connection {
     /// chains or rules has to wait until the kernel has freed them.
     pub(crate) fn repairs(&self, table: &Table) -> Result<Repairs, Error> {
         let state = self.state(table)?;
-        let broken = state.broken();
+        let broken = state.with(|it| it != Content::Described);
         if broken.is_empty() {
             let wake = state.is_dormant.then(|| table.create());
             return Ok(Repairs::InPlace(wake.into_iter().collect()));
@@ -104,9 +95,11 @@ impl Connection {
     pub fn damage(&self, table: &Table) -> Result<Vec<String>, Error> {
         let name = table.name;
         let state = self.state(table)?;
-        let mut damaged: Vec<_> = state.with(Content::Damaged).collect();
-        if state.with(Content::OfAnotherRelease).next().is_some() {
-            damaged = self.existing(table, &damaged)?;
+        let mut damaged = state.with(|it| it == Content::Damaged);
+        // Another release may not have all chains of `table`, so a missing chain is no damage then.
+        if !state.with(|it| it == Content::OfAnotherRelease).is_empty() {
+            let found = self.found(table, &damaged)?.into_iter();
+            damaged = found.map(|(chain, _)| chain).collect();
         }
         let changed = damaged.iter().map(|Chain { name: chain, .. }| {
             format!("chain {chain} of nf_tables table {name} was changed")
@@ -117,17 +110,10 @@ impl Connection {
         Ok(changed.chain(dormant).collect())
     }
 
-    /// Returns those of `chains` that exist. In a table that another release wrote, a chain may be
-    /// missing because that release does not have it.
-    fn existing<'t>(&self, table: &Table, chains: &[&'t Chain]) -> Result<Vec<&'t Chain>, Error> {
-        let found = self.found(table, chains)?.into_iter();
-        Ok(found.map(|(chain, _)| chain).collect())
-    }
-
     /// Returns those of `chains` that exist, each with the kernel's report.
     fn found<'t>(&self, table: &Table, chains: &[&'t Chain]) -> Result<Vec<Found<'t>>, Error> {
         let reports = chains.iter().map(|it| table.get_chain(&it.name));
-        let reports = self.socket.find_each(reports)?;
+        let reports = self.find_each(reports)?;
         let found = chains.iter().zip(reports);
         Ok(found
             .filter_map(|(chain, it)| Some((*chain, it?)))
@@ -184,9 +170,7 @@ impl Connection {
     /// Returns the sets of `table` whose elements can stay when the table is recreated: the sets
     /// that have the same shape in the kernel, and the sets that do not exist there.
     fn fitting<'t>(&self, table: &'t Table) -> Result<Vec<&'t Set>, Error> {
-        let found = self
-            .socket
-            .find_each(table.sets.iter().map(|it| table.get_set(it)))?;
+        let found = self.find_each(table.sets.iter().map(|it| table.get_set(it)))?;
         let sets = table.sets.iter().zip(found);
         let fitting =
             sets.filter_map(|(set, found)| found.is_none_or(|it| set.fits(&it)).then_some(set));
@@ -196,7 +180,7 @@ impl Connection {
     /// Returns whether another program owns the table. Returns `false` if the owner has ended and
     /// the table still exists (`flags owner,persist`): other programs may change such a table.
     pub(crate) fn is_owned(&self, table: &Table) -> Result<bool, Error> {
-        let found = self.socket.find(table.get())?;
+        let found = self.find(table.get())?;
         Ok(found.is_some_and(|it| it.number(TABLE_OWNER) != 0))
     }
 
@@ -205,7 +189,7 @@ impl Connection {
     /// # Errors
     /// [`Error::Refused`].
     pub fn exists(&self, table: &Table) -> Result<bool, Error> {
-        Ok(self.socket.find(table.get())?.is_some())
+        Ok(self.find(table.get())?.is_some())
     }
 
     /// Reads the rules, the policies of base chains and the flags of `table`. A chain is as described
@@ -217,14 +201,12 @@ impl Connection {
     fn state<'t>(&self, table: &'t Table) -> Result<State<'t>, Error> {
         let bases = table.chains.iter().filter(|it| it.base.is_some());
         let bases = bases.map(|it| table.get_chain(&it.name));
-        let found = self
-            .socket
-            .find_each([table.get()].into_iter().chain(bases))?;
+        let found = self.find_each([table.get()].into_iter().chain(bases))?;
         let mut found = found.into_iter();
         let is_dormant = |it: RawMessage| it.number(TABLE_FLAGS) & DORMANT != 0;
         let is_dormant = found.next().flatten().is_some_and(is_dormant);
         let list = message::list_rules(table.family, table.name);
-        let rules = self.socket.dump(&list)?;
+        let rules = self.dump(&list)?;
         let mut content = |chain: &Chain| {
             let rules = rules.iter().filter(|it| it.text(RULE_CHAIN) == chain.name);
             let accepts = |it: RawMessage| it.number(CHAIN_POLICY) == ACCEPT.into();

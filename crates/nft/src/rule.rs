@@ -1,7 +1,7 @@
 //! Rules: conditions on a packet, and an action.
 
 use ipnetwork::IpNetwork;
-use netlink::IpVersion;
+use netlink::{IpVersion, octets};
 use sha2::{Digest as _, Sha256};
 
 use crate::attributes::Attributes;
@@ -11,7 +11,7 @@ use crate::expression::{
 };
 use crate::field::{Field, META_MARK, META_TRACE, load_version, set_meta};
 use crate::raw::ITEM;
-use crate::register::{FIRST, SCRATCH, VERDICT, octets, padded, u32_of};
+use crate::register::{FIRST, SCRATCH, VERDICT, padded, u32_of};
 use crate::rule_place::Place;
 
 /// A rule: conditions that a packet has to satisfy, all of them, and an action.

@@ -12,7 +12,7 @@ use crate::attributes::{Attributes, attributes, number, text, value};
 use crate::connection::Connection;
 use crate::error::Error;
 use crate::expression::parts;
-use crate::message::{Message, TABLE_FLAGS};
+use crate::message::{HOOK_LINKS, Message, TABLE_FLAGS};
 use crate::raw::{
     CHAIN_HOOK, GET_ELEMENTS, GET_RULE, NEW_CHAIN, NEW_ELEMENTS, NEW_FLOW_TABLE, NEW_OBJECT,
     NEW_RULE, NEW_SET, NEW_TABLE, RULE_EXPRESSIONS, RawMessage, SET_FLAGS, SET_ID, SET_NAME, TABLE,
@@ -90,8 +90,7 @@ impl Connection {
     }
 
     fn raw_list(&self, what: &str, question: RawMessage) -> Result<Vec<RawMessage>, Error> {
-        self.socket
-            .dump(&Message::new(format!("read {what}"), question))
+        self.dump(&Message::new(format!("read {what}"), question))
     }
 
     /// Creates the objects of `messages` in one transaction.
@@ -101,7 +100,7 @@ impl Connection {
             Message::new(of, raw).with(NLM_F_CREATE | NLM_F_APPEND)
         });
         let messages: Vec<_> = messages.collect();
-        self.socket.commit(&messages, None).map(drop)
+        self.transact(&messages, None).map(drop)
     }
 
     /// Creates all of `ruleset` in this namespace. Returns the locations of the new rules in the
@@ -146,22 +145,22 @@ impl Ruleset {
 
     /// Returns the names of the network links that chains and flow tables are bound to.
     pub fn links(&self) -> BTreeSet<String> {
-        let hooks = self.messages.iter().filter_map(|it| match it.kind {
-            NEW_CHAIN => Some((it.value(CHAIN_HOOK)?, [3, 4])),
-            NEW_FLOW_TABLE => Some((it.value(3)?, [3, 3])),
-            _ => None,
-        });
         let mut links = BTreeSet::new();
-        for (hook, kinds) in hooks {
-            for part in attributes(hook).filter(|it| kinds.contains(&it.kind)) {
-                let is_list = part.kind == kinds[1];
-                let names: Vec<_> = attributes(part.value).map(|it| text(it.value)).collect();
-                links.extend(if is_list {
-                    names
-                } else {
-                    vec![text(part.value)]
-                });
-            }
+        for message in &self.messages {
+            let (single, list) = match message.kind {
+                NEW_CHAIN => {
+                    let hook = message.value(CHAIN_HOOK).unwrap_or_default();
+                    (value(hook, HOOK_LINK), value(hook, HOOK_LINKS))
+                }
+                NEW_FLOW_TABLE => {
+                    let hook = message.value(FLOW_TABLE_HOOK).unwrap_or_default();
+                    (None, value(hook, FLOW_TABLE_LINKS))
+                }
+                _ => continue,
+            };
+            links.extend(single.map(text));
+            let list = attributes(list.unwrap_or_default());
+            links.extend(list.map(|it| text(it.value)));
         }
         links
     }
@@ -251,6 +250,11 @@ const OF_SETS: &[u16] = &[1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 13, 15, 17, 18];
 const RULE_COMPATIBILITY: u16 = 5;
 const TABLE_USERDATA: u16 = 6;
 const SET_EXPRESSIONS: u16 = 18;
+
+/// `NFTA_HOOK_DEV`, `NFTA_FLOWTABLE_HOOK` and `NFTA_FLOWTABLE_HOOK_DEVS`
+const HOOK_LINK: u16 = 3;
+const FLOW_TABLE_HOOK: u16 = 3;
+const FLOW_TABLE_LINKS: u16 = 3;
 
 /// `NFT_TABLE_F_DORMANT`: the only flag that affects packets.
 const DORMANT: u32 = 1;

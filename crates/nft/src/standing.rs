@@ -13,6 +13,7 @@ use crate::attributes::{number, text, value};
 use crate::change::Updated;
 use crate::connection::Connection;
 use crate::error::Error;
+use crate::exchange::Committed;
 use crate::expression::{
     ACCEPT, BITWISE_MASK, BITWISE_XOR, COMPARE_DATA, COMPARE_OPERATOR, DATA_VALUE, DATA_VERDICT,
     IMMEDIATE_DATA, JUMP, Operator, VERDICT_CHAIN, VERDICT_CODE, parts,
@@ -21,7 +22,6 @@ use crate::field::{META_KEY, META_MARK};
 use crate::message::Message;
 use crate::raw::RULE_EXPRESSIONS;
 use crate::rule::Rule;
-use crate::socket::Committed;
 use crate::table::{BaseChain, Chain, Family, Table};
 use crate::update::until_current;
 
@@ -159,13 +159,13 @@ impl Connection {
     /// # Errors
     /// [`Error::Refused`].
     pub fn has_chain(&self, table: &Table, chain: &str) -> Result<bool, Error> {
-        Ok(self.socket.find(table.get_chain(chain))?.is_some())
+        Ok(self.find(table.get_chain(chain))?.is_some())
     }
 
     /// Returns the effects of a chain's rules, in the order of the rules; `None` for a rule with
     /// any other effect.
     fn deeds(&self, standing: &Standing, chain: &str) -> Result<Vec<Option<Deed>>, Error> {
-        let rules = self.socket.dump(&standing.as_table().list_rules(chain))?;
+        let rules = self.dump(&standing.as_table().list_rules(chain))?;
         let expressions = rules.iter().map(|it| it.value(RULE_EXPRESSIONS));
         Ok(expressions.map(|it| it.and_then(Deed::read)).collect())
     }

@@ -163,12 +163,11 @@ impl Family {
 impl Table {
     /// Returns a table of another program, whose content is not described.
     pub(crate) fn of_others(family: Family, name: &'static str) -> Self {
-        let (sets, chains) = (Vec::new(), Vec::new());
         Self {
             family,
             name,
-            sets,
-            chains,
+            sets: Vec::new(),
+            chains: Vec::new(),
         }
     }
 }

@@ -10,21 +10,21 @@ use netlink::Silence;
 
 use crate::attributes::{Attributes, number, value};
 use crate::connection::Connection;
-use crate::error::Error;
+use crate::error::{Error, RECEIVE, failed};
 use crate::expression::VERDICT_CODE;
 use crate::field::Field;
-use crate::message::HOOK_NUMBER;
+use crate::listener::Listener;
+use crate::message::{HOOK_LINKS, HOOK_NUMBER, HOOK_PRIORITY};
 use crate::raw::{
     CHAIN_HOOK, CHAIN_NAME, CHAIN_TYPE, ITEM, NEW_CHAIN, NEW_RULE, NEW_TABLE, RULE_CHAIN,
     RULE_EXPRESSIONS, RawMessage, TABLE as TABLE_NAME, TRACE,
 };
 use crate::rule::Rule;
 use crate::ruleset::RulePlace;
-use crate::socket::{NetfilterSocket, RECEIVE, failed};
 
 /// Receives the kernel's trace reports on packets of one namespace.
 pub struct Tracer {
-    socket: NetfilterSocket,
+    listener: Listener,
 }
 
 /// The place and the verdict that ended a packet's path.
@@ -54,8 +54,8 @@ impl Tracer {
     /// [`Error::Socket`]. If the kernel refuses a table of one family, packets of that family are
     /// not traced, which is no error.
     pub fn start(connection: &Connection, links: &[&str]) -> Result<Self, Error> {
-        let socket = NetfilterSocket::listening(TRACES)?;
-        socket.make_room()?;
+        let listener = Listener::open(TRACES)?;
+        listener.make_room()?;
         let names = links.iter();
         let names = names.fold(Attributes::new(), |all, it| all.text(ITEM, it));
         let netdev = Attributes::new().nest(HOOK_LINKS, &names);
@@ -70,7 +70,7 @@ impl Tracer {
                 return Err(error);
             }
         }
-        Ok(Self { socket })
+        Ok(Self { listener })
     }
 
     /// Returns where packets were dropped or queued since the last call. Does not wait.
@@ -80,7 +80,7 @@ impl Tracer {
     pub fn ended(&self) -> Result<Vec<Ended>, Error> {
         let mut ended = Vec::new();
         loop {
-            match self.socket.report(Duration::ZERO) {
+            match self.listener.report(Duration::ZERO) {
                 Ok(report) => ended.extend(report.as_ref().and_then(Ended::read)),
                 Err(Silence::Deadline) => return Ok(ended),
                 // Reports were lost. That is harmless: a sender without an answer repeats its
@@ -184,10 +184,6 @@ const BRIDGE: u8 = 7;
 const INGRESS: u32 = 0;
 const PREROUTING: u32 = 0;
 const OUTPUT: u32 = 3;
-
-/// `NFTA_HOOK_PRIORITY` and `NFTA_HOOK_DEVS`
-const HOOK_PRIORITY: u16 = 2;
-const HOOK_LINKS: u16 = 4;
 
 /// Priority with which the kernel runs the chain before all other chains of the hook.
 const FIRST: i32 = i32::MIN + 1;

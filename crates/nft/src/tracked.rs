@@ -2,9 +2,11 @@
 
 use std::net::IpAddr;
 
+use netlink::octets;
+
 use crate::attributes::{Attributes, value};
 use crate::raw::RawMessage;
-use crate::register::{address, octets};
+use crate::register::address;
 
 /// Direction of a connection: `CTA_TUPLE_ORIG` or `CTA_TUPLE_REPLY`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

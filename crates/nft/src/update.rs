@@ -8,9 +8,9 @@ use crate::change::{Change, Updated};
 use crate::connection::Connection;
 use crate::element::Element;
 use crate::error::Error;
+use crate::exchange::Committed;
 use crate::message::Message;
 use crate::repair::Repairs;
-use crate::socket::Committed;
 use crate::table::Table;
 
 impl Connection {
@@ -79,7 +79,7 @@ impl Connection {
     pub fn dry_run(&self, table: &Table) -> Result<(), Error> {
         let generation = self.generation()?;
         let repairs = self.repairs(table)?;
-        let outcome = self.socket.dry_run(&repairs.into_messages(), generation);
+        let outcome = self.check(&repairs.into_messages(), generation);
         outcome.map_err(|error| self.explained(table, error))
     }
 
@@ -133,7 +133,7 @@ impl Connection {
         if messages.is_empty() && self.generation()? != generation {
             return Ok(Committed::Outdated);
         }
-        let committed = self.socket.commit(messages, Some(generation));
+        let committed = self.transact(messages, Some(generation));
         committed.map_err(|error| self.explained(table, error))
     }
 

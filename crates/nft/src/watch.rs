@@ -5,15 +5,15 @@ use std::time::{Duration, Instant};
 
 use netlink::Silence;
 
-use crate::error::Error;
+use crate::error::{Error, RECEIVE, failed};
 use crate::heard::Heard;
-use crate::socket::{NetfilterSocket, RECEIVE, failed};
+use crate::listener::Listener;
 use crate::table::Table;
 
 /// A socket for notifications only. Answers to requests arrive at another socket, so none are lost
 /// if this socket overflows.
 pub struct Watch {
-    socket: NetfilterSocket,
+    listener: Listener,
 }
 
 impl Watch {
@@ -22,8 +22,8 @@ impl Watch {
     /// # Errors
     /// [`Error::Socket`].
     pub fn open() -> Result<Self, Error> {
-        let socket = NetfilterSocket::listening(NFTABLES)?;
-        Ok(Self { socket })
+        let listener = Listener::open(NFTABLES)?;
+        Ok(Self { listener })
     }
 
     /// Enlarges the socket's receive buffer, so that fewer notifications are lost while this
@@ -32,7 +32,7 @@ impl Watch {
     /// # Errors
     /// [`Error::Socket`].
     pub fn make_room(&self) -> Result<(), Error> {
-        self.socket.make_room()
+        self.listener.make_room()
     }
 
     /// Returns the next notification; `None` if there is none within `patience`. A notification
@@ -41,7 +41,7 @@ impl Watch {
     /// # Errors
     /// [`Error::Socket`].
     pub fn hear(&self, tables: &[Table], patience: Duration) -> Result<Option<Heard>, Error> {
-        match self.socket.report(patience) {
+        match self.listener.report(patience) {
             Ok(report) => {
                 let heard = report.map(|it| Heard::read(&it, tables));
                 Ok(Some(heard.unwrap_or(Heard::Other)))

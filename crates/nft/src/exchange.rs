@@ -1,25 +1,17 @@
 //! Sends transactions and requests to netfilter and reads the kernel's answers.
 
-use std::cell::Cell;
-use std::io;
 use std::ops::Range;
-use std::time::Duration;
 
-use netlink::{Content, Datagram, Header, Protocol, Received, Refusal, Silence, Socket};
+use netlink::{Content, Datagram, Header, Received, Refusal};
 use netlink_packet_core::{NLM_F_ACK, NLM_F_DUMP};
 use nix::errno::Errno;
 
 use crate::attributes::Attributes;
-use crate::error::Error;
+use crate::connection::Connection;
+use crate::error::{Error, RECEIVE, failed};
 use crate::message::Message;
 use crate::raw::RawMessage;
 use crate::register::u32_of;
-
-/// A netlink socket for `nf_tables` and tracked connections.
-pub(crate) struct NetfilterSocket {
-    socket: Socket,
-    has_deleted: Cell<bool>,
-}
 
 /// Outcome of a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,58 +30,18 @@ enum End {
     RollBack,
 }
 
-impl NetfilterSocket {
-    pub fn open() -> Result<Self, Error> {
-        Self::to("open a netfilter socket", &[])
-    }
-
-    /// Opens a socket that listens to this multicast group.
-    pub fn listening(group: u32) -> Result<Self, Error> {
-        Self::to(LISTEN, &[group])
-    }
-
-    /// Enlarges the receive buffer, so that messages between two reads are not lost.
-    pub fn make_room(&self) -> Result<(), Error> {
-        self.socket.make_room(ROOM).map_err(failed(LISTEN))
-    }
-
-    /// Returns the next message of the multicast group; waits for it up to `patience`. Returns
-    /// `None` for a message that cannot be read.
-    pub fn report(&self, patience: Duration) -> Result<Option<RawMessage>, Silence> {
-        let Received { header, content } = self.socket.receive(patience)?;
-        Ok(match content {
-            Content::Object(body) => RawMessage::read(header.kind, &body),
-            Content::Refused(_) | Content::End => None,
-        })
-    }
-
-    fn to(action: &'static str, groups: &[u32]) -> Result<Self, Error> {
-        let socket = Socket::open(Protocol::Netfilter, groups);
-        Ok(Self {
-            socket: socket.map_err(failed(action))?,
-            has_deleted: Cell::new(false),
-        })
-    }
-
-    /// Closes the socket. After a deletion, the kernel takes long to close it, so another process
-    /// does that.
-    pub fn close(self) {
-        if self.has_deleted.get() {
-            self.socket.close_later();
-        }
-    }
-
+impl Connection {
     /// Sends `messages` as one transaction. With `generation`, the kernel carries the transaction
     /// out only if the rules still have this generation.
     ///
     /// # Errors
     /// The kernel refuses a message. It has then carried out nothing of the transaction.
-    pub fn commit(
+    pub(crate) fn transact(
         &self,
         messages: &[Message],
         generation: Option<u32>,
     ) -> Result<Committed, Error> {
-        let committed = self.transact(messages, generation, End::Commit)?;
+        let committed = self.exchange(messages, generation, End::Commit)?;
         if committed == Committed::Yes && messages.iter().any(Message::is_deletion) {
             self.has_deleted.set(true);
         }
@@ -101,13 +53,13 @@ impl NetfilterSocket {
     ///
     /// # Errors
     /// The first refusal.
-    pub fn dry_run(&self, messages: &[Message], generation: u32) -> Result<(), Error> {
-        let outcome = self.transact(messages, Some(generation), End::RollBack);
+    pub(crate) fn check(&self, messages: &[Message], generation: u32) -> Result<(), Error> {
+        let outcome = self.exchange(messages, Some(generation), End::RollBack);
         outcome.map(drop)
     }
 
     /// Sends a transaction and waits for the answer to its last message or for the first refusal.
-    fn transact(
+    fn exchange(
         &self,
         messages: &[Message],
         generation: Option<u32>,
@@ -118,13 +70,9 @@ impl NetfilterSocket {
         };
         let first = self.socket.numbers(messages.len() + 2);
         let mut datagram = Datagram::default();
-        let expected = generation.map(u32::to_be_bytes);
-        let expected = expected.map(|it| Attributes::new().bytes(BATCH_GENERATION, &it));
-        limit(
-            &mut datagram,
-            (BATCH_BEGIN, first),
-            &expected.unwrap_or_default(),
-        );
+        let expected = generation.map(|it| Attributes::new().number(BATCH_GENERATION, it));
+        let expected = expected.unwrap_or_default();
+        add_boundary(&mut datagram, (BATCH_BEGIN, first), &expected);
         let mut numbers = first + 1..;
         for (message, number) in others.iter().zip(numbers.by_ref()) {
             message.append_to(&mut datagram, (number, 0));
@@ -134,7 +82,7 @@ impl NetfilterSocket {
         // the last message arrives last and shows that no refusal follows.
         last.append_to(&mut datagram, (past - 1, NLM_F_ACK));
         if end == End::Commit {
-            limit(&mut datagram, (BATCH_END, past), &Attributes::new());
+            add_boundary(&mut datagram, (BATCH_END, past), &Attributes::new());
         }
         self.send(&datagram)?;
         match self.outcome(&(first..past))? {
@@ -173,7 +121,7 @@ impl NetfilterSocket {
     }
 
     /// Requests all objects that match `message`.
-    pub fn dump(&self, message: &Message) -> Result<Vec<RawMessage>, Error> {
+    pub(crate) fn dump(&self, message: &Message) -> Result<Vec<RawMessage>, Error> {
         let mut replies = Vec::new();
         self.converse(message, NLM_F_DUMP, |reply| {
             replies.push(reply);
@@ -183,12 +131,12 @@ impl NetfilterSocket {
     }
 
     /// Sends `message` outside of a transaction, and waits until the kernel has carried it out.
-    pub fn execute(&self, message: &Message) -> Result<(), Error> {
+    pub(crate) fn execute(&self, message: &Message) -> Result<(), Error> {
         self.converse(message, NLM_F_ACK, |_| Ok(()))
     }
 
     /// Requests one object; `None` if it does not exist.
-    pub fn find(&self, message: Message) -> Result<Option<RawMessage>, Error> {
+    pub(crate) fn find(&self, message: Message) -> Result<Option<RawMessage>, Error> {
         let found = self.find_each([message])?;
         Ok(found.into_iter().next().flatten())
     }
@@ -198,7 +146,7 @@ impl NetfilterSocket {
     ///
     /// # Errors
     /// The kernel refuses a request for another reason than a missing object.
-    pub fn find_each(
+    pub(crate) fn find_each(
         &self,
         messages: impl IntoIterator<Item = Message>,
     ) -> Result<Vec<Option<RawMessage>>, Error> {
@@ -228,7 +176,7 @@ impl NetfilterSocket {
     /// # Errors
     /// As [`Self::dump`]. Refusals of the messages from `react` are ignored: another process may
     /// have deleted their objects.
-    pub fn dump_each(
+    pub(crate) fn dump_each(
         &self,
         message: &Message,
         mut react: impl FnMut(RawMessage) -> Option<Message>,
@@ -302,18 +250,13 @@ impl Message {
 
 /// Adds the message that begins or ends a transaction of `nf_tables` (`NFNL_MSG_BATCH_BEGIN`,
 /// `…_END`).
-fn limit(datagram: &mut Datagram, (kind, number): (u16, u32), attributes: &Attributes) {
+fn add_boundary(datagram: &mut Datagram, (kind, number): (u16, u32), attributes: &Attributes) {
     let header = Header {
         kind,
         flags: 0,
         number,
     };
     datagram.add(header, &[&[0, 0, 0, SUBSYSTEM], &**attributes].concat());
-}
-
-/// Returns the error for a socket on which this action failed.
-pub(crate) fn failed(action: &'static str) -> impl FnOnce(io::Error) -> Error {
-    move |source| Error::Socket { action, source }
 }
 
 /// Messages that begin and end a transaction, and the attribute with the generation:
@@ -325,12 +268,6 @@ const BATCH_GENERATION: u16 = 1;
 /// `NFNL_SUBSYS_NFTABLES`
 const SUBSYSTEM: u8 = 10;
 
-pub(crate) const RECEIVE: &str = "receive from the kernel";
-const LISTEN: &str = "listen to a netfilter socket";
-
 /// Requests per datagram. Each answer takes 4 KiB of the socket's receive buffer (208 KiB by
 /// default), so the answers to one datagram fit.
 const MOST_QUESTIONS: usize = 16;
-
-/// Size in bytes of the enlarged receive buffer.
-const ROOM: usize = 16 << 20;
