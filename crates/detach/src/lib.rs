@@ -9,8 +9,8 @@
 //!
 //! When the parent ends, process 1 inherits the new process and has to reap it, which every init
 //! does. In a container with a pid namespace, process 1 is often a daemon that reaps only its own
-//! children. So this crate starts no process in such a namespace, and the caller waits for the
-//! kernel itself.
+//! children, so the new process would stay as a zombie. So this crate starts no process in such a
+//! namespace, and the caller waits for the kernel itself.
 //!
 //! This crate does not know what the tasks do.
 
@@ -32,7 +32,7 @@ use nix::libc::STDIN_FILENO;
 use nix::sys::socket::{ControlMessage, MsgFlags, recvmsg, sendmsg};
 use nix::unistd::close;
 
-/// Task of a detached process.
+/// Words that name the work of a detached process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Task(String);
 
@@ -50,7 +50,8 @@ impl Task {
         Some(Self(words))
     }
 
-    /// Returns whether the process has no other task than to close a file. [`Self::end`] closes it.
+    /// Returns whether the process has only to close the file that its parent passes. For this
+    /// task, the process just calls [`Self::end`].
     pub fn is_close(&self) -> bool {
         self.0 == CLOSE
     }
@@ -60,10 +61,11 @@ impl Task {
         &self.0
     }
 
-    /// Returns the exit status, from which [`Detached::outcome`] reads the error number of a
-    /// failure. After a success, first waits until the parent passes a file by [`close_later`] or
-    /// ends. If the parent passes a file, also waits until this process may end, because the kernel
-    /// closes the file at that moment.
+    /// Returns the exit status of this process. After a failure, the status is the error number,
+    /// which [`Detached::outcome`] returns in the parent. After a success, this function first
+    /// waits until the parent passes a file by [`close_later`] or ends. If the parent passes a
+    /// file, this function also waits for the next common moment of closing: the kernel closes the
+    /// file when this process ends.
     pub fn end(&self, outcome: Result<(), Errno>) -> ExitCode {
         match outcome {
             Ok(()) => {
@@ -178,7 +180,7 @@ fn has_received_file() -> bool {
     messages.is_ok_and(|count| count > 0)
 }
 
-/// Waits until the file may be closed.
+/// Waits for the next common moment at which detached processes close their files.
 ///
 /// A process that closes an `nf_tables` socket holds the lock on all rules until the kernel has
 /// freed all deleted objects. All changes of rules and deletions of network interfaces wait for
@@ -214,18 +216,21 @@ fn close_inherited() {
     }
 }
 
+/// Task of a process that only closes a file.
 const CLOSE: &str = "close";
 
+/// Inode of the initial pid namespace (`PROC_PID_INIT_INO`).
 const INITIAL_PID_NAMESPACE: u64 = 0xefff_fffc;
 
 /// Time after which the kernel has freed deleted objects, unless another process deletes objects
 /// during this time. A grace period (RCU) of the kernel takes 10 to 30 ms.
 const GRACE: Duration = Duration::from_millis(50);
 
-/// Milliseconds between two common moments for closing. The number must divide 1,000.
+/// Milliseconds between two common moments for closing. The number must divide 1,000, because
+/// [`until_close`] counts from the start of the current second.
 const BETWEEN_CLOSES: u32 = 500;
 
-/// First argument of a detached process.
+/// First argument of a detached process, by which it recognizes that it has a task.
 const MARK: &str = "--left-over";
 
 #[cfg(test)]

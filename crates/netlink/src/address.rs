@@ -65,11 +65,11 @@ impl Connection {
         self.addresses_of(link, AddressFamily::Inet6)
     }
 
-    /// Returns the addresses of all links of another namespace. `number` is the number (nsid) by
-    /// which this namespace knows the other one, as in [`crate::Link::peer_namespace`]. Equivalent
-    /// to `ip address show target-nsid`.
+    /// Returns the addresses of all links of another namespace. `number` is the number (nsid) that
+    /// this namespace uses for the other namespace, as in [`crate::Link::peer_namespace`].
+    /// Equivalent to `ip address show target-nsid`.
     ///
-    /// The call needs `CAP_NET_ADMIN` in the other namespace, but no path to it.
+    /// The call needs `CAP_NET_ADMIN` in the other namespace, but no path to that namespace.
     ///
     /// # Errors
     /// [`Error::Refused`]: the namespace does not exist or this process lacks the capability in it.
@@ -106,7 +106,8 @@ impl Request {
     /// address. Equivalent to `ip address add … noprefixroute`.
     pub fn add_address_without_route(link: u32, address: IpNetwork, dad: Dad) -> Self {
         let mut addition = addition(link, address, dad);
-        // The kernel ignores the flags of the header if the message has this attribute.
+        // The kernel ignores the flags in the header if the message has the attribute for flags, so
+        // the attribute repeats them.
         let nodad = AddressFlags::from_bits_retain(addition.header.flags.bits().into());
         let flags = AddressAttribute::Flags(nodad | AddressFlags::Noprefixroute);
         addition.attributes.push(flags);
@@ -147,8 +148,8 @@ impl Address {
     }
 }
 
-/// Returns the message that adds `address`; an IPv4 address gets the broadcast address of its
-/// network. Equivalent to `ip address add … broadcast +`.
+/// Returns the message that adds `address`. An IPv4 address gets the broadcast address of its
+/// network, if the network has one. Equivalent to `ip address add … broadcast +`.
 fn addition(link: u32, address: IpNetwork, dad: Dad) -> AddressMessage {
     let mut message = message(link, address);
     match address {
@@ -179,7 +180,8 @@ fn message(link: u32, address: IpNetwork) -> AddressMessage {
 /// broadcast address (RFC 3021).
 const LONGEST_WITH_BROADCAST: u8 = 30;
 
-/// Returns 0.0.0.0 or `::`: the destination of a route message that names none.
+/// Returns 0.0.0.0 or `::`. This is the destination of a default route, whose message contains no
+/// destination.
 pub(crate) fn unspecified(family: AddressFamily) -> IpAddr {
     match family {
         AddressFamily::Inet6 => IpAddr::from([0; 16]),

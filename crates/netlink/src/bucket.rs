@@ -18,13 +18,14 @@ pub struct TokenBucket {
     /// Length in bytes of the largest packet that a TBF sends in one piece. The kernel splits a
     /// larger segment into frames. With `None`, this length is the burst.
     pub piece: Option<u32>,
-    /// Length in bytes of the longest packet that may wait since a time with larger pieces; 0 if
-    /// none is longer than `piece`. It has no effect, but the kernel reports it.
+    /// Length in bytes of the longest packet that may still wait from a time when `piece` was
+    /// larger; 0 if no waiting packet is longer than `piece`. The value does not change how the
+    /// kernel sends packets. The kernel stores it for [`HeldBucket::longest`].
     pub longest: u32,
 }
 
-/// A token bucket as the kernel reports it. The burst is given as the time that it takes to send
-/// the burst at the rate.
+/// A token bucket as the kernel reports it. The kernel reports no burst, but the time that it takes
+/// to send the burst at the rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HeldBucket {
     /// Bytes a second.
@@ -40,7 +41,8 @@ pub struct HeldBucket {
 
 impl TokenBucket {
     /// Returns whether `held` has this rate and burst. The times of the bursts may differ by a
-    /// microsecond, because the reference computes the burst in microseconds and rounds it down.
+    /// microsecond, because containernetworking/plugins computes these times in microseconds and
+    /// rounds down.
     pub fn is_held_by(&self, held: &HeldBucket) -> bool {
         let distance = self.ticks().wrapping_sub(held.ticks);
         let distance = distance.min(distance.wrapping_neg());
@@ -52,7 +54,8 @@ impl TokenBucket {
         self.all_ticks() > u128::from(u32::MAX)
     }
 
-    /// Returns whether `held` sends packets of the same length in one piece.
+    /// Returns whether a TBF with the bucket `held` sends packets up to the same length in one
+    /// piece.
     pub fn is_split_like(&self, held: &HeldBucket) -> bool {
         match self.piece {
             None => held.peak == 0,
@@ -60,11 +63,12 @@ impl TokenBucket {
         }
     }
 
-    /// Returns the peak rate in bytes a second; 0 if `piece` is `None`. A TBF splits segments that
-    /// exceed the bucket of its peak rate, which has the size of a piece. The kernel does not
-    /// report this size exactly, so the rate encodes it, together with `longest`. At such a rate,
-    /// every packet takes less than a nanosecond, which the kernel counts as 0. So this bucket
-    /// delays no packet, not even a longer one that has waited since a time with larger pieces.
+    /// Returns the peak rate of a TBF in bytes a second; 0 if `piece` is `None`. A TBF has a second
+    /// bucket for its peak rate and splits segments that are larger than this bucket, so its size
+    /// is `piece`. The kernel does not report the size exactly. So the peak rate encodes `piece`
+    /// and `longest`, in addition to [`TIMELESS`]. At such a rate, every packet takes less than a
+    /// nanosecond, which the kernel counts as 0. So the second bucket delays no packet, not even a
+    /// packet that is longer than `piece`.
     fn peak(&self) -> u64 {
         let longest = u64::from(self.longest) << LONGEST_SHIFT;
         self.piece
@@ -75,15 +79,16 @@ impl TokenBucket {
         u32::try_from(self.all_ticks() & u128::from(u32::MAX)).unwrap_or_default()
     }
 
-    /// Computes the ticks of the burst like `psched_l2t_ns()` and `PSCHED_NS2TICKS()`.
+    /// Computes the time of the burst in ticks, as the kernel's `psched_l2t_ns()` and
+    /// `PSCHED_NS2TICKS()` do.
     fn all_ticks(&self) -> u128 {
         let nanoseconds = u128::from(self.burst) * NANOSECONDS / u128::from(self.rate.max(1));
         nanoseconds >> TICK_SHIFT
     }
 
-    /// Returns `struct tc_tbf_qopt` and the attributes for values that do not fit into it.
-    /// `TCA_TBF_BURST` is the burst in bytes. With this attribute, the kernel does not use the
-    /// ticks, which overflow for a large burst.
+    /// Returns the attributes of a TBF: `struct tc_tbf_qopt`, and attributes for values that do not
+    /// fit into that structure. `TCA_TBF_BURST` is the burst in bytes. With this attribute, the
+    /// kernel does not use the ticks of the structure, which overflow for a large burst.
     pub(crate) fn tbf_options(&self) -> Vec<DefaultNla> {
         let mut parameters = rate_specification(self.rate);
         parameters.extend(rate_specification(self.peak()));
@@ -101,8 +106,8 @@ impl TokenBucket {
         options
     }
 
-    /// Returns `struct tc_htb_opt` and the attributes for values that do not fit into it. The
-    /// ceiling equals the rate, so a class never borrows.
+    /// Returns the attributes of an HTB class: `struct tc_htb_opt`, and attributes for rates that
+    /// do not fit into that structure. The ceiling equals the rate, so the class never borrows.
     pub(crate) fn htb_options(&self) -> Vec<DefaultNla> {
         let mut parameters = rate_specification(self.rate).repeat(2);
         let ticks = self.ticks();
@@ -139,21 +144,22 @@ impl HeldBucket {
         })
     }
 
-    /// Returns the length in bytes of the longest packet that may wait in a TBF. The TBF splits
-    /// longer ones.
+    /// Returns the length in bytes of the longest packet that may wait in this TBF. The TBF has
+    /// split longer packets.
     pub fn longest(&self) -> u128 {
         let longest = u128::from(self.lengths() >> LONGEST_SHIFT);
         self.piece()
             .map_or(self.burst(), |piece| longest.max(piece.into()))
     }
 
-    /// Returns [`TokenBucket::piece`].
+    /// Returns the [`TokenBucket::piece`] that the peak rate encodes.
     fn piece(&self) -> Option<u32> {
         let piece = self.lengths() & u64::from(u32::MAX);
         u32::try_from(piece).ok().filter(|it| *it > 0)
     }
 
-    /// Returns what the peak rate encodes; 0 for the peak rate of another program.
+    /// Returns the number that encodes [`TokenBucket::longest`] and [`TokenBucket::piece`]. Returns
+    /// 0 if another program set the peak rate, or if there is none.
     fn lengths(&self) -> u64 {
         self.peak.saturating_sub(TIMELESS)
     }
@@ -188,8 +194,8 @@ impl fmt::Display for TokenBucket {
     }
 }
 
-/// Returns `struct tc_ratespec` for Ethernet. Without a link layer, the kernel requires a rate
-/// table. A `rate` of 0 means that there is none.
+/// Returns `struct tc_ratespec` for a rate in bytes a second; 0 for no rate. The structure names
+/// the link layer Ethernet, because the kernel requires a rate table otherwise.
 fn rate_specification(rate: u64) -> Vec<u8> {
     const LINKLAYER_ETHERNET: u8 = 1;
     let mut bytes = vec![0, LINKLAYER_ETHERNET, 0, 0, 0, 0, 0, 0];
@@ -234,10 +240,11 @@ const HTB_QUANTUM: u32 = 60_000;
 const RATE_SPECIFICATION: usize = 12;
 const RATE_OFFSET: usize = 8;
 
-/// A peak rate in bytes a second at which no packet takes a nanosecond (`psched_l2t_ns`). It exceeds
-/// all rates.
+/// A peak rate in bytes a second at which no packet takes a nanosecond (`psched_l2t_ns`). All rates
+/// of buckets are lower.
 const TIMELESS: u64 = 1_000_000_000_000_000;
-/// Place of [`TokenBucket::longest`] in the peak rate. Below it is the piece.
+/// Number of bits by which [`TokenBucket::peak`] shifts [`TokenBucket::longest`]. The lower bits
+/// contain [`TokenBucket::piece`].
 const LONGEST_SHIFT: u32 = 32;
 
 const NANOSECONDS: u128 = 1_000_000_000;

@@ -21,7 +21,8 @@ pub struct Ipv6 {
 /// Source of a link's link-local address once the link is up: `addr_gen_mode`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LinkLocalOrigin {
-    /// The kernel derives the link-local address from the MAC, as [`crate::MacAddress::link_local`] does.
+    /// The kernel derives the link-local address from the MAC, as [`crate::MacAddress::link_local`]
+    /// does.
     Mac,
     /// The kernel generates no link-local address.
     None,
@@ -30,8 +31,8 @@ pub enum LinkLocalOrigin {
 }
 
 impl Ipv6 {
-    /// Reads the settings. Returns `None` if the link has no IPv6: the kernel lacks IPv6, or the
-    /// link's MTU is under 1280 bytes.
+    /// Reads the settings from a link's attribute `IFLA_AF_SPEC`. Returns `None` if the link has no
+    /// IPv6: the kernel lacks IPv6, or the link's MTU is under 1280 bytes.
     pub(crate) fn read(families: &[AfSpecUnspec]) -> Option<Self> {
         let mut attributes = families.iter().flat_map(|family| match family {
             AfSpecUnspec::Inet6(attributes) => attributes.as_slice(),
@@ -47,7 +48,7 @@ impl Ipv6 {
     }
 }
 
-/// Returns `route_localnet` of a link.
+/// Reads `route_localnet` from a link's attribute `IFLA_AF_SPEC`.
 pub(crate) fn routes_localnet(families: &[AfSpecUnspec]) -> bool {
     let mut attributes = families.iter().flat_map(|family| match family {
         AfSpecUnspec::Inet(attributes) => attributes.as_slice(),

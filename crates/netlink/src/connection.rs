@@ -25,7 +25,8 @@ impl Connection {
         Self::to(Protocol::Route, &[])
     }
 
-    /// Opens a socket of this protocol that listens to these multicast groups.
+    /// Opens a socket of this protocol that listens to these multicast groups, in the calling
+    /// thread's namespace.
     pub(crate) fn to(protocol: Protocol, groups: &[u32]) -> Result<Self, Error> {
         let socket = Socket::open(protocol, groups).map_err(|source| Error::Open { source })?;
         Ok(Self { socket })
@@ -120,8 +121,8 @@ impl Connection {
     }
 
     /// Reads the outcome of `request`, which was sent with this number. If objects were added or
-    /// deleted while the kernel listed them, the list may also lack unchanged objects. In this case
-    /// the function repeats the request.
+    /// deleted while the kernel listed the objects, the list may also lack unchanged objects. In
+    /// this case the function repeats the request.
     fn outcome(&self, request: &Request, mut number: u32) -> Result<Outcome, Error> {
         for _ in 0..MOST_LISTS {
             if let Some(outcome) = self.heard(request, number)? {

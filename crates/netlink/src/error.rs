@@ -66,8 +66,8 @@ impl Error {
         self.errno().is_some_and(|errno| reasons.contains(&errno))
     }
 
-    /// Returns whether no namespace has the requested number, or the kernel is removing this
-    /// namespace (`get_net_ns_by_id`).
+    /// Returns whether no namespace has the number (nsid) in the request, or the kernel is removing
+    /// the namespace with this number (`get_net_ns_by_id`).
     pub fn is_no_namespace(&self) -> bool {
         self.errno() == Some(Errno::EINVAL)
     }
@@ -105,7 +105,8 @@ impl Error {
     }
 
     /// Returns whether the kernel does not know the requested kind of link, qdisc, filter or
-    /// action. It reports an unknown kind of link as unsupported, and the others as not found.
+    /// action. The kernel returns EOPNOTSUPP for an unknown kind of link, and ENOENT for an unknown
+    /// kind of qdisc, filter or action.
     pub fn is_unknown_kind(&self) -> bool {
         matches!(self.errno(), Some(Errno::EOPNOTSUPP | Errno::ENOENT))
     }

@@ -1,5 +1,5 @@
-//! Waits for changes of links, addresses and default routes. The events name only what changed; the
-//! caller reads the new state itself.
+//! Waits for changes of links, addresses and default routes. An event names the changed object
+//! without its new state, so the caller reads the state itself.
 
 use std::io;
 use std::time::Duration;
@@ -15,7 +15,7 @@ pub struct RouteEvents {
     socket: Socket,
 }
 
-/// A change that the kernel reported.
+/// A notification of the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RouteEvent {
     /// The link with this index changed or was created or deleted.
@@ -26,7 +26,7 @@ pub enum RouteEvent {
     DefaultRoute,
     /// Events were lost, because the socket overflowed.
     Lost,
-    /// Anything else.
+    /// Any other notification.
     Other,
 }
 

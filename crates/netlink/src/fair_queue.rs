@@ -6,22 +6,23 @@ use netlink_packet_core::DefaultNla;
 
 use crate::bucket::number;
 
-/// Parameters of an `fq_codel`: one queue for each flow, which take turns. A flow without a backlog
-/// goes first. If packets of a flow wait too long, `CoDel` drops some of them.
+/// Parameters of an `fq_codel`. This qdisc has one queue for each flow, and the flows take turns. A
+/// flow without a backlog goes first. If packets of a flow wait too long, `CoDel` drops some of
+/// them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FairQueue {
     /// Acceptable waiting time of a flow's packets, in microseconds.
     pub target: u32,
-    /// Time in microseconds for which the waiting time has to exceed the target until `CoDel` drops
-    /// a packet.
+    /// Time in microseconds after which `CoDel` drops a packet, if the waiting time exceeded the
+    /// target for all of this time.
     pub interval: u32,
     /// Packets of all flows that may wait. Beyond that, the kernel drops packets of the flow with
     /// the largest backlog.
     pub limit: u32,
     /// Bytes that a flow sends in its turn.
     pub quantum: u32,
-    /// Bytes of kernel memory that waiting packets may use. Beyond that, the kernel drops packets of
-    /// the flow with the largest backlog.
+    /// Bytes of kernel memory that waiting packets may use. Beyond that, the kernel drops packets
+    /// of the flow with the largest backlog.
     pub memory: u32,
 }
 

@@ -21,7 +21,8 @@ use crate::request::Request;
 /// A filter to be added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Filter {
-    /// The kernel tries lower numbers first. Filters of one priority share a protocol.
+    /// The kernel tries filters with a lower priority first. All filters of one priority have the
+    /// same protocol.
     pub priority: u16,
     /// The packets that the filter matches.
     pub packets: Packets,
@@ -48,9 +49,9 @@ pub enum Packets {
 pub struct HeldFilter {
     /// Handle that identifies the filter among the filters of its priority.
     number: u32,
-    /// The kernel tries lower numbers first.
+    /// The kernel tries filters with a lower priority first.
     pub priority: u16,
-    /// The filter as it was added; `None` for a filter that this crate cannot add.
+    /// The filter as a program added it; `None` for a filter that this crate cannot add.
     pub filter: Option<Filter>,
     protocol: u16,
     kind: String,
@@ -77,8 +78,8 @@ impl Request {
         Self::change(filter.deletion(), RTM_DELTFILTER, &message)
     }
 
-    /// Deletes a filter, all others of its priority and their hash tables. Equivalent to `tc filter
-    /// delete … pref …`.
+    /// Deletes all filters that have the priority of `filter`, and their hash tables. Equivalent to
+    /// `tc filter delete … pref …`.
     pub fn delete_priority(link: u32, parent: Handle, filter: &HeldFilter) -> Self {
         let message = filter.message(link, parent);
         Self::change(filter.deletion(), RTM_DELTFILTER, &message)
@@ -182,7 +183,8 @@ impl Packets {
         }
     }
 
-    /// Returns the words of the packet to compare, counted from its IP header, with their masks.
+    /// Returns the selector of a u32 filter: the 32-bit words of the packet that the filter
+    /// compares, with their masks and their offsets from the start of the IP header.
     fn selector(self) -> TcU32Selector {
         let mut selector = TcU32Selector::default();
         selector.flags = TcU32SelectorFlags::Terminal;
@@ -245,6 +247,8 @@ fn words(address: IpAddr) -> Vec<u32> {
     words.iter().map(|word| u32::from_be_bytes(*word)).collect()
 }
 
+/// Returns the subnet with which `keys` may compare an address of the protocol. The caller has to
+/// compare `keys` with the keys of this subnet, because other keys can result in the same subnet.
 fn subnet(protocol: u16, keys: &[TcU32Key]) -> Option<IpNetwork> {
     let mut prefix = 0;
     let mut value = 0_u128;
@@ -275,6 +279,7 @@ fn redirect(link: u32) -> TcAction {
     action
 }
 
+/// Returns the index of the link to which the action redirects packets; `None` for another action.
 fn redirected_to(action: &TcAction) -> Option<u32> {
     let mut options = action.attributes.iter().flat_map(|it| match it {
         TcActionAttribute::Options(options) => options.as_slice(),
@@ -289,8 +294,7 @@ fn redirected_to(action: &TcAction) -> Option<u32> {
     })
 }
 
-/// Returns the word of the header that contains the priority and the protocol. The protocol is in
-/// network byte order.
+/// Returns `tcm_info` of `struct tcmsg`: the priority, and the protocol in network byte order.
 fn info(priority: u16, protocol: u16) -> u32 {
     u32::from(priority) << 16 | u32::from(protocol.to_be())
 }

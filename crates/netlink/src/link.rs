@@ -38,10 +38,10 @@ pub struct Link {
     pub transmit_queue: u32,
     /// Index of the bridge or bond of which the link is a port.
     pub master: Option<u32>,
-    /// Index of the link below this one; for one end of a veth pair, index of the other end. That
-    /// link may be in another namespace.
+    /// Index of the link below this one. For one end of a veth pair: index of the other end. The
+    /// link with this index may be in another namespace ([`Self::peer_namespace`]).
     pub peer: Option<u32>,
-    /// Number (nsid) by which the link's own namespace knows the namespace of `peer`. `None` if the
+    /// Number (nsid) that the link's own namespace uses for the namespace of `peer`. `None` if the
     /// link and `peer` are in one namespace.
     pub peer_namespace: Option<i32>,
     /// Alias that a program or an administrator set (`ifalias`).
@@ -87,13 +87,13 @@ pub enum LinkKind {
     Other(String),
 }
 
-/// Whether a link's other end is connected and up.
+/// State of a link's other end.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Carrier {
     /// The other end is not connected or not up, or the link itself is down.
     #[default]
     Off,
-    /// The other end (a switch, a peer) is up, or links of this kind have no other end.
+    /// The other end (a switch, a veth peer) is up, or links of this kind have no other end.
     On,
 }
 
@@ -109,7 +109,8 @@ pub struct BridgeVlans {
 /// Settings of a bridge port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BridgePort {
-    /// The port's state in the spanning tree is not `disabled`. A port that is down is disabled.
+    /// The port's state in the spanning tree is not `disabled`. The state of a port that is down is
+    /// always `disabled`.
     pub is_enabled: bool,
     /// Flags that are on.
     pub flags: Vec<PortFlag>,
@@ -172,7 +173,7 @@ impl Link {
                     InfoKind::Bridge => LinkKind::Bridge,
                     InfoKind::Veth => LinkKind::Veth,
                     InfoKind::Ifb => LinkKind::Ifb,
-                    // `LinkInfo::Data` sets the number.
+                    // The part `LinkInfo::Data`, which follows, has the VLAN.
                     InfoKind::Vlan => LinkKind::Vlan(0),
                     other => LinkKind::Other(other.to_string()),
                 }

@@ -27,8 +27,8 @@ pub enum LinkChange<'a> {
     TransmitQueue(u32),
     /// Sets the MTU in bytes. Equivalent to `ip link set … mtu`.
     Mtu(u32),
-    /// Equivalent to `ip link set … address`. If the link already has this MAC, the kernel still
-    /// announces the link's IP addresses, provided that `arp_notify` and `ndisc_notify` are set
+    /// Equivalent to `ip link set … address`. The kernel announces the link's IP addresses if
+    /// `arp_notify` and `ndisc_notify` are set, even if the link already has this MAC
     /// (`NETDEV_CHANGEADDR` in net/ipv4/devinet.c and net/ipv6/ndisc.c).
     Mac(MacAddress),
     /// Sets the alias, up to 255 bytes. Equivalent to `ip link set … alias`.
@@ -37,7 +37,7 @@ pub enum LinkChange<'a> {
     Port(PortFlag),
     /// Equivalent to `sysctl -w net.ipv4.conf.….arp_notify=1`.
     ArpNotify,
-    /// Sets 0 or 1. Equivalent to `sysctl -w net.ipv4.conf.….route_localnet`.
+    /// Sets `route_localnet` to 0 or 1. Equivalent to `sysctl -w net.ipv4.conf.….route_localnet`.
     RouteLocalnet(u32),
     /// Equivalent to `ip link set … addrgenmode`.
     LinkLocal(LinkLocalOrigin),
@@ -55,7 +55,7 @@ impl Request {
         Self::change(format!("{words} {name}"), RTM_NEWLINK, &message)
     }
 
-    /// Changes the link with this index, so the kernel need not look up a name.
+    /// Changes the link with this index, so the kernel does not have to look up a name.
     pub fn change_link_number(index: u32, change: &LinkChange<'_>) -> Self {
         let (words, mut message) = change.message();
         message.header.index = index;
@@ -65,9 +65,9 @@ impl Request {
 }
 
 impl LinkChange<'_> {
-    /// Returns the description of the change, and a message of type `RTM_NEWLINK` without the link.
-    /// The type is not `RTM_SETLINK`, which accepts the attributes of a bridge port but does not
-    /// apply them.
+    /// Returns the description of the change, and a message of type `RTM_NEWLINK` to which the
+    /// caller adds the link's name or index. With the type `RTM_SETLINK`, the kernel would accept
+    /// the attributes of a bridge port but not apply them.
     fn message(&self) -> (&'static str, LinkMessage) {
         let (words, attribute) = match self {
             Self::Up => return ("set up", flag(LinkFlags::Up, true)),

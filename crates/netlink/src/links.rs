@@ -54,7 +54,7 @@ impl Connection {
     /// Applies `changes` to the link called `name` and returns the changed link.
     ///
     /// # Errors
-    /// [`Error::Refused`]. Even then, the kernel carries out all other changes.
+    /// [`Error::Refused`]: the first refusal. The kernel still carries out the other changes.
     pub fn change_link(&self, name: &str, changes: &[LinkChange<'_>]) -> Result<Link, Error> {
         let changes = changes.iter().map(|it| Request::change_link(name, it));
         self.one_link(changes.collect(), link_named(name))
@@ -68,8 +68,8 @@ impl Connection {
         self.links_like(Vec::new())
     }
 
-    /// Returns all links that are not ports of a bridge or bond; empty on kernels before 5.15.
-    /// Equivalent to `ip link show nomaster`.
+    /// Returns all links that are not ports of a bridge or bond. A kernel before 5.15 returns no
+    /// links. Equivalent to `ip link show nomaster`.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -87,8 +87,8 @@ impl Connection {
         Ok(ports)
     }
 
-    /// Returns the number of ports of the bridge with this index. The kernel's reply is much
-    /// shorter than for [`Self::ports`]. Equivalent to `bridge link show`.
+    /// Returns the number of ports of the bridge with this index. The kernel's answer is much
+    /// shorter than the answer to [`Self::ports`]. Equivalent to `bridge link show`.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -141,8 +141,8 @@ pub(crate) fn link_numbered(index: u32) -> Request {
     Request::read(format!("read link number {index}"), RTM_GETLINK, &message)
 }
 
-/// Returns a message that asks for a link without its counters. The counters would make up most of
-/// the reply, and no caller uses them.
+/// Returns a message that asks for a link without its counters. Otherwise most of the answer would
+/// be counters, which no caller uses.
 fn without_statistics(index: u32, mut attributes: Vec<LinkAttribute>) -> LinkMessage {
     let mask = LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats]);
     attributes.push(mask);

@@ -39,9 +39,9 @@ impl Connection {
             .collect()
     }
 
-    /// Returns whether the kernel has the local routes of `addresses`, which belong to the link
-    /// with this index. Without its local route, the kernel drops packets to an address. Equivalent
-    /// to `ip route get fibmatch … oif`.
+    /// Returns whether the kernel has the local routes of all `addresses`. The addresses belong to
+    /// the link with this index. The kernel drops packets to an address without a local route.
+    /// Equivalent to `ip route get fibmatch … oif`.
     ///
     /// # Errors
     /// [`Error::Refused`] and [`Error::Unanswered`].
@@ -54,11 +54,11 @@ impl Connection {
         Ok(true)
     }
 
-    /// Returns the default routes in use. A default route is in use if the kernel chooses it for an
-    /// address that hardly any other route matches. This function looks up a few such addresses, so
-    /// its time does not depend on the number of routes. It returns at most one default route of
-    /// each family, with one exception: if other routes match all these addresses of a family, it
-    /// reads all routes and returns all default routes of that family.
+    /// Returns the default routes in use: usually one for each IP version. A default route is in
+    /// use if the kernel chooses the route for an address that hardly any other route matches. This
+    /// function looks up three such addresses of each version, so its time does not depend on the
+    /// number of routes. If other routes match all three addresses of a version, this function
+    /// reads all routes and returns all default routes of that version.
     ///
     /// # Errors
     /// [`Error::Refused`] and [`Error::Unanswered`].
@@ -104,6 +104,8 @@ impl Connection {
         self.objects(&lists, Route::from_answer)
     }
 
+    /// Looks up the routes to `addresses`. If `through` is the index of a link, only routes through
+    /// this link count.
     fn lookups(&self, addresses: &[IpAddr], through: Option<u32>) -> Result<Vec<Outcome>, Error> {
         let matching = |to: &IpAddr| lookup(*to, RouteFlags::FibMatch, through);
         let lookups: Vec<_> = addresses.iter().map(matching).collect();

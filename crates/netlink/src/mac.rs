@@ -67,8 +67,8 @@ const DIGITS: usize = 12;
 /// Prefix of link-local addresses: `fe80::/64`.
 const LINK_LOCAL: u128 = 0xfe80 << 112;
 
-/// Bit of the first byte that is 1 in a locally administered address. A link-local IPv6 address
-/// contains the inverted bit.
+/// Bit of a MAC's first byte that is 1 in a locally administered MAC. A link-local IPv6 address
+/// contains this bit inverted.
 const UNIVERSAL: u8 = 2;
 
 /// The text is not an Ethernet address.

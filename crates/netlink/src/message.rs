@@ -1,7 +1,8 @@
 //! Netlink messages: a type, and bytes that the receiver parses if it expects that type.
 //!
-//! This crate does not use netlink-packet-route's enum of all rtnetlink messages. With that enum,
-//! the executable would also contain the parsers of neighbours, rules and statistics.
+//! This crate does not use netlink-packet-route's enum of all rtnetlink messages
+//! (`RouteNetlinkMessage`). With that enum, each executable would also contain the parsers of
+//! messages that this suite does not need, such as neighbours and rules.
 
 use netlink_packet_core::{Emitable, Parseable};
 use netlink_packet_route::AddressFamily;
@@ -45,7 +46,7 @@ impl Message {
     }
 }
 
-/// Content of a type that netlink-packet-route lacks.
+/// Content of a message for which netlink-packet-route has no type.
 pub(crate) struct Bytes(pub Vec<u8>);
 
 impl Emitable for Bytes {

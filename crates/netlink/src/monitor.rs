@@ -19,10 +19,10 @@ use crate::socket::{Content, Protocol, Received, Silence, Socket};
 /// socket's buffer. Answers to requests on the same socket would be lost with these events. So the
 /// monitor reads the state through a [`Connection`] to the same namespace.
 ///
-/// A monitor that [`Self::new`] creates first reads the state. It opens its socket only if the
-/// state is not yet the awaited one, which is rare for a veth pair. A monitor that [`Self::open`]
-/// creates listens at once and reads the state only if no events arrive. A read would wait for the
-/// lock that the kernel holds while it brings a link up.
+/// A monitor that [`Self::new`] creates first reads the state. The monitor opens its socket only if
+/// the state is not yet the awaited one, which is rare for a veth pair. A monitor that
+/// [`Self::open`] creates listens at once and reads the state only if an event is unclear or no
+/// events arrive: a read would wait for the lock that the kernel holds while it brings a link up.
 #[derive(Default)]
 pub struct Monitor {
     socket: Option<Socket>,
@@ -83,8 +83,9 @@ impl Monitor {
             return Ok(found);
         }
         self.wait(wait, ask, |message| {
-            // A message of the family `bridge` about a port does not describe the link. If a port
-            // leaves its bridge, RTM_DELLINK of this family does not mean that the link is deleted.
+            // A message of the family `bridge` about a port does not describe the whole link. If a
+            // port leaves its bridge, the kernel sends RTM_DELLINK of this family, although the
+            // link still exists.
             match (message.kind, message.subject()) {
                 (RTM_NEWLINK, Some((AddressFamily::Unspec, index))) if index == wait.link => {
                     let link = Link::from_answer(message).filter(&condition);
@@ -132,8 +133,8 @@ impl Monitor {
 
     /// Waits until the kernel has the local routes of the IPv6 addresses among `addresses`, which
     /// the link has. The kernel adds the local route of an IPv6 address in the background
-    /// (`addrconf_dad_work`), also without duplicate address detection. Until then, it drops
-    /// packets to the address. It adds the local route of an IPv4 address together with the
+    /// (`addrconf_dad_work`), even without duplicate address detection, and drops packets to the
+    /// address until then. IPv4 needs no wait: the kernel adds the local route together with the
     /// address.
     ///
     /// # Errors
@@ -171,10 +172,10 @@ impl Monitor {
         })
     }
 
-    /// Waits until `judge` or `ask` returns the awaited state. Calls `judge` with each event. `ask`
-    /// reads the state: this function calls it if an event may be the awaited one, and if no event
-    /// arrives for a while ([`SILENCE`]). If the monitor did not listen before, it also calls `ask`
-    /// at the start.
+    /// Waits until `judge` or `ask` returns the awaited state. This function calls `judge` with
+    /// each event. It calls `ask`, which reads the state, if an event may be the awaited one, or if
+    /// no event arrives for a while ([`SILENCE`]). If the monitor did not listen before, this
+    /// function also calls `ask` at the start.
     fn wait<T>(
         &mut self,
         wait: &Wait<'_>,
@@ -217,6 +218,7 @@ impl<T> Verdict<T> {
         match message.kind {
             RTM_NEWLINK | RTM_DELLINK | RTM_NEWADDR if is_of_link => Self::MayBe,
             _ => Self::Nothing,
+    /// Returns [`Self::MayBe`] for an event about the link with this index.
         }
     }
 }
@@ -243,6 +245,6 @@ const IPV6_ROUTES: u32 = 11;
 /// Prefix length of a route to a single IPv6 address.
 const IPV6_HOST: u8 = 128;
 
-/// Time without events after which the monitor reads the state. The kernel reports within a
-/// millisecond that a veth pair is up, so this is long enough.
+/// Time without events after which a monitor that listened from the start reads the state. The
+/// kernel reports within a millisecond that a veth pair is up, so this time is long enough.
 const SILENCE: Duration = Duration::from_millis(20);

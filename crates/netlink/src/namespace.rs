@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::request::Request;
 
 impl Connection {
-    /// Returns the number (nsid) by which this namespace knows the namespace `other`, as in
+    /// Returns the number (nsid) that this namespace uses for the namespace `other`, as in
     /// [`crate::Link::peer_namespace`]. Returns `None` if the kernel has assigned no number.
     /// Equivalent to `ip netns list-id`.
     ///

@@ -50,9 +50,9 @@ impl Connection {
         self.one_link(vec![create], link_named(name))
     }
 
-    /// Creates a bridge or a veth pair in place of `link`, which is in another namespace. The new link
-    /// has the index, name and master of `link`. It also has the MAC, unless that is all zeros, and
-    /// the MTU, limited to what such a link may have. So rules that compare these treat it like
+    /// Creates a bridge or a veth pair that imitates `link`, a link of another namespace. The new
+    /// link has the index, name and master of `link`, its MAC (unless this is all zeros), and its
+    /// MTU, within the limits of the new link's kind. So firewall rules treat the new link like
     /// `link`. The new link is down.
     ///
     /// # Errors
@@ -92,8 +92,8 @@ impl Request {
     }
 }
 
-/// Returns the attributes of a new link. The MAC is among them because udev rewrites a MAC that the
-/// kernel chose.
+/// Returns the attributes of a new link. They contain a MAC because udev would rewrite a MAC that
+/// the kernel chose.
 pub(crate) fn attributes(name: &str, mac: MacAddress, mtu: u32) -> Vec<LinkAttribute> {
     vec![
         LinkAttribute::IfName(name.to_owned()),
@@ -102,14 +102,15 @@ pub(crate) fn attributes(name: &str, mac: MacAddress, mtu: u32) -> Vec<LinkAttri
     ]
 }
 
-/// Returns the attributes that make a new link one end of a veth pair. The other end has the
-/// attributes `other` and is created in `namespace`.
+/// Returns the attributes that make a new link one end of a veth pair. The kernel creates the other
+/// end with the attributes `other` in `namespace`.
 pub(crate) fn pair_with(mut other: Vec<LinkAttribute>, namespace: &Netns) -> Vec<LinkInfo> {
     other.push(LinkAttribute::NetNsFd(namespace.as_fd().as_raw_fd()));
     let peer = InfoData::Veth(InfoVeth::Peer(message(0, other)));
     info(InfoKind::Veth, Some(peer))
 }
 
+/// Returns the request that creates a link. `words` is the kind of link for error messages.
 pub(crate) fn create(words: &str, name: &str, message: &LinkMessage) -> Request {
     Request::create(format!("create {words} {name}"), RTM_NEWLINK, message)
 }

@@ -35,8 +35,8 @@ impl Policies {
         }
     }
 
-    /// Makes the host drop incoming `packets`; existing policies stay. Equivalent to `ip xfrm
-    /// policy add dir in … action block`.
+    /// Makes the host drop incoming `packets`. A policy that already exists for the same packets
+    /// stays as it is. Equivalent to `ip xfrm policy add dir in … action block`.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -51,7 +51,7 @@ impl Policies {
         Ok(())
     }
 
-    /// Returns those of `packets` that no policy blocks.
+    /// Returns those of `packets` for which no policy of [`Self::block`] exists.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -94,7 +94,7 @@ fn blocks(answer: &Message) -> Option<bool> {
     Some(answer.kind == NEW_POLICY && *action == BLOCK)
 }
 
-/// Returns `struct xfrm_selector` for any protocol and link.
+/// Returns the `struct xfrm_selector` that selects `packets` of any protocol on any link.
 fn selector(packets: Packets) -> Vec<u8> {
     let (to, from) = match packets {
         Packets::All => (None, None),

@@ -40,7 +40,7 @@ pub struct Place {
 /// A qdisc or class that exists in the kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Qdisc {
-    /// Handle; 0 for the kernel's default qdisc.
+    /// Handle; `0:` for the kernel's default qdisc.
     pub handle: Handle,
     /// Kind and parameters.
     pub kind: QdiscKind,
@@ -67,7 +67,7 @@ pub enum QdiscKind {
 }
 
 impl Handle {
-    /// Neither qdisc nor class.
+    /// No qdisc and no class.
     pub(crate) const NONE: Self = Self::new(0, 0);
     /// Root of a link's egress.
     pub const ROOT: Self = Self::new(0xffff, 0xffff);
@@ -226,7 +226,7 @@ impl Qdisc {
         Self::from_message(&Self::message_of(answer)?)
     }
 
-    /// Parses the answer if it is about a qdisc or class.
+    /// Parses the answer; `None` if it is not about a qdisc or class.
     pub(crate) fn message_of(answer: &Message) -> Option<TcMessage> {
         let qdisc = answer.read(RTM_NEWQDISC);
         qdisc.or_else(|| answer.read(RTM_NEWTCLASS))
@@ -263,9 +263,9 @@ pub(crate) fn class_request(link: u32, handle: Handle) -> Request {
     one(Request::read(operation, RTM_GETTCLASS, &message))
 }
 
-/// Completes a request for one qdisc or class. The request asks for an echo, because kernels before
-/// Linux 6.8 send no answer otherwise. It also asks for an acknowledgement, because that is the
-/// kernel's only answer if the link is down.
+/// Adds flags to a request that reads one qdisc or class. `NLM_F_ECHO` asks for an echo, without
+/// which kernels before Linux 6.8 send no description. `NLM_F_ACK` asks for an acknowledgement,
+/// which is the kernel's only answer if the link is down.
 fn one(request: Request) -> Request {
     request.with(NLM_F_ACK | NLM_F_ECHO)
 }
@@ -296,7 +296,7 @@ pub(crate) fn kind_of(message: &TcMessage) -> Option<&str> {
     })
 }
 
-/// Returns the parts of `TCA_OPTIONS`.
+/// Returns the options of a qdisc, class or filter (`TCA_OPTIONS`).
 pub(crate) fn parts(message: &TcMessage) -> impl Iterator<Item = &TcOption> {
     message.attributes.iter().flat_map(|it| match it {
         TcAttribute::Options(options) => options.as_slice(),
@@ -305,8 +305,9 @@ pub(crate) fn parts(message: &TcMessage) -> impl Iterator<Item = &TcOption> {
 }
 
 /// Returns the attributes inside `TCA_OPTIONS`, each with its number. netlink-packet-route parses
-/// the attributes of a few kinds; of these kinds, this function supports only `fq_codel`. For any
-/// other kind, that crate returns all attributes as one piece of bytes, which this function splits.
+/// these attributes only for a few kinds of qdiscs. This function supports one of them, `fq_codel`.
+/// For any other kind, netlink-packet-route returns all attributes as one piece of bytes, which
+/// this function splits.
 fn options(message: &TcMessage) -> Vec<(u16, Vec<u8>)> {
     let mut found = Vec::new();
     for option in parts(message) {

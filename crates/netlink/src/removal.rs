@@ -30,8 +30,8 @@ impl Connection {
     /// executable that calls this function must be [`run`].
     fn delete_elsewhere(&self, link: &Link) -> Result<(), Error> {
         let here = || self.delete_link(link);
-        // The monitor listens before the deletion starts, so it hears the event and need not send a
-        // request. A request would wait for the lock that the kernel holds during the deletion.
+        // The monitor listens before the deletion starts, so it receives the event of the deletion
+        // and sends no request. A request would wait for the lock that the kernel holds meanwhile.
         let Ok(monitor) = Monitor::open() else {
             return here();
         };
@@ -98,8 +98,8 @@ fn delete(task: &str) -> Result<(), Error> {
 
 const DELETE: &str = "delete link ";
 
-/// Time between two checks whether the child process has ended with an error. The checks are
-/// necessary because the kernel reports a refusal to the child only, not as an event.
+/// Time between two checks whether the child process has ended with an error. The kernel reports a
+/// refusal to the child process only, not as an event.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
 
 /// Longest wait for the deletion. On a healthy host, the kernel never holds the RTNL lock that

@@ -34,6 +34,7 @@ impl Request {
         Self::read(operation, kind, content).with(NLM_F_DUMP)
     }
 
+    /// Creates a request that changes or deletes an object.
     pub(crate) fn change(operation: String, kind: u16, content: &impl Emitable) -> Self {
         Self::read(operation, kind, content).with(NLM_F_ACK)
     }
@@ -49,8 +50,8 @@ impl Request {
         Self { flags, ..self }
     }
 
-    /// Keeps only the answers for which `keeps` returns true, so a long list takes no more memory
-    /// than a short one.
+    /// Makes the connection drop all answers for which `keeps` returns `false`, as soon as it
+    /// receives them. So a long list takes no more memory than a short one.
     pub(crate) fn keeping(self, keeps: fn(&Message) -> bool) -> Self {
         let keeps = Some(keeps);
         Self { keeps, ..self }

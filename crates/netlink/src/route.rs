@@ -25,7 +25,7 @@ pub struct Route {
     /// The next hop's address; `None` for a multipath route and for a destination on the link
     /// itself.
     pub gateway: Option<IpAddr>,
-    /// The routing table; 254 is `main`.
+    /// Number of the routing table; 254 is `main`.
     pub table: u32,
     /// The metric; `None` where the kernel reports none.
     pub priority: Option<u32>,
@@ -33,9 +33,11 @@ pub struct Route {
     pub is_from_router_advertisement: bool,
     /// The destination is an address of this host.
     pub is_local: bool,
-    /// The route drops packets by this action, in the word of ip-route(8): `blackhole`,
-    /// `unreachable` or `prohibit`.
+    /// The action by which the route drops packets, as ip-route(8) names it: `blackhole`,
+    /// `unreachable` or `prohibit`. `None` if the route does not drop packets.
     pub discards: Option<&'static str>,
+    /// The kernel added the route for an address of the link, or DHCP or a router advertisement
+    /// did.
     is_of_link: bool,
     link: Option<u32>,
     next_hops: Vec<NextHop>,
@@ -59,14 +61,14 @@ pub struct NewRoute {
     pub link: u32,
     /// MTU in bytes.
     pub mtu: Option<u32>,
-    /// TCP payload in bytes.
+    /// Largest TCP payload of a segment in bytes that the host announces to its peers (MSS).
     pub advmss: Option<u32>,
     /// The metric; `None` for the kernel's default.
     pub priority: Option<u32>,
     /// The routing table; `None` for `main`.
     pub table: Option<u32>,
-    /// The scope, as in rtnetlink(7). `None` means `link` for an IPv4 route without a gateway. For any
-    /// other route, `None` means `universe`.
+    /// The scope, as in rtnetlink(7). `None` means `link` for an IPv4 route without a gateway. For
+    /// any other route, `None` means `universe`.
     pub scope: Option<u8>,
     /// Source address of packets that the host itself sends; `None` if the kernel chooses.
     pub source: Option<IpAddr>,
@@ -97,9 +99,9 @@ impl Request {
         Self::new_route(route, NLM_F_APPEND)
     }
 
-    /// Adds a route as [`Self::add_route`] does, but before existing IPv4 routes of the same
-    /// metric. An IPv6 route precedes others only by a lower metric. Equivalent to `ip route
-    /// prepend`.
+    /// Adds a route as [`Self::add_route`] does. An IPv4 route precedes existing routes of the same
+    /// metric. An IPv6 route precedes other routes only if its metric is lower. Equivalent to `ip
+    /// route prepend`.
     pub fn prepend_route(route: &NewRoute) -> Self {
         Self::new_route(route, 0)
     }
@@ -175,28 +177,29 @@ impl Route {
         self.priority.unwrap_or_default()
     }
 
-    /// Returns the indices of the links through which packets leave; several for a multipath route.
+    /// Returns the indices of the links through which packets leave. A multipath route has several
+    /// links.
     pub fn links(&self) -> impl Iterator<Item = u32> {
         let hops = self.next_hops.iter().map(|hop| hop.link);
         self.link.into_iter().chain(hops)
     }
 
-    /// Returns whether packets may leave through this link. A multipath route has several links.
+    /// Returns whether packets of this route may leave through the link with this index.
     pub fn uses(&self, link: u32) -> bool {
         self.links().any(|it| it == link)
     }
 
-    /// Returns whether `gateway` on the link with this index is a next hop of the route. A
-    /// multipath route has several next hops.
+    /// Returns whether `gateway` on the link with this index is a next hop of the route, or one of
+    /// the next hops of a multipath route.
     pub fn leads_by(&self, link: u32, gateway: Option<IpAddr>) -> bool {
         let hop = NextHop { link, gateway };
         self.next_hops.contains(&hop) || (self.link == Some(link) && self.gateway == gateway)
     }
 
-    /// Returns whether the route leads to neighbours on its link: it was created for an address of
-    /// the link, by DHCP or by a router advertisement, or its destination is a single host. A route
-    /// that an administrator added for a network does not count, because the network may contain
-    /// addresses that are not on the link.
+    /// Returns whether the destinations of the route are neighbours on its link. This is so if the
+    /// route has no gateway and its destination is a single host, or if the kernel, DHCP or a
+    /// router advertisement added the route for the link. A route that an administrator added for a
+    /// network does not count, because the network may contain addresses that are not on the link.
     pub fn is_connected(&self) -> bool {
         let on_link = self.gateway.is_none() && self.next_hops.is_empty() && !self.is_default();
         let is_host = self.destination == IpNetwork::from(self.destination.ip());

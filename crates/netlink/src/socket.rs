@@ -30,8 +30,8 @@ pub struct Socket {
 }
 
 thread_local! {
-    /// Buffer of this thread for the datagram that a socket received last. All sockets of the
-    /// thread can share the buffer because each datagram is parsed at once.
+    /// Receive buffer of this thread. All sockets of the thread can share the buffer, because each
+    /// datagram is parsed before the next one is received.
     static BUFFER: RefCell<Vec<u8>> = RefCell::new(Vec::with_capacity(LONGEST_ANSWER));
 }
 
@@ -73,7 +73,7 @@ pub struct Received {
 /// Meaning of a message from the kernel.
 #[derive(Debug, Clone)]
 pub enum Content {
-    /// The kernel describes an object in these bytes. The type in the header is the kind of object.
+    /// The kernel describes an object in these bytes. The type in the header is the object's kind.
     Object(Vec<u8>),
     /// The kernel has carried out the request, or has described all objects of a list.
     End,
@@ -121,8 +121,8 @@ impl Socket {
         let inner = netlink_sys::Socket::new(protocol as isize)?;
         // A connected socket receives no messages of other processes, only those of the kernel.
         inner.connect(&SocketAddr::new(0, 0))?;
-        // The kernel then copies only the header of a refused request into its answer, and the
-        // attributes follow this header.
+        // With this option, the kernel's refusal contains only the header of the refused request,
+        // so `extended_message` finds the attributes behind this header.
         inner.set_cap_ack(true)?;
         inner.set_ext_ack(true)?;
         if protocol != Protocol::Netfilter {
@@ -158,8 +158,8 @@ impl Socket {
         Ok(())
     }
 
-    /// Reserves as many unused numbers as there are `messages`, and returns the first one. An
-    /// answer repeats the number of its message, so the caller can tell it from unread answers to
+    /// Reserves `messages` consecutive unused numbers and returns the first one. An answer repeats
+    /// the number of its message. So a caller can distinguish the answer from unread answers to
     /// earlier messages.
     pub fn numbers(&self, messages: usize) -> u32 {
         let first = self.next_number.get();
@@ -208,10 +208,10 @@ impl Socket {
         }
     }
 
-    /// Lets another process close the socket, because the kernel needs 15 to 30 ms to close a
-    /// socket of `nf_tables` after a deletion. The other process may outlive this one. It is the
-    /// child that deleted a link for [`crate::Connection::remove_link`], or else a new child. The
-    /// `main` of the executable must be [`crate::run`].
+    /// Lets a child process close the socket, because the kernel needs 15 to 30 ms to close a
+    /// socket of `nf_tables` after a deletion. The child process may outlive this process. It is
+    /// the child process that deleted a link for [`crate::Connection::remove_link`], or else a new
+    /// one. The `main` of the executable must be [`crate::run`].
     pub fn close_later(self) {
         detach::close_later(self);
     }
@@ -364,11 +364,11 @@ const OVERRUN: u16 = 4;
 /// free a link under load.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(30);
 
-/// Twice the size to which the kernel limits one datagram of a list, in bytes (32 KiB:
-/// `netlink_recvmsg` in `net/netlink/af_netlink.c`). A smaller buffer splits a list of `nf_tables`
-/// into more datagrams, and for each one the kernel walks the set from its start.
+/// Size in bytes of a thread's receive buffer: twice the size of the longest datagram in a list (32
+/// KiB: `netlink_recvmsg` in `net/netlink/af_netlink.c`). With a smaller buffer, the kernel would
+/// split a list of `nf_tables` into more datagrams, and walk the set from its start for each one.
 const LONGEST_ANSWER: usize = 64 << 10;
 
-/// Number of bytes that every kernel accepts at once with the default send buffer. A longer
-/// datagram needs a larger buffer.
+/// Length in bytes of a datagram that every kernel accepts with the default size of the send
+/// buffer. A longer datagram needs a larger send buffer.
 const SURELY_SENT: usize = 64 << 10;

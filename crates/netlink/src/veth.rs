@@ -17,7 +17,8 @@ use crate::request::Request;
 pub struct VethEnd<'a> {
     /// Name of the end.
     pub name: &'a str,
-    /// MAC of the end. It is not optional because udev rewrites a MAC that the kernel chose.
+    /// MAC of the end. The caller has to choose one because udev rewrites a MAC that the kernel
+    /// chose.
     pub mac: MacAddress,
 }
 
@@ -34,8 +35,8 @@ pub struct VethPair<'a> {
     pub master: Option<u32>,
     /// Alias of the host end, which names its owner.
     pub alias: &'a str,
-    /// Namespace in which the container end is created. It would take 15 ms or more to create the
-    /// end in another namespace and move it.
+    /// Namespace in which the kernel creates the container end. To create the end in another
+    /// namespace and then move it would take 15 ms or more.
     pub sandbox: &'a Netns,
 }
 
@@ -91,8 +92,8 @@ impl Connection {
 }
 
 impl VethPair<'_> {
-    /// Returns one request that creates both ends, and a second one that sets the alias. The kernel
-    /// ignores an alias in the first request.
+    /// Returns two requests: the first creates both ends, the second sets the alias of the host
+    /// end. The kernel ignores an alias in the first request.
     fn requests(&self) -> Vec<Request> {
         let (host, container) = (self.host, self.container);
         let peer = attributes(container.name, container.mac, self.mtu);

@@ -63,7 +63,7 @@ impl Connection {
 }
 
 impl Request {
-    /// Makes `carrier` carry `vlans`. Equivalent to `bridge vlan add dev … vid …`.
+    /// Adds `vlans` to `carrier`. Equivalent to `bridge vlan add dev … vid …`.
     pub fn add_vlans(carrier: VlanCarrier, vlans: PortVlans) -> Self {
         let operation = format!("add {vlans} to {carrier}");
         Self::change(operation, RTM_SETLINK, &vlans.message(carrier))

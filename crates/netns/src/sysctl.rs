@@ -15,8 +15,8 @@ use crate::error::Error;
 
 /// A parameter below `/proc/sys`.
 ///
-/// A value below `net` belongs to the network namespace of the thread that reads or writes it:
-/// inside [`crate::Netns::run`], to the entered namespace.
+/// A value below `net` belongs to the network namespace of the thread that reads or writes the
+/// value. So work that runs in [`crate::Netns::run`] accesses the values of that namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sysctl {
     parts: Vec<String>,
@@ -56,8 +56,8 @@ impl Sysctl {
         Ok(String::from_utf8_lossy(value).trim_end().to_owned())
     }
 
-    /// Writes `value` unless the parameter already has it. So a read-only `/proc/sys` causes no
-    /// error if the value is right. Equivalent to `sysctl -w`.
+    /// Writes `value` unless the parameter already has this value. So a read-only `/proc/sys`
+    /// causes no error if the value is right. Equivalent to `sysctl -w`.
     ///
     /// # Errors
     /// As [`Self::read`]; [`Error::Write`] if the value differs and cannot be changed.
@@ -100,8 +100,8 @@ impl Sysctl {
         })
     }
 
-    /// Writes `value` like [`Self::ensure`], but succeeds if the parameter does not exist: the
-    /// kernel has no IPv6, or a module is not loaded.
+    /// Writes `value` like [`Self::ensure`], but also succeeds if the parameter does not exist,
+    /// because the kernel has no IPv6 or a module is not loaded.
     ///
     /// # Errors
     /// As [`Self::ensure`], except for an absent parameter.
@@ -144,8 +144,9 @@ fn strs(parts: &[String]) -> impl Iterator<Item = &str> {
 }
 
 thread_local! {
-    /// Open directories such as `/proc/sys/net/ipv4`, by path. A thread opens each directory only
-    /// once, because the thread stays in one namespace.
+    /// Open directories such as `/proc/sys/net/ipv4`, by path. An open directory belongs to one
+    /// namespace, and a thread that accesses sysctls never changes its namespace. So a thread opens
+    /// each directory only once.
     ///
     /// To find such a directory, the kernel compares the directories of all namespaces one by one
     /// (`proc_sys_compare` in `fs/proc/proc_sysctl.c`). With 500 pods this takes 100 to 400 µs; the

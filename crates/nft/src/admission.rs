@@ -1,9 +1,9 @@
 //! Rules that accept packets of a single address, in chains of other programs.
 //!
-//! The reference's plugin `firewall` adds two such rules for each address of a container. One
-//! accepts packets from the address. The other accepts packets to the address that belong to a
-//! tracked connection. The rules have no tag, so this module identifies them by their effect, like
-//! [`crate::Standing`].
+//! The plugin `firewall` of containernetworking/plugins (the reference) adds two such rules for
+//! each address of a container. One rule accepts packets from the address. The other rule accepts
+//! packets to the address that belong to a tracked connection. The rules have no tag, so this
+//! module identifies them by their effect, as [`crate::Standing`] does.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -27,9 +27,9 @@ use crate::table::{Family, Table};
 use crate::update::until_current;
 
 impl Connection {
-    /// Deletes rules of a chain in the table `filter` of iptables: those that accept all packets
-    /// from one of these addresses, and those that accept packets of tracked connections to one of
-    /// them. Other rules stay. A missing table or chain has no such rules.
+    /// Deletes rules of a chain in the table `filter` of iptables: rules that accept all packets
+    /// from one of `addresses`, and rules that accept packets of tracked connections to one of
+    /// `addresses`. Other rules stay. Does nothing if the table or chain does not exist.
     ///
     /// # Errors
     /// [`Error::Refused`] and [`Error::Busy`]: no rule was deleted.
@@ -56,8 +56,8 @@ impl Connection {
         })
     }
 
-    /// Returns the addresses for which a chain of the table `filter` of iptables contains both
-    /// rules that the reference adds for an address.
+    /// Returns the addresses for which `chain` in the table `filter` of iptables contains both
+    /// rules that [`Self::remove_admissions`] deletes.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -105,12 +105,13 @@ fn admitted(expressions: &[u8]) -> Option<(IpAddr, Packets)> {
 }
 
 /// Returns the address that a rule compares with the packet's address of this `side` (source or
-/// destination). The expression `loaded` loads the packet's address, and `compared` compares it.
+/// destination). The expression `loaded` loads the packet's address, and `cmp` compares it.
 /// Returns `None` if `loaded` loads another field.
 fn address([loaded, compared]: [&[u8]; 2], side: Side) -> Option<IpAddr> {
     let is_equal = number(value(compared, COMPARE_OPERATOR)) == Operator::Equal as u64;
     let bytes = value(value(compared, COMPARE_DATA)?, DATA_VALUE).filter(|_| is_equal)?;
     let number_of = |kind| u32::try_from(number(value(loaded, kind))).ok();
+/// Returns whether the expression `immediate` accepts the packet.
     let place = Place::Header(number_of(PAYLOAD_BASE)?, number_of(PAYLOAD_OFFSET)?);
     let address = register::address(bytes)?;
     (side(IpVersion::of(address)).place() == place).then_some(address)

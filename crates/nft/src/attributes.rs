@@ -35,7 +35,7 @@ impl Attributes {
         self.bytes(kind | NESTED, &parts.0)
     }
 
-    /// Appends `others`, which are encoded attributes.
+    /// Appends `others`, a sequence of encoded attributes.
     pub fn and(mut self, others: &[u8]) -> Self {
         self.0.extend(others);
         self

@@ -41,13 +41,13 @@ pub enum Counts {
 /// What [`crate::Connection::update`] changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Updated {
-    /// The table was complete and needed no change.
+    /// The table was complete, and no element had to change.
     Nothing,
     /// Elements, chains or rules changed.
     Rules,
-    /// The whole table was recreated, because a set or chain of another type could not be repaired.
-    /// All elements of such a set are lost, and so are elements that pointed to chains which the
-    /// description of the table does not contain.
+    /// The whole table was deleted and created again, because a set or chain of another type cannot
+    /// be repaired. All elements of such a set are lost. If an element pointed to a chain that the
+    /// description of the table does not contain, all elements of its owner are lost.
     Table,
 }
 

@@ -47,11 +47,13 @@ impl Connection {
         self.generation().map(drop)
     }
 
+    /// Returns the generation of the rules, a number that changes with every change of rules.
     pub(crate) fn generation(&self) -> Result<u32, Error> {
         let ask = || self.find(message::get_generation());
         let reply = match ask() {
-            // Asks a second time before it returns this error. Callers that delete elements take
-            // the error as proof that no elements exist.
+            // Callers that delete elements take this error as proof that no elements exist. So the
+            // question is repeated, because the kernel may refuse a single message for another
+            // reason.
             Err(Error::Unsupported { .. }) => ask()?,
             reply => reply?,
         };

@@ -17,9 +17,9 @@ use crate::tracked::{
     filter,
 };
 
-/// A search for tracked connections by `parts` and `status`, which the kernel compares. If the
-/// kernel lists the connections, this process compares each one again, because older kernels ignore
-/// the filter.
+/// A search for tracked connections. The kernel compares `parts` and `status`. If the kernel lists
+/// connections, this process compares each connection again, because older kernels ignore the
+/// filter and list all connections.
 struct Search<'a> {
     /// Description for error messages.
     of: String,
@@ -52,8 +52,9 @@ impl Connection {
         }
     }
 
-    /// Deletes the same entries as [`Self::forget`], but without a filter in the kernel: reads one
-    /// list of connections for each IP version and protocol, for any number of ports.
+    /// Deletes the same entries as [`Self::forget`], but does not need the kernel to apply a
+    /// filter: reads one list of connections for each IP version and protocol, for any number of
+    /// ports.
     fn forget_listed_to(&self, destinations: &[HostPort], host: &[IpNetwork]) -> Result<(), Error> {
         let mut lists: Vec<_> = destinations
             .iter()
@@ -130,6 +131,7 @@ impl Connection {
         })
     }
 
+    /// Deletes the conntrack entries that match `search`.
     fn forget_those(&self, search: &Search<'_>) -> Result<(), Error> {
         match self.forget_found(search) {
             Err(error) if error.errno() == Some(Errno::EINVAL) => self.forget_listed(search),
@@ -144,9 +146,9 @@ impl Connection {
         self.execute(&search.message("forget", DELETE_CONNECTIONS))
     }
 
-    /// Lists all connections. Deletes each matching connection as soon as it is read, so a flood of
-    /// connections cannot fill this process's memory. A list is slow: the kernel locks each bucket
-    /// of its table, even an empty one.
+    /// Lists all connections, and deletes the entry of each matching connection as soon as this
+    /// process has read it. So a flood of connections cannot fill this process's memory. A list is
+    /// slow, because the kernel locks each bucket of its table, even an empty one.
     fn forget_listed(&self, search: &Search<'_>) -> Result<(), Error> {
         let list = search.message("read", GET_CONNECTIONS);
         self.dump_each(&list, |connection| {

@@ -1,6 +1,6 @@
 //! Counts the elements of a set whose keys end in the same bytes, such as the same protocol and
-//! port. A second set, the set of counts, stores each number. One look-up in the set of counts then
-//! replaces a list of all elements.
+//! port. A second set, the set of counts, stores each number. So a caller that needs a number reads
+//! one element of the set of counts instead of a list of all counted elements.
 //!
 //! One transaction changes the elements and their numbers, and the kernel refuses it if another
 //! process has changed the rules meanwhile. So the numbers are right unless another program adds or
@@ -25,8 +25,8 @@ struct Counting<'a> {
     id: u32,
 }
 
-/// Numbers of elements, by the end of their keys: elements whose keys end in the same bytes count
-/// together.
+/// Numbers of elements, by the last bytes of their keys. The length of these bytes is the length of
+/// a key in the set of counts.
 type Numbers = BTreeMap<Vec<u8>, u32>;
 
 impl Connection {
@@ -62,8 +62,8 @@ impl Connection {
     }
 
     /// Returns the numbers that the kernel stores for the ends of the changed keys. Returns `None`
-    /// if one of them is less than the number of elements to delete, because the kernel's numbers
-    /// are wrong then.
+    /// if one of these numbers is less than the number of elements to delete: then the kernel's
+    /// numbers are wrong.
     fn followed(
         &self,
         counting: &Counting<'_>,

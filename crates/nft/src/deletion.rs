@@ -92,9 +92,9 @@ impl Connection {
         })
     }
 
-    /// Returns netlink messages that delete the chains to which `elements` point, except for chains
-    /// to which elements outside `stale` point, too. Returns `None` if another process deleted a
-    /// chain to which a stale element points.
+    /// Returns netlink messages that delete the chains to which `elements` point. A chain stays if
+    /// an element that is not in `stale` points to it. Returns `None` if a stale element points to
+    /// a chain that no longer exists: another process has changed the rules since `stale` was read.
     fn idle_chains(
         &self,
         table: &Table,
@@ -114,9 +114,9 @@ impl Connection {
         Ok(Some(messages))
     }
 
-    /// Returns how many elements point to the chain; `None` if it does not exist. The caller needs
-    /// this number in order not to delete a chain in use: the kernel would refuse, and a refused
-    /// transaction blocks all processes for 15 ms (`__nf_tables_abort`).
+    /// Returns how many elements point to the chain; `None` if the chain does not exist. A caller
+    /// that did not know this number might delete a chain in use. The kernel would refuse, and a
+    /// refused transaction blocks all processes for 15 ms (`__nf_tables_abort`).
     fn references(&self, table: &Table, chain: &str) -> Result<Option<usize>, Error> {
         let Some(reply) = self.find(table.get_chain(chain))? else {
             return Ok(None);
@@ -129,9 +129,9 @@ impl Connection {
         Ok(Some(uses.saturating_sub(rules.len())))
     }
 
-    /// Returns all elements that `table` has during the whole call. A list that is read during
-    /// another process's change may lack some elements. So this function merges several such lists,
-    /// which are unlikely to lack the same elements.
+    /// Returns all elements that `table` has during the whole call. If another process changes the
+    /// rules while the kernel lists elements, the list may lack some. So this function merges
+    /// several such lists, which are unlikely to lack the same elements.
     fn listed(&self, table: &Table) -> Result<Vec<Element>, Error> {
         let mut seen = HashSet::new();
         for _ in 0..LISTS {
@@ -146,8 +146,8 @@ impl Connection {
     }
 }
 
-/// Elements per transaction. If another process changes the rules, a transaction has to start over.
-/// This seldom happens to a small transaction.
+/// Maximum number of elements that one transaction deletes. A transaction has to start over if
+/// another process changes the rules meanwhile, which seldom happens to a short transaction.
 const MOST_AT_ONCE: usize = 50;
 
 /// Maximum number of attempts to read a list without an interruption. If all attempts are

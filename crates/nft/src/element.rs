@@ -18,7 +18,7 @@ use crate::table::{Set, TargetType, Type};
 pub struct Element {
     /// The set's name.
     pub set: String,
-    /// The parts of the key, in the form in which registers contain them.
+    /// The parts of the key, encoded as the kernel's registers contain them.
     key: Vec<u8>,
     target: Target,
     /// The owner, which the kernel stores as a comment of up to 128 bytes; empty for an element
@@ -32,7 +32,7 @@ enum Target {
     None,
     /// The chain's name.
     Chain(String),
-    /// The values, in the form in which registers contain them.
+    /// The values, encoded as the kernel's registers contain them.
     Values(Vec<u8>),
     Limit(Limit),
 }
@@ -83,7 +83,7 @@ impl Element {
     }
 
     /// Creates an element of a set of counts. The element maps `key` to `number`, the number of
-    /// elements whose keys end in `key`.
+    /// elements of another set whose keys end in `key`.
     pub(crate) fn count(set: &str, key: &[u8], number: u32) -> Self {
         Self {
             set: set.to_owned(),
@@ -135,6 +135,7 @@ impl Element {
         }
     }
 
+    /// Encodes the element for the message that adds it.
     pub(crate) fn attributes(&self) -> Attributes {
         let key = self.key_attribute();
         let pair = match &self.target {
@@ -149,6 +150,7 @@ impl Element {
         pair.bytes(USERDATA, &comment(&self.owner))
     }
 
+    /// Encodes the key, which is enough to read or delete the element.
     pub(crate) fn key_attribute(&self) -> Attributes {
         Attributes::new().nest(KEY, &expression::value(&self.key))
     }

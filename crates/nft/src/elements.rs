@@ -39,8 +39,8 @@ impl Connection {
         Ok(elements.collect())
     }
 
-    /// Looks up the elements `known` by set and key. Returns those that still have the owner in
-    /// `known`, each once, even if `known` has duplicates.
+    /// Looks up the elements `known` by set and key. Returns the elements that still have the same
+    /// owner as in `known`, each once, even if `known` has duplicates.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -68,7 +68,7 @@ impl Connection {
             replies => {
                 let replies = replies?;
                 let elements = replies.iter().flat_map(|it| read_elements(set.name, it));
-                // The kernel lists elements twice if it resizes the hash table meanwhile, so
+                // If the kernel resizes the set's hash table meanwhile, it lists elements twice, so
                 // duplicates are removed.
                 let mut told = HashSet::new();
                 let elements = elements.filter(|it| told.insert(it.clone()));

@@ -47,8 +47,8 @@ pub enum Error {
         /// The table's name.
         table: &'static str,
     },
-    /// In each of many attempts, another process changed the rules after this process had read them
-    /// and before its transaction.
+    /// In each of many attempts, another process changed the rules between this process's reading
+    /// and its transaction.
     #[error("other processes keep changing the firewall rules of this host")]
     Busy,
     /// The kernel's answer cannot be parsed.

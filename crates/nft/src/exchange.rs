@@ -78,8 +78,8 @@ impl Connection {
             message.append_to(&mut datagram, (number, 0));
         }
         let past = first + u32_of(messages.len()) + 1;
-        // The kernel sends refusals in the order of the messages, without NLM_F_ACK. The answer to
-        // the last message arrives last and shows that no refusal follows.
+        // The kernel sends refusals in the order of the messages, even without NLM_F_ACK. Only the
+        // last message has this flag: its answer arrives last and shows that no refusal follows.
         last.append_to(&mut datagram, (past - 1, NLM_F_ACK));
         if end == End::Commit {
             add_boundary(&mut datagram, (BATCH_END, past), &Attributes::new());
@@ -99,9 +99,9 @@ impl Connection {
         }
     }
 
-    /// Waits for the answer to the last of `numbers`, or for a refusal of the whole transaction.
-    /// Returns the first refusal with its message's place in the transaction (0 is the transaction
-    /// itself).
+    /// Waits for the answer to the last message of a transaction, or for a refusal of the whole
+    /// transaction. `numbers` are the numbers of its messages. Returns the first refusal with the
+    /// place of the refused message; 0 stands for the message that begins the transaction.
     fn outcome(&self, numbers: &Range<u32>) -> Result<Result<(), (usize, Refusal)>, Error> {
         let mut refused = Ok(());
         loop {
@@ -190,8 +190,8 @@ impl Connection {
     }
 
     /// Sends `message` with these flags and passes each object to `hear` until the kernel ends the
-    /// answer. A list may be incomplete if rules change while the kernel sends it. This function
-    /// does not repeat such a list, because the caller compares the generations of the rules.
+    /// answer. If rules change while the kernel sends a list, the list may be incomplete. This
+    /// function does not read it again: the caller has to compare the generations of the rules.
     fn converse(
         &self,
         message: &Message,
@@ -213,7 +213,7 @@ impl Connection {
     }
 
     /// Sends `messages` with these flags, not as a transaction. Returns the number of the first
-    /// message; the others have the numbers after it.
+    /// message; the other messages have the following numbers.
     fn ask(&self, messages: &[Message], flags: u16) -> Result<u32, Error> {
         let first = self.socket.numbers(messages.len());
         let mut datagram = Datagram::default();

@@ -38,6 +38,7 @@ pub(crate) enum Place {
     Header(u32, u32),
 }
 
+    /// Returns the expression that loads the field into `register`.
 impl Field {
     pub(crate) fn load(self, register: Register) -> Expression {
         match self.place() {

@@ -24,7 +24,7 @@ pub enum Heard {
     },
     /// Notifications were lost, because the socket overflowed.
     Lost,
-    /// Anything else.
+    /// Any other notification.
     Other,
 }
 

@@ -7,9 +7,10 @@
 //!
 //! A change does not affect the translation of connections that the kernel already tracks, until
 //! the caller deletes their conntrack entries by [`Connection::forget`]. In tables of other
-//! programs, this crate adds only a few constant rules ([`Standing`]) and deletes only rules of
-//! single addresses ([`Connection::remove_admissions`]). A caller can copy the tables of all
-//! programs to another namespace ([`Ruleset`]) and test there what they do to packets.
+//! programs, this crate adds only a few constant rules ([`Standing`]) and deletes only rules that
+//! accept packets of a single address ([`Connection::remove_admissions`]). A caller can copy the
+//! tables of all programs to another namespace ([`Ruleset`]) and test there what the rules do to
+//! packets.
 //!
 //! This crate knows tables, sets and rules, but not their purpose.
 

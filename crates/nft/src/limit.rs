@@ -6,8 +6,9 @@ use serde::{Deserialize, Serialize};
 use crate::attributes::{Attributes, number, text, value};
 use crate::expression::{DATA, Expression, NAME};
 
-/// A token bucket. A full bucket contains `burst` plus the bytes of one second, because the kernel
-/// counts in whole seconds. So even with a burst of 0, the bytes of one second may pass at once.
+/// A token bucket. A full bucket contains `burst` bytes plus the bytes that `rate` passes in one
+/// second, because the kernel counts in whole seconds. So even with a burst of 0, the bytes of one
+/// second may pass at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Limit {
     /// Bytes per second.

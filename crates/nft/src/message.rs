@@ -63,6 +63,7 @@ impl Message {
     pub(crate) fn refused(&self, refusal: Refusal) -> Error {
         let operation = self.what.clone();
         let is_unknown = match refusal.errno {
+        // Errors by which the kernel also refuses an object of a kind that it does not know.
             Errno::ENOENT | Errno::EOPNOTSUPP | Errno::EAFNOSUPPORT => !self.needs.is_empty(),
             Errno::EINVAL => self.needs == [NF_TABLES],
             _ => false,
@@ -96,7 +97,8 @@ pub(crate) fn list_rules(family: Family, table: &str) -> Message {
 
 impl Table {
     pub(crate) fn create(&self) -> Message {
-        // For an existing table, the flags 0 clear the dormant flag.
+    /// Returns the message that creates the table, or wakes an existing table that is dormant.
+        // In an existing table, the flags 0 clear the dormant flag.
         let attributes = self.attributes().number(TABLE_FLAGS, 0);
         self.message(format!("create table {}", self.name), NEW_TABLE, attributes)
             .with(NLM_F_CREATE)
@@ -115,6 +117,7 @@ impl Table {
     }
 
     pub(crate) fn create_set(&self, set: &Set, id: u32) -> Message {
+    /// Returns the message that creates a set. `id` identifies the set in this transaction.
         let named = self.attributes().text(SET_NAME, set.name);
         let shaped = named.and(&set.shape()).number(SET_ID, id);
         let attributes = shaped.bytes(SET_USERDATA, &byte_order(set));

@@ -1,5 +1,5 @@
-//! Netlink messages in the kernel's form. A message that the kernel reported in one namespace can
-//! be sent in another namespace in order to create the same object.
+//! Netlink messages of netfilter, encoded as the kernel sends and accepts them. A message by which
+//! the kernel describes an object can create the same object in another namespace.
 
 use crate::attributes::{Attributes, attributes, number, text, value};
 use crate::comment::comment_of;

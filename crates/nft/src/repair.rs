@@ -14,7 +14,8 @@ use crate::table::{Chain, Set, Table};
 
 /// Netlink messages that repair or recreate a table.
 pub(crate) enum Repairs {
-    /// Messages for the transaction that changes elements; empty if the table is complete.
+    /// Messages that belong to the transaction which changes elements; empty if the table is
+    /// complete.
     InPlace(Vec<Message>),
     /// Messages for a transaction of their own, which has to precede the change of elements: it
     /// recreates the table, or repairs chains and counts.
@@ -23,8 +24,9 @@ pub(crate) enum Repairs {
 
 /// What the kernel has of a table.
 struct State<'t> {
-    /// The table's chains.
+    /// The described chains, each with its content in the kernel.
     chains: Vec<(&'t Chain, Content)>,
+    /// The kernel ignores the table's chains, because the table has the flag `dormant`.
     is_dormant: bool,
 }
 
@@ -56,8 +58,8 @@ impl Repairs {
 }
 
 impl Connection {
-    /// Returns the repairs of `table`. Complete chains stay untouched: a process that deletes
-    /// chains or rules has to wait until the kernel has freed them.
+    /// Returns the repairs of `table`. Complete chains stay as they are, because a process that
+    /// deletes chains or rules has to wait until the kernel has freed them.
     pub(crate) fn repairs(&self, table: &Table) -> Result<Repairs, Error> {
         let state = self.state(table)?;
         let broken = state.with(|it| it != Content::Described);
@@ -120,17 +122,17 @@ impl Connection {
             .collect())
     }
 
-    /// Returns whether the kernel has a set or chain of `table` that cannot be repaired without a new
-    /// table.
+    /// Returns whether the kernel has a set or chain of `table` that cannot be repaired without a
+    /// new table.
     pub(crate) fn is_foreign(&self, table: &Table) -> Result<bool, Error> {
         let chains: Vec<_> = table.chains.iter().collect();
         let misfits = self.misfits(table, &chains)?;
         Ok(!self.is_repairable(table, &misfits)?)
     }
 
-    /// Returns whether the table can stay: all `misfits` are base chains, and all sets of `table`
-    /// fit. A base chain can be replaced alone, because no rule and no element points to it; another
-    /// chain or a set cannot.
+    /// Returns whether the table can stay. `misfits` are the chains that have another shape in the
+    /// kernel. A base chain can be replaced alone, because no rule and no element points to it. A
+    /// chain without a hook, or a set, can be replaced only together with the table.
     fn is_repairable(&self, table: &Table, misfits: &[Found<'_>]) -> Result<bool, Error> {
         let mut misfits = misfits.iter();
         let are_bases = misfits.all(|(_, found)| found.value(CHAIN_HOOK).is_some());
@@ -192,12 +194,14 @@ impl Connection {
         Ok(self.find(table.get())?.is_some())
     }
 
-    /// Reads the rules, the policies of base chains and the flags of `table`. A chain is as described
-    /// if it has exactly the described rules, in their order, and the policy `accept`. The policy has
-    /// to be compared because any process can change it without a change of the rules.
+    /// Reads the rules, the policies of base chains and the flags of `table`. A chain is as
+    /// described if it has exactly the described rules, in their order, and the policy `accept`.
+    /// The policy has to be compared because any process can change it without a change of the
+    /// rules.
     ///
-    /// If all rules exist, their sets exist: the kernel does not delete a set that a rule uses. The
-    /// hook is right, too, because each rule's comment contains a digest of the hook.
+    /// This function does not compare sets and hooks. If all rules exist, their sets exist, because
+    /// the kernel does not delete a set that a rule uses. The hook of their chain is right, too,
+    /// because each rule's comment contains a digest of the hook.
     fn state<'t>(&self, table: &'t Table) -> Result<State<'t>, Error> {
         let bases = table.chains.iter().filter(|it| it.base.is_some());
         let bases = bases.map(|it| table.get_chain(&it.name));
@@ -230,8 +234,8 @@ impl Connection {
 /// A described chain, and the chain of that name in the kernel.
 type Found<'t> = (&'t Chain, RawMessage);
 
-/// Returns netlink messages that create the table, its sets and these chains. Those that exist
-/// stay.
+/// Returns netlink messages that create the table, its sets and these chains. Objects that already
+/// exist stay as they are.
 fn creation(table: &Table, chains: &[&Chain]) -> Vec<Message> {
     let mut messages = vec![table.create()];
     let sets = table.sets.iter().zip(1..);

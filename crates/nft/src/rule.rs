@@ -14,7 +14,8 @@ use crate::raw::ITEM;
 use crate::register::{FIRST, SCRATCH, VERDICT, padded, u32_of};
 use crate::rule_place::Place;
 
-/// A rule: conditions that a packet has to satisfy, all of them, and an action.
+/// A rule: an action, and conditions that a packet has to satisfy. Each method that starts with
+/// `when` or `unless` adds a condition. The rule matches if all conditions are satisfied.
 #[derive(Debug, Clone)]
 pub struct Rule {
     comment: &'static str,
@@ -23,7 +24,7 @@ pub struct Rule {
     needs: Vec<&'static str>,
 }
 
-/// [`Field::Source`] or [`Field::Destination`].
+/// Either [`Field::Source`] or [`Field::Destination`], as a function of the IP version.
 pub(crate) type Side = fn(IpVersion) -> Field;
 
 impl Rule {
@@ -110,12 +111,12 @@ impl Rule {
             .compare(Operator::Equal, &bits.to_ne_bytes())
     }
 
-    /// Matches if the set contains the key of `fields`.
+    /// Matches if the set contains the key that the packet's `fields` form.
     pub fn when_in(self, fields: &[Field], set: &'static str) -> Self {
         self.lookup(fields, set, Lookup::Match)
     }
 
-    /// Matches if the set does not contain the key of `fields`.
+    /// Matches if the set does not contain the key that the packet's `fields` form.
     pub fn when_not_in(self, fields: &[Field], set: &'static str) -> Self {
         self.lookup(fields, set, Lookup::Inverted)
     }
@@ -149,7 +150,8 @@ impl Rule {
         self.end(&to_chain(JUMP, chain))
     }
 
-    /// Accepts the packet in this base chain. Other base chains of the hook still see it.
+    /// Accepts the packet in this base chain. Other base chains of the hook can still drop the
+    /// packet.
     pub fn accept(self) -> Self {
         self.end(&verdict(ACCEPT))
     }
@@ -174,7 +176,8 @@ impl Rule {
         self.end(&verdict(DROP))
     }
 
-    /// Returns from the chain to the rule after the jump; in a base chain, the policy decides.
+    /// Lets the packet return to the rule after the jump to this chain. In a base chain, the
+    /// chain's policy decides about the packet.
     pub fn return_to_caller(self) -> Self {
         self.end(&verdict(RETURN))
     }
@@ -197,6 +200,8 @@ impl Rule {
             .compare(Operator::NotEqual, &[0; 4])
     }
 
+    /// Replaces the packet's firewall mark: keeps the bits in `kept`, then flips the bits in
+    /// `flipped`.
     fn remarked(self, kept: u32, flipped: u32) -> Self {
         let [kept, flipped] = [kept, flipped].map(u32::to_ne_bytes);
         self.with(&Field::Mark.load(SCRATCH))
@@ -234,6 +239,8 @@ impl Rule {
         self.when_ip(version).within(side, operator, network)
     }
 
+    /// Compares the address of this side with `network`, without a check of the packet's IP
+    /// version.
     fn within(self, side: Side, operator: Operator, network: IpNetwork) -> Self {
         let field = side(IpVersion::of(network.network()));
         let [prefix, mask] = [network.network(), network.mask()].map(octets);
@@ -262,9 +269,9 @@ impl Rule {
     }
 
     /// Returns the comment that the kernel stores with the rule: the rule's own text, a digest, and
-    /// the rule's place in its chain, as in `comment [7f39dbf6 2/5]`. The digest is computed from the
-    /// chain's shape and the rule's expressions. So if an existing rule has the wanted comment, it
-    /// also has the wanted expressions.
+    /// the rule's place in its chain, as in `comment [7f39dbf6 2/5]`. The digest is computed from
+    /// the chain's shape and the rule's expressions. So if an existing rule has the wanted comment,
+    /// it also has the wanted expressions.
     pub(crate) fn identity(&self, shape: &[u8], place: Place) -> String {
         let digest = Sha256::new().chain_update(shape);
         let digest = digest.chain_update(&*self.expressions).finalize();

@@ -1,12 +1,12 @@
-//! Places of rules in their chains, which the comments of the rules contain.
+//! Places of rules in their chains. The comment of each rule contains its place.
 //!
-//! The rules of a table may change between two releases of this suite. A release cannot compare the
-//! rules of another release with its own ones. It can still see whether the chain has all the rules
-//! that the other release wrote, and no others.
+//! The rules of a table may differ between two releases of this suite, so a release cannot compare
+//! the rules of another release with its own rules. The places still show whether a chain has all
+//! rules that the other release wrote, and no other rules.
 
 use std::fmt;
 
-/// Place of a rule in its chain. The comment of the rule ends with it, in the form `2/5]`.
+/// Place of a rule in its chain. The rule's comment ends with the place, as in `[7f39dbf6 2/5]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Place {
     /// Number of the rule; the first rule has 1.
@@ -17,7 +17,7 @@ pub(crate) struct Place {
 
 impl Place {
     /// Returns the place at the end of a rule's comment. Returns `None` if the comment does not end
-    /// with a place: another program wrote the rule, or a build from before the first release.
+    /// with a place, because another program wrote the rule.
     fn read(comment: &str) -> Option<Self> {
         let (_, place) = comment.strip_suffix(']')?.rsplit_once(' ')?;
         let (number, count) = place.split_once('/')?;
@@ -34,8 +34,9 @@ impl fmt::Display for Place {
     }
 }
 
-/// Returns whether a chain with rules of these comments is complete: it has at least one rule, and
-/// the rules have all places, in order. `None` is a rule without a comment.
+/// Returns whether a chain is complete. `comments` are the comments of its rules, in order; `None`
+/// for a rule without a comment. A chain is complete if it has rules, and the rules have the places
+/// 1 to the number of rules, in this order.
 pub(crate) fn is_complete(comments: &[Option<String>]) -> bool {
     let count = comments.len();
     let places = comments.iter().map(|it| Place::read(it.as_deref()?));

@@ -1,8 +1,9 @@
 //! Copies of all rules of a namespace: read in one namespace, loaded into another one.
 //!
-//! The kernel reports all attributes that are necessary to create a table, set or rule again, plus
-//! numbers such as handles. This module copies the necessary attributes without parsing them. So
-//! the copy includes expressions of any kind, rules of iptables, and elements with their state.
+//! The kernel reports all attributes that are necessary to create a table, set or rule again, and
+//! also numbers that only the original has, such as handles. This module copies the necessary
+//! attributes without parsing them. So the copy includes expressions of any kind, rules of
+//! iptables, and elements with their state.
 
 use std::collections::BTreeSet;
 
@@ -73,6 +74,7 @@ impl Connection {
     }
 
     fn every_element(&self, sets: &[RawMessage]) -> Result<Vec<RawMessage>, Error> {
+    /// Returns messages that create the elements of all these sets.
         let mut elements = Vec::new();
         for set in sets {
             let question = set.with_only(GET_ELEMENTS, &[TABLE, SET_NAME]);
@@ -171,8 +173,9 @@ impl Ruleset {
     }
 }
 
-/// Returns `message` in the form that the kernel accepts. If the message creates a set, `number`
-/// becomes the set's number. The caller guarantees that the number is unique in the transaction.
+/// Returns `message`, which describes an object, in the form in which the kernel accepts it for the
+/// creation of the object. If the object is a set, `number` becomes the set's number. The caller
+/// guarantees that the number is unique in the transaction.
 fn loadable(message: &RawMessage, number: u32) -> RawMessage {
     let flags = |kind| u32::try_from(message.number(kind)).unwrap_or_default();
     let all = 1..=SET_EXPRESSIONS;

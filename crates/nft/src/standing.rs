@@ -1,8 +1,8 @@
 //! Constant rules in tables of other programs.
 //!
-//! If one base chain drops a packet, the packet is lost, whatever other base chains of the hook
-//! decide. So if a chain of another program drops a packet, only a rule in that chain can let the
-//! packet pass.
+//! If one base chain drops a packet, the packet is lost, even if other base chains of the hook
+//! accept it. So if a chain of another program drops a packet, only a rule in that chain can let
+//! the packet pass.
 //!
 //! `iptables-save | iptables-restore` drops the user data of rules, which contains their comments,
 //! and may write their expressions in another form. So this module identifies a rule by its effect.
@@ -41,14 +41,15 @@ pub struct Standing {
 pub struct StandingChain {
     /// The chain's name.
     pub name: String,
-    /// If the chain is missing, it is created with this hook and the policy `accept`; `None`
-    /// creates a chain without a hook.
+    /// The hook of the chain, if this crate has to create the chain; its policy is then `accept`.
+    /// `None` for a chain without a hook.
     pub base: Option<BaseChain>,
-    /// Rules that the chain has to contain. In the chain, jumps have to precede accepting rules.
+    /// Rules that the chain has to contain. In the chain, jumps have to precede accepting rules,
+    /// because accepted packets would not reach a jump.
     pub rules: Vec<StandingRule>,
 }
 
-/// A rule, identified by its effect on packets.
+/// A rule that a chain of another program has to contain, identified by its effect on packets.
 #[derive(Debug, Clone)]
 pub struct StandingRule {
     deed: Deed,

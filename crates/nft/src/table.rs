@@ -56,9 +56,10 @@ pub enum TargetType {
     Values(Vec<Type>),
     /// Limits: only packets above the limit of their key count as being in the set.
     Limit,
-    /// Numbers of elements in the set with this name: each key has the number of that set's
-    /// elements whose keys end in this key. A transaction of this crate that changes these elements
-    /// also changes the number. A key without such elements is absent, so no number is 0.
+    /// Numbers of elements of another set, which has this name. The number of a key is the number
+    /// of the other set's elements whose keys end in this key. A transaction of this crate that
+    /// changes these elements also changes the number. A key without such elements is absent, so no
+    /// number is 0.
     Count(&'static str),
 }
 
@@ -145,6 +146,7 @@ impl Family {
         (self == Self::Bridge).then_some("CONFIG_NFT_BRIDGE_META")
     }
 
+    /// Returns `NFPROTO_…`, the build option, and the name in nft(8).
     /// Returns the family's name in nft(8).
     pub fn name(self) -> &'static str {
         self.facts().2
@@ -161,13 +163,14 @@ impl Family {
 }
 
 impl Table {
-    /// Returns a table of another program, whose content is not described.
+    /// Returns the description of another program's table, without sets and chains.
     pub(crate) fn of_others(family: Family, name: &'static str) -> Self {
         Self {
             family,
             name,
             sets: Vec::new(),
             chains: Vec::new(),
+    /// Returns whether this is a set of counts ([`TargetType::Count`]).
         }
     }
 }
@@ -223,7 +226,8 @@ pub(crate) fn type_number(parts: &[Type]) -> u32 {
     parts.iter().fold(0, join)
 }
 
-/// Returns the length of a key in bytes; parts of a concatenation fill registers of four bytes.
+/// Returns the length in bytes of a key of these parts. If there are several parts, each one is
+/// padded to a multiple of four bytes, the size of a register.
 pub(crate) fn type_len(parts: &[Type]) -> usize {
     match parts {
         [only] => only.len(),
@@ -231,10 +235,10 @@ pub(crate) fn type_len(parts: &[Type]) -> usize {
     }
 }
 
-/// Returns the user data of a set, from which nft(8) learns how to print the set: the byte order of
-/// its keys, and for a set of counts, the byte order of the numbers. Each is a type, a length and a
-/// number in the host's byte order (`NFTNL_UDATA_SET_KEYBYTEORDER`, and `enum byteorder` in
-/// nftables, include/datatype.h).
+/// Returns the user data of a set, which nft(8) needs in order to print the set: the byte order of
+/// the keys, and in a set of counts also the byte order of the numbers. Each is encoded as a type,
+/// a length, and an `enum byteorder` (nftables, include/datatype.h) in the host's byte order. The
+/// types are `NFTNL_UDATA_SET_KEYBYTEORDER` and `NFTNL_UDATA_SET_DATABYTEORDER`.
 pub(crate) fn byte_order(set: &Set) -> Vec<u8> {
     let order: u32 = match set.key.as_slice() {
         [Type::InterfaceName] => HOST_ENDIAN,

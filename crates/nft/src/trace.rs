@@ -93,6 +93,7 @@ impl Tracer {
 }
 
 impl Ended {
+    /// Parses a trace report. Returns `None` unless its verdict ended the packet's path.
     fn read(message: &RawMessage) -> Option<Self> {
         let is_policy = message.number(TYPE) == POLICY;
         let of_policy = message.value(POLICY_VERDICT).filter(|_| is_policy);
@@ -135,9 +136,8 @@ impl fmt::Display for RulePlace {
 
 /// Returns netlink messages that create a table with one base chain. The rules of the chain set the
 /// trace mark of TCP, UDP and ARP packets. The chain has the lowest priority of its hook, so a
-/// packet has the mark before the chains of other programs see the packet. The parameter `links` is
-/// the attribute of the hook that lists the network links; it is empty for families without such an
-/// attribute.
+/// packet has the mark before the chains of other programs see the packet. `links` is the encoded
+/// attribute that lists the links of the hook; it is empty for families without this attribute.
 fn marking(family: u8, hook: u32, links: &Attributes) -> Vec<RawMessage> {
     let name = format!("{TABLE}-{hook}");
     let table = || Attributes::new().text(TABLE_NAME, &name);

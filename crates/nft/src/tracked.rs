@@ -29,7 +29,7 @@ pub(crate) struct Part {
     flag: u32,
 }
 
-/// Condition on a connection's status bits: the bits in `mask` equal those of `status`.
+/// Condition on a connection's status bits: the bits that `mask` selects equal those in `status`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Status {
     pub status: u32,

@@ -15,7 +15,7 @@ use crate::table::Table;
 
 impl Connection {
     /// Adds `elements` to sets of `table`, which is created or repaired if necessary. Replaces
-    /// elements with the same keys, of any owner.
+    /// existing elements with the same keys, of any owner.
     ///
     /// # Errors
     /// [`Error::Refused`] and [`Error::Unsupported`]: nothing was added. [`Error::Busy`].
@@ -97,8 +97,9 @@ impl Connection {
         Ok(found)
     }
 
-    /// Returns those of `elements` that the kernel's table lacks or has with another target or
-    /// owner. Returns none if the table has to be recreated: [`Self::differences`] reports that.
+    /// Returns the elements that the kernel's table lacks, or has with another target or owner.
+    /// Returns no elements if the whole table has to be recreated: [`Self::differences`] reports
+    /// the damage of such a table.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -112,8 +113,8 @@ impl Connection {
             let missing = places.filter(|(wanted, there)| there.as_ref() != Some(*wanted));
             missing.map(|(wanted, _)| wanted).collect::<Vec<_>>()
         });
-        // If the set's keys have another type, the kernel refuses the look-up. That is no error
-        // here, because the table has to be recreated.
+        // If the keys of a set in the kernel have another type, the kernel refuses the look-up.
+        // That is no error here, because the table has to be recreated.
         if missing.as_ref().is_ok_and(Vec::is_empty) || !self.is_foreign(table)? {
             return missing;
         }
@@ -121,9 +122,9 @@ impl Connection {
     }
 
     /// Commits `messages` if the rules still have this `generation`. The kernel compares the
-    /// generations only in a transaction with messages, so without messages this function compares
-    /// them. Otherwise the caller could rely on a list that was read during another process's
-    /// change and lacks existing elements.
+    /// generations only in a transaction with messages. Without messages, this function compares
+    /// them, because a list that the caller read during another process's change may lack existing
+    /// elements.
     pub(crate) fn commit(
         &self,
         table: &Table,
@@ -169,6 +170,6 @@ fn without<'a>(all: &'a [Element], others: &[Element]) -> Vec<&'a Element> {
 
 /// Maximum number of attempts at a transaction. Whenever the attempt of one process fails, the
 /// transaction of another process has succeeded. So each process succeeds in the end. Fifty
-/// attempts were too few: sixteen processes called ADD of portmap two hundred times, and in two of
-/// seven runs one ADD gave up.
+/// attempts were too few: when sixteen processes called ADD of portmap two hundred times, one ADD
+/// gave up in two of seven runs.
 const ATTEMPTS: usize = 1000;

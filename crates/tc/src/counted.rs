@@ -16,8 +16,8 @@ pub struct CountedLimit {
     pub counters: QueueCounters,
 }
 
-/// Returns the limit of each link that this crate or the reference limited, by the index of the
-/// link. A limit may apply to all traffic of the link or to a part of it.
+/// Returns the limits that this crate or the reference set, by the index of the link. A limit may
+/// apply to all traffic of its link or to a part of the traffic.
 ///
 /// # Errors
 /// [`Error::Netlink`].
@@ -30,8 +30,8 @@ pub fn counted_limits(connection: &Connection) -> Result<BTreeMap<u32, CountedLi
     let classes = connection.counted_classes(&by_class, CLASS)?;
     let counted = roots.iter().copied().chain(&classes);
     let mut limits: BTreeMap<_, _> = counted.filter_map(CountedLimit::of).collect();
-    // The class does not count packets that are dropped after they have waited. The TBF below it
-    // does.
+    // An HTB class does not count packets that are dropped after they have waited. The TBF below
+    // the class counts them.
     for splitter in qdiscs.iter().filter(|it| it.parent == CLASS) {
         if let Some(limit) = limits.get_mut(&splitter.link)
             && by_class.contains(&splitter.link)
@@ -43,7 +43,7 @@ pub fn counted_limits(connection: &Connection) -> Result<BTreeMap<u32, CountedLi
 }
 
 impl CountedLimit {
-    /// Returns the link's index with the limit of a TBF, or of an HTB class.
+    /// Returns the link's index and the limit if `counted` is a TBF or an HTB class.
     fn of(counted: &CountedQdisc) -> Option<(u32, Self)> {
         let bucket = match counted.qdisc.kind {
             QdiscKind::Tbf(bucket) => Some(bucket),

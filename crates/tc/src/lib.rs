@@ -4,8 +4,9 @@
 //! queue at a link, so they are redirected to an ifb device ([`LinkIngress`]). They queue at the
 //! egress of the ifb and then continue as ingress packets of the link.
 //!
-//! This crate compares every setting with the kernel's and sends only differences. Settings of
-//! other programs stay as they are.
+//! This crate compares every wanted setting with the kernel's setting and changes only what
+//! differs. Settings of other programs stay as they are. "The reference" is the plugin `bandwidth`
+//! of containernetworking/plugins.
 //!
 //! This crate does not know the owner of a link or the source of a rate.
 

@@ -6,8 +6,9 @@ use netlink::{FairQueue, TokenBucket};
 
 /// A rate: 8 bit/s to 1 Pbit/s.
 ///
-/// The kernel counts whole bytes per second. Above the upper bound its arithmetic is wrong by more
-/// than rounding (`psched_ratecfg_precompute()` in `net/sched/sch_generic.c`).
+/// The kernel counts whole bytes per second. At rates above the upper bound, the kernel's
+/// computation of times is wrong by more than rounding (`psched_ratecfg_precompute()` in
+/// `net/sched/sch_generic.c`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct BitsPerSecond(u64);
 
@@ -17,6 +18,7 @@ pub struct Burst {
     bytes: u32,
     /// Length of the link's largest frame in bytes, with the Ethernet header.
     frame: u32,
+    /// [`Self::derived`] computed the burst, because none is configured.
     is_derived: bool,
 }
 
@@ -80,7 +82,7 @@ impl Burst {
     }
 
     /// Creates a configured burst for a link with an MTU of `mtu` bytes. The burst has to be at
-    /// least as large as one frame, since TBF never sends a frame that exceeds the burst.
+    /// least as large as one frame, because a TBF never sends a frame that exceeds the burst.
     ///
     /// # Errors
     /// [`OutOfRange`] with the bounds: the burst is smaller than a frame or larger than 4 GiB.
@@ -101,9 +103,9 @@ impl Burst {
     /// the rate.
     ///
     /// Measured at 1 Mbit/s and an MTU of 1500: with a burst of 50 ms (6,250 bytes), every second
-    /// has 94 to 104 % of the rate. A burst of 64 KiB let 146 % pass in the first second; a burst
-    /// of 3,000 bytes cost TCP a third of the rate. The burst adds nothing to the latency, because the
-    /// qdisc splits segments that take long (`piece`).
+    /// has 94 to 104 % of the rate. With a burst of 64 KiB, 146 % passed in the first second. With
+    /// a burst of 3,000 bytes, TCP reached only two thirds of the rate. The burst adds nothing to
+    /// the latency, because the qdisc splits segments that take longer than 2 ms.
     pub fn derived(rate: BitsPerSecond, mtu: u32) -> Self {
         let least = mtu.saturating_mul(LEAST_MTUS);
         Self {
@@ -126,11 +128,10 @@ impl Limit {
         }
     }
 
-    /// Returns the length in bytes above which the TBF splits a segment into frames: 2 ms of the
-    /// rate, but at least one frame. Packets of other flows wait while the TBF sends an unsplit
-    /// segment. Returns `None` if the longest segment or the burst is not longer than that.
-    ///
-    /// Without splitting, a segment as large as the burst passed at once: 50 ms of the rate.
+    /// Returns the length in bytes above which the TBF splits a segment into frames: the bytes that
+    /// pass in 2 ms, but at least one frame. Packets of other flows wait while the TBF sends an
+    /// unsplit segment, which without this limit could take as long as the burst: 50 ms. Returns
+    /// `None` if no segment is split, because the longest segment or the burst is short enough.
     pub(crate) fn piece(&self) -> Option<u32> {
         let Burst { bytes, frame, .. } = self.burst;
         let piece = self.rate.bytes_in(PIECE);
@@ -138,10 +139,10 @@ impl Limit {
         (piece < bytes.min(LARGEST_SEGMENT)).then_some(piece)
     }
 
-    /// Returns the queue of the packets that wait for the token bucket. `CoDel` needs a target that
-    /// is longer than the time of a frame, and an interval that exceeds the target by a round trip.
-    /// A turn of a flow is shorter than a frame at low rates, so that a short packet does not wait
-    /// for a frame of each bulk flow.
+    /// Returns the parameters of the `fq_codel` in which packets wait for the token bucket. `CoDel`
+    /// needs a target that is longer than it takes to send a frame, and an interval that exceeds
+    /// the target by a round trip. At low rates, a flow sends less than a frame in its turn.
+    /// Otherwise a short packet would wait for a whole frame of each bulk flow.
     pub(crate) fn fair_queue(&self) -> FairQueue {
         let frame = self.burst.frame;
         let target = self.rate.time_of(frame.saturating_add(frame / 2));
@@ -159,13 +160,14 @@ impl Limit {
         }
     }
 
-    /// Returns how many packets may wait in the fair queue: 250 ms of the rate. Up to 64 packets may
-    /// wait longer, but only for half of TCP's first timeout, or five packets if these take longer.
-    /// After a timeout, Linux gives a connection another hash (`sk_rethink_txhash`), so its packets
-    /// enter another queue. With 64 packets at 64 kbit/s, four connections soon had 22 queues, full
-    /// of packets sent twice.
+    /// Returns how many packets may wait in the fair queue: as many frames as pass in 250 ms. If
+    /// that is less than 64, the number of frames that pass in 500 ms (half of TCP's first
+    /// timeout), within 5 to 64. After a timeout, Linux gives a connection another hash
+    /// (`sk_rethink_txhash`), so its packets enter another queue. When 64 packets could wait at 64
+    /// kbit/s, four connections soon had 22 queues, full of packets sent twice.
     ///
-    /// Few packets are jumbo frames, so a packet counts here as at most an Ethernet frame.
+    /// Few packets are jumbo frames. So the smaller numbers (5 to 64) are computed with a frame of
+    /// at most 1514 bytes.
     fn waiting_frames(&self) -> u32 {
         let frame = self.burst.frame.max(1);
         let few = self.rate.bytes_in(HALF_TIMEOUT) / frame.min(ETHERNET_FRAME);
@@ -175,9 +177,10 @@ impl Limit {
     }
 
     /// Returns the length in bytes of the TBF's own queue, which has an effect only on a kernel
-    /// without `fq_codel`: 25 ms of the rate, or TCP's initial window (RFC 6928). With a shorter
-    /// queue, the first second had only 76 to 81 % of a rate of 1 Mbit/s. With a configured burst,
-    /// the length is the reference's, whose CHECK compares it.
+    /// without `fq_codel`: the bytes that pass in 25 ms, but at least TCP's initial window (RFC
+    /// 6928). With a shorter queue, only 76 to 81 % of a rate of 1 Mbit/s passed in the first
+    /// second. With a configured burst, the length is the one that the reference sets, because the
+    /// CHECK of the reference compares the length.
     pub(crate) fn plain_queue(&self) -> u32 {
         if !self.burst.is_derived {
             return self.earlier_queue();
@@ -186,8 +189,8 @@ impl Limit {
         self.rate.waiting().max(window)
     }
 
-    /// Returns the length in bytes of the TBF's own queue in earlier releases, which set no
-    /// `fq_codel`.
+    /// Returns the length in bytes that earlier releases of this suite set for the TBF's own queue.
+    /// These releases set no `fq_codel`.
     pub(crate) fn earlier_queue(&self) -> u32 {
         let Burst {
             bytes,
@@ -219,7 +222,7 @@ const DERIVED: Duration = Duration::from_millis(50);
 const LEAST_MTUS: u32 = 4;
 /// TCP's initial window in segments (RFC 6928).
 const INITIAL_WINDOW: u32 = 10;
-/// Longest time in the queue of the reference.
+/// Longest time that a packet waits in the queue that the reference sets.
 const LATENCY: Duration = Duration::from_millis(25);
 /// Longest time that a segment of several frames takes without being split.
 const PIECE: Duration = Duration::from_millis(2);
@@ -233,24 +236,27 @@ const LEAST_TARGET: u32 = 5000;
 const MOST_TARGET: u32 = 2_000_000;
 /// Difference between the kernel's default interval and its default target, in microseconds.
 const ROUND_TRIP: u32 = 95_000;
-/// Time at the rate for which frames may wait if their flow does not react to drops. An unsplit
-/// segment counts as one packet, so `memory` limits segments.
+/// Longest time that frames may wait if their flow does not react to drops. The limit of packets
+/// follows from this time. An unsplit segment counts as one packet; [`FairQueue::memory`] limits
+/// the length of waiting segments.
 const MOST_WAITING: Duration = Duration::from_millis(250);
 /// Half of TCP's timeout before it has measured a round trip (RFC 6298).
 const HALF_TIMEOUT: Duration = Duration::from_millis(500);
 /// Smallest limit of the fair queue in packets.
 const LEAST_FRAMES: u32 = 5;
-/// Packets that may wait longer than `MOST_WAITING`: a few initial windows of TCP.
+/// Number of packets that may wait longer than [`MOST_WAITING`]: a few initial windows of TCP.
 const FEW_FRAMES: u32 = 64;
 /// Length in bytes of the longest frame of a link with an MTU of 1500.
 const ETHERNET_FRAME: u32 = 1514;
 /// Largest limit of the fair queue in packets: the kernel's default.
 const MOST_FRAMES: u32 = 10_240;
-/// Time at the rate that a flow sends before the next flow's turn.
+/// Time that a flow's turn takes at the rate.
 const TURN: Duration = Duration::from_millis(2);
-/// Least bytes of a turn, longer than most packets that are not bulk. The kernel takes 256 or more.
+/// Least bytes that a flow sends in its turn. Most packets that belong to no bulk transfer are
+/// shorter. The kernel accepts no less than 256.
 const LEAST_TURN: u32 = 300;
-/// Bytes of kernel memory for each byte of a waiting frame. A driver may use a page for a frame.
+/// Bytes of kernel memory for each byte of a waiting frame: a driver may use a whole page for a
+/// short frame.
 const MEMORY_OF_BYTE: u32 = 4;
 /// Largest memory of the fair queue in bytes: the kernel's default.
 const MOST_MEMORY: u32 = 32 << 20;

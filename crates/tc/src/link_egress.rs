@@ -1,10 +1,10 @@
 //! Queues packets that leave by a link.
 //!
 //! A limit for all traffic uses one token bucket filter (TBF). A limit for a part of the traffic
-//! uses HTB with one limited class, and filters that classify packets; other packets bypass the
-//! class. An HTB class lets a segment of 64 KiB pass in one piece, which is half a second's data at
-//! 1 Mbit/s. So the class contains a TBF that never delays packets but splits segments. Both TBFs
-//! have the [`Queue`] of the waiting packets.
+//! uses HTB with one limited class, and filters that assign packets to the class; other packets
+//! bypass the class. An HTB class lets a segment of 64 KiB pass in one piece, which takes half a
+//! second at 1 Mbit/s. So the class contains a TBF that delays no packets but splits segments. In
+//! both cases, the TBF has the [`Queue`] of the waiting packets.
 
 use ipnetwork::IpNetwork;
 use netlink::{
@@ -23,7 +23,7 @@ pub struct LinkEgress<'a> {
     pub(crate) link: &'a Link,
 }
 
-/// Qdiscs of a link.
+/// The egress qdiscs of a link that this crate knows.
 #[derive(Default)]
 pub struct Held {
     /// The root, if this crate or the reference set it.
@@ -35,12 +35,12 @@ pub struct Held {
 }
 
 impl Held {
-    /// Returns whether this crate or the reference set a limit.
+    /// Returns whether the link has a limit, which this crate or the reference set.
     pub fn is_limited(&self) -> bool {
         self.root.is_some()
     }
 
-    /// Returns whether this crate set the limit.
+    /// Returns whether the link has a limit that this crate set.
     pub fn is_own(&self) -> bool {
         let root = self.root.as_ref();
         root.is_some_and(|it| it.handle.major == OURS)
@@ -57,6 +57,7 @@ impl Held {
     }
 }
 
+/// Returns the parameters of the qdisc if it is a TBF.
 fn tbf(qdisc: Option<&Qdisc>) -> Option<&HeldBucket> {
     match &qdisc?.kind {
         QdiscKind::Tbf(held) => Some(held),
@@ -70,10 +71,10 @@ impl<'a> LinkEgress<'a> {
         Self { connection, link }
     }
 
-    /// Limits `traffic` to `limit` and replaces earlier limits of this crate. `held` is the result
-    /// of [`Self::held`]. If only the limit differs, the kernel changes the existing qdiscs: their
-    /// packets stay, and the link always has a limit. After an error, a link that had a limit has
-    /// the old or the new one, or the new one for all traffic.
+    /// Limits `traffic` to `limit` and replaces an earlier limit of this crate or of the reference.
+    /// `held` is the result of [`Self::held`]. If only the limit differs, the kernel changes the
+    /// existing qdiscs: waiting packets stay, and the link always has a limit. After an error, a
+    /// link that had a limit has the old limit, the new limit, or the new limit for all traffic.
     ///
     /// # Errors
     /// [`Error::Lacks`] and [`Error::Netlink`].
@@ -90,8 +91,8 @@ impl<'a> LinkEgress<'a> {
         }
     }
 
-    /// Changes a limit that this crate set for `traffic`, in place. Does nothing if there is no such
-    /// limit, or if CHECK accepts it.
+    /// Changes a limit that this crate set for `traffic`, in place. Does nothing if there is no
+    /// such limit, or if CHECK accepts it.
     ///
     /// # Errors
     /// [`Error::Lacks`] and [`Error::Netlink`].
@@ -109,7 +110,7 @@ impl<'a> LinkEgress<'a> {
         self.ensure(&held, limit, traffic)
     }
 
-    /// Returns whether the limit can change in place, because it applies to `traffic`.
+    /// Returns whether the existing limit can change in place, because it applies to `traffic`.
     ///
     /// # Errors
     /// [`Error::Netlink`].
@@ -123,8 +124,8 @@ impl<'a> LinkEgress<'a> {
         }
     }
 
-    /// Limits all traffic of a new link and carries out `more`, in one message to the kernel. A new
-    /// link has no qdisc to compare with.
+    /// Limits all traffic of a new link and carries out the requests `more`, in one message to the
+    /// kernel. This function does not read the link's qdiscs, because a new link has none.
     ///
     /// # Errors
     /// [`Error::Lacks`] and [`Error::Netlink`].
@@ -213,7 +214,7 @@ impl<'a> LinkEgress<'a> {
         })
     }
 
-    /// Returns `root` if this crate or the reference set it; `None` for the kernel's
+    /// Returns the root qdisc if this crate or the reference set it; `None` for the kernel's
     /// default qdisc.
     ///
     /// # Errors
@@ -230,7 +231,8 @@ impl<'a> LinkEgress<'a> {
         }
     }
 
-    /// Limits all traffic of a link. The root qdisc in `held`, if any, is a TBF.
+    /// Limits all traffic of a link. The caller guarantees that the root qdisc in `held`, if any,
+    /// is a TBF.
     fn limit_all(&self, limit: &Limit, held: &Held) -> Result<(), Error> {
         let root = held.root.as_ref();
         let queue = Queue::at_root(self.link.index, root.map_or(ROOT, |it| it.handle), limit);
@@ -259,7 +261,8 @@ impl<'a> LinkEgress<'a> {
         Request::delete_qdisc(self.link.index, Handle::ROOT)
     }
 
-    /// Returns whether `root` is an HTB that classifies packets by these subnets.
+    /// Returns whether `root` is an HTB that assigns packets to the limited class as `traffic`
+    /// requires.
     fn is_classified(&self, root: &Qdisc, traffic: &Traffic) -> Result<bool, Error> {
         match root.kind {
             QdiscKind::Htb { default, .. } if default == default_class(traffic) => {
@@ -269,7 +272,7 @@ impl<'a> LinkEgress<'a> {
         }
     }
 
-    /// Returns whether this crate's HTB class has this limit.
+    /// Returns whether the limited HTB class exists with this limit.
     fn has_class(&self, limit: &Limit) -> Result<bool, Error> {
         let class = self.connection.class(self.link.index, CLASS)?;
         Ok(class.is_some_and(|it| match it.kind {

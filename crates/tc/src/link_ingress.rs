@@ -16,9 +16,9 @@ pub struct LinkIngress<'a> {
 /// State of the link's ingress qdisc, to which filters are attached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hook {
-    /// The qdisc exists, without a redirection of this crate. Another program may have created it.
+    /// The qdisc exists and has no such filters. Another program may have created the qdisc.
     Found,
-    /// The qdisc exists, with redirections of this crate or of the reference.
+    /// The qdisc exists and has filters of this crate or of the reference that redirect packets.
     Redirecting,
     /// The qdisc has to be created.
     Missing,
@@ -30,8 +30,8 @@ impl<'a> LinkIngress<'a> {
         Self { connection, link }
     }
 
-    /// Returns whether the link has an ingress qdisc with redirections. `other` is the link to which
-    /// the reference may redirect.
+    /// Returns whether the link has an ingress qdisc with redirections. `other` is the link to
+    /// which the reference would redirect packets.
     ///
     /// # Errors
     /// [`Error::Netlink`].
@@ -53,8 +53,8 @@ impl<'a> LinkIngress<'a> {
 
     /// Redirects `traffic` to the link `other` and replaces earlier redirections of this crate: it
     /// adds the new filters before the earlier ones, which it deletes last. So each packet finds a
-    /// new or an earlier filter at any moment, also after an error. `before` is the result of a call
-    /// of [`Self::find_hook`] before this call.
+    /// new or an earlier filter at any moment, also after an error. `before` is the result of a
+    /// call of [`Self::find_hook`] before this call.
     ///
     /// # Errors
     /// [`Error::Lacks`] and [`Error::Netlink`]. Some filters may already exist after an error;
@@ -88,8 +88,8 @@ impl<'a> LinkIngress<'a> {
     }
 
     /// Deletes the redirections of this crate. `before` is the state of the ingress qdisc before
-    /// the call of [`Self::ensure`]. If `before` is [`Hook::Missing`] and no other program has a
-    /// filter at the qdisc now, deletes the qdisc, too.
+    /// the call of [`Self::ensure`]. If `before` is [`Hook::Missing`] and the qdisc has no filter
+    /// of another program now, this function deletes the qdisc, too.
     ///
     /// # Errors
     /// [`Error::Netlink`].
@@ -132,7 +132,7 @@ impl<'a> LinkIngress<'a> {
         }
         let ingress = Request::add_ingress(self.link.index);
         match self.connection.execute([ingress]) {
-            // Another process created it first.
+            // Another process created the qdisc first.
             Err(error) if error.is_already_exists() => Ok(Hook::Found),
             Err(error) => Err(Error::of(module::INGRESS, error)),
             Ok(()) => Ok(before),
@@ -158,9 +158,9 @@ impl<'a> LinkIngress<'a> {
         Ok(self.connection.filters(link, parent)?)
     }
 
-    /// Deletes the filters. The priorities of this crate's filters contain no filters of other
-    /// programs, so one request deletes all filters of a priority. Filters of the reference are
-    /// deleted one by one.
+    /// Deletes the filters. No other program adds filters with a priority that this crate chose, so
+    /// one request deletes all filters of such a priority. Filters of the reference are deleted one
+    /// by one.
     fn delete(&self, filters: &[HeldFilter]) -> Result<(), Error> {
         let (link, parent) = (self.link.index, Handle::INGRESS_FILTERS);
         let is_marked = |it: &HeldFilter| it.filter.is_some_and(|it| it.class == MARK);
@@ -229,14 +229,16 @@ fn first_priority(mut taken: Vec<u16>) -> u16 {
             break;
         }
         first = priority.saturating_add(1);
+/// Number of priorities that the filters of this crate use.
     }
     first
 }
 
 const PRIORITIES: u16 = 3;
-/// Priority of our first filter if the link has no other filters. Other programs can still add
-/// filters before and after ours. The kernel would choose a similar priority.
+/// Priority of this crate's first filter if the link has no other filters. Other programs can still
+/// add filters before and after this one. The kernel itself would choose a similar priority.
 const WITHOUT_OTHERS: u16 = 0xc000;
+/// Class of the filters that the reference adds.
 
 /// Class that identifies the filters of this crate. No such class exists, so its number does not
 /// affect packets.

@@ -7,9 +7,9 @@ use netlink::{
 use crate::error::{Error, module};
 
 /// Returns the modules that limits need and the kernel lacks. This function creates one object of
-/// each kind in the namespace of `connection` and leaves it there, so the namespace should be a
-/// temporary one. Without [`module::INGRESS`], this function cannot test filters, so it does not
-/// report the modules of filters.
+/// each kind in the namespace of `connection` and leaves the objects there, so the namespace should
+/// be a temporary one. Filters need [`module::INGRESS`]: if that module is missing, this function
+/// does not report whether the modules of filters are missing.
 ///
 /// # Errors
 /// [`Error::Netlink`]: the kernel refused for another reason.
@@ -36,6 +36,7 @@ pub fn missing(connection: &Connection) -> Result<Vec<&'static str>, Error> {
     Ok(missing)
 }
 
+/// Returns `module` if the kernel refused its object because it does not know the kind.
 fn lacking(
     module: &'static str,
     tried: Result<(), netlink::Error>,

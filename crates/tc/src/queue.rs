@@ -1,9 +1,10 @@
 //! The queue of packets that wait for a rate.
 //!
-//! A TBF splits segments into frames. Below it, an `fq_codel` has a queue for each flow, so a ping
-//! does not wait behind the packets of other flows. On a kernel without `fq_codel`, the TBF has one
-//! short queue of its own. Nothing in the kernel shows the reason why there is no `fq_codel`. So
-//! each ADD tries to set a missing one.
+//! A TBF splits segments into frames. Below the TBF, an `fq_codel` has a queue for each flow, so a
+//! ping does not wait behind the packets of other flows. On a kernel without `fq_codel`, the TBF
+//! has one short queue of its own. If a TBF has no `fq_codel`, the kernel does not show why: its
+//! module may have been missing when the limit was set. So each ADD tries to set a missing
+//! `fq_codel`.
 
 use netlink::{Connection, Handle, HeldBucket, Place, Qdisc, QdiscKind, Request, TokenBucket};
 
@@ -21,12 +22,12 @@ pub(crate) struct Queue {
     role: Role,
 }
 
-/// What a TBF does besides holding a queue.
+/// Purpose of a TBF.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Role {
-    /// It limits the rate.
+    /// The TBF limits the rate.
     Limits,
-    /// It only splits segments; the HTB class above it limits the rate.
+    /// The TBF only splits segments. The HTB class above the TBF limits the rate.
     Splits,
 }
 
@@ -58,9 +59,10 @@ impl Queue {
         }
     }
 
-    /// Returns the requests that set what differs from the existing TBF and `fq_codel`; none if ADD
-    /// would change nothing. A queue of another program stays, unless packets have to go. Without an
-    /// `fq_codel`, a request always sets one, because the kernel may support it since.
+    /// Returns the requests that change the existing qdiscs `tbf` and `leaf` (the queue below the
+    /// TBF) into the wanted ones; none if both are as wanted. If another program replaced `leaf`,
+    /// its queue stays, unless waiting packets have to be dropped. If `leaf` is `None`, a request
+    /// sets an `fq_codel`, because the kernel may support it now.
     pub fn steps(&self, tbf: Option<&HeldBucket>, leaf: Option<&Qdisc>) -> Vec<Step> {
         let is_stuck = tbf.is_some_and(|it| self.would_stop(it));
         let mut steps = Vec::new();
@@ -79,14 +81,16 @@ impl Queue {
         steps
     }
 
-    /// Returns whether a packet may wait that is longer than the burst. The TBF would never send it,
-    /// nor any packet behind it. (`tbf_change` does not look at the packets that wait.)
+    /// Returns whether a packet may wait in `held` that is longer than the wanted burst. After the
+    /// change, the TBF would never send this packet, nor any packet behind it, because the kernel
+    /// does not check waiting packets when a burst changes (`tbf_change`).
     fn would_stop(&self, held: &HeldBucket) -> bool {
         longest(held) > self.bucket().burst
     }
 
-    /// Returns the parameters of the TBF if packets of `held` may still wait. After further changes,
-    /// the kernel shows only the present pieces, so the TBF also states the longest earlier packet.
+    /// Returns the parameters of a TBF that replaces `held`, whose packets may still wait. The
+    /// parameters contain the length of the longest of these packets. Otherwise a later change
+    /// would not know this length, because the kernel reports only the current parameters.
     fn bucket_after(&self, held: Option<&HeldBucket>) -> TokenBucket {
         let bucket = self.bucket();
         let waiting = held.filter(|_| self.role == Role::Limits).map(longest);
@@ -97,9 +101,10 @@ impl Queue {
         }
     }
 
-    /// Returns the requests that drop all packets that wait: the deletion of the queue below the TBF.
-    /// The kernel refuses to delete a queue that the TBF created itself, so another queue replaces it
-    /// first. Without a queue, the TBF drops new packets until its next change, which creates one.
+    /// Returns the requests that drop all waiting packets by deleting `leaf`, the queue below the
+    /// TBF. The kernel refuses to delete a queue that the TBF itself created, so a first request
+    /// replaces such a queue. After the deletion, the TBF drops new packets until the next request
+    /// changes the TBF and so creates a queue.
     fn flush(&self, leaf: Option<&Qdisc>) -> Vec<Step> {
         let delete = Request::delete_qdisc(self.place.link, self.leaf.parent);
         let other = Request::set_tbf(self.leaf, &self.bucket());
@@ -118,14 +123,15 @@ impl Queue {
         }
     }
 
-    /// Returns whether ADD would not change the TBF.
+    /// Returns whether `held` is the wanted TBF, so ADD does not change it.
     fn is_bucket(&self, held: &HeldBucket) -> bool {
         let bucket = self.bucket();
         holds(held, &bucket) && bucket.is_split_like(held)
     }
 
-    /// Returns whether CHECK accepts the TBF and its queue. The TBF of an earlier release, or on a
-    /// kernel without `fq_codel`, has only a queue of its own.
+    /// Returns whether CHECK accepts the TBF `held` and the queue `leaf` below the TBF. CHECK also
+    /// accepts the TBF of an earlier release, which does not split segments, and a TBF without an
+    /// `fq_codel`, which the kernel may not support.
     pub fn is_accepted(&self, held: &HeldBucket, leaf: Option<&Qdisc>) -> bool {
         let queue = self.limit.earlier_queue();
         let earlier = match self.role {
@@ -140,7 +146,8 @@ impl Queue {
         is_earlier || is_fair && self.is_bucket(held)
     }
 
-    /// Returns whether `leaf` is the wanted queue, or one that an operator put in its place.
+    /// Returns whether `leaf` is the wanted `fq_codel`, or a queue that another program set in its
+    /// place.
     fn is_fair(&self, leaf: &Qdisc) -> bool {
         match &leaf.kind {
             _ if leaf.handle != self.leaf.handle => true,
@@ -149,8 +156,7 @@ impl Queue {
         }
     }
 
-    /// Returns a TBF that splits segments longer than a piece. It delays no packet, whatever its
-    /// length.
+    /// Returns a TBF that splits segments longer than a piece, and delays no packet of any length.
     fn splitter(&self, queue: u32) -> TokenBucket {
         let piece = self.limit.piece();
         TokenBucket {
@@ -185,8 +191,9 @@ impl Queue {
         Ok(())
     }
 
-    /// Returns whether the TBF exists. The kernel refuses an `fq_codel` with the same error number
-    /// if it does not know the kind and if another process has deleted the TBF meanwhile.
+    /// Returns whether the TBF exists. After the kernel has refused an `fq_codel`, this shows the
+    /// reason. The kernel returns the same error number if it does not know `fq_codel` and if
+    /// another process has deleted the TBF.
     fn has_tbf(&self, connection: &Connection) -> Result<bool, Error> {
         let held = connection.qdisc(self.place.link, self.place.parent)?;
         Ok(held.is_some_and(|it| it.handle == self.place.handle))
@@ -199,7 +206,7 @@ impl Step {
     }
 }
 
-/// Returns the length in bytes of the longest packet that may wait in a TBF.
+/// Returns the length in bytes of the longest packet that may wait in the TBF `held`.
 fn longest(held: &HeldBucket) -> u32 {
     let length = u32::try_from(held.longest()).unwrap_or(u32::MAX);
     length.min(LARGEST_SEGMENT)

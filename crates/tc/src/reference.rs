@@ -1,9 +1,10 @@
-//! Recognizes limits that the reference set.
+//! Recognizes limits that the reference (the plugin `bandwidth` of containernetworking/plugins)
+//! set.
 //!
-//! Runtimes send a placeholder for an unset burst, and the reference uses the placeholder as a
-//! burst. The reference's 32-bit sums overflow for such a burst, so this module does not compare
-//! the burst then. The reference sets a TBF; only its versions 1.5.0 and 1.5.1 set an HTB, with a
-//! limited and an unlimited class.
+//! Runtimes send a very large number for an unset burst, and the reference uses this number as a
+//! burst. Its computations with 32 bits then overflow. So this module computes with the same
+//! overflow, and ignores the burst of a class whose burst overflows. The reference sets a TBF; only
+//! its versions 1.5.0 and 1.5.1 set an HTB, with a limited and an unlimited class.
 
 use netlink::{Handle, HeldBucket, QdiscKind, TokenBucket};
 
@@ -12,8 +13,8 @@ use crate::limit::BitsPerSecond;
 use crate::link_egress::{LinkEgress, MAJOR_OF_REFERENCE};
 
 impl LinkEgress<'_> {
-    /// Returns whether all traffic is limited as the reference limits it to `rate` with a burst of
-    /// `bits`.
+    /// Returns whether the link has the limit that the reference sets for this rate and a burst of
+    /// `bits`, for all traffic.
     ///
     /// # Errors
     /// [`Error::Netlink`].
@@ -50,12 +51,13 @@ impl LinkEgress<'_> {
     }
 }
 
-/// Returns the length of the queue, in bytes, that the reference would set. The reference's sum of
-/// 32 bits wraps around, so the sum in this function does, too.
+/// Returns the length in bytes of the queue that the reference sets for this rate and a burst of
+/// `bits`. The sum wraps around at 32 bits, as in the reference.
 fn queue(rate: BitsPerSecond, bits: u64) -> u32 {
     rate.waiting().wrapping_add(burst(bits))
 }
 
+/// Returns the burst in bytes that the reference sets. It keeps only the lower 32 bits.
 fn burst(bits: u64) -> u32 {
     u32::try_from((bits / 8) & u64::from(u32::MAX)).unwrap_or_default()
 }

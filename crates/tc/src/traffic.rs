@@ -4,9 +4,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnetwork::IpNetwork;
 
-/// Traffic of a link, selected by the subnet of the remote end: the end that is not behind the
-/// link. So a limit at the link's egress compares source addresses with the subnets. A limit at the
-/// ingress compares destination addresses.
+/// Traffic of a link, selected by the subnet of the remote end. A packet that leaves by the link
+/// comes from the remote end, and a packet that arrives at the link goes to the remote end. So a
+/// limit at the egress compares source addresses with the subnets, and a limit at the ingress
+/// compares destination addresses.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Traffic {
     /// All traffic.
@@ -18,7 +19,7 @@ pub enum Traffic {
     AllBut(Vec<IpNetwork>),
 }
 
-/// What happens to packets that match a subnet.
+/// Whether a limit applies to packets that match a subnet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Case {
     /// The packets are limited.
@@ -36,9 +37,10 @@ impl Traffic {
         }
     }
 
-    /// Returns subnets, each with what happens to ingress packets whose destination is in the
-    /// subnet. The first matching subnet decides. Packets that match none of the returned subnets
-    /// are limited. Packets with a VLAN tag, and packets that are not IP, match no subnet.
+    /// Returns the subnets with which a limit at a link's ingress compares destination addresses.
+    /// The first matching subnet decides whether the limit applies. Packets that match none of the
+    /// returned subnets are limited. Packets with a VLAN tag, and packets that are not IP, match no
+    /// subnet.
     pub fn cases(&self) -> Vec<(IpNetwork, Case)> {
         const V4: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
         const V6: IpAddr = IpAddr::V6(Ipv6Addr::UNSPECIFIED);

@@ -21,8 +21,9 @@ impl LinkEgress<'_> {
         queue.carry_out(self.connection, steps)
     }
 
-    /// Replaces the qdiscs below `root`. If the kernel deletes them, but refuses a part of the new
-    /// ones, limits all traffic: the link is never without a limit.
+    /// Replaces `root` and all qdiscs below it by new ones. If the kernel deletes the old qdiscs
+    /// but refuses some of the new ones, this function limits all traffic, so that the link does
+    /// not stay without a limit.
     ///
     /// # Errors
     /// [`Error::Lacks`] and [`Error::Netlink`].
@@ -38,7 +39,7 @@ impl LinkEgress<'_> {
         };
         let replaced = self.replace_by(limit, traffic);
         if replaced.is_err() {
-            // The connection may have failed.
+            // The failure may be one of the connection, so the repair uses a new connection.
             let connection = &Connection::open()?;
             let again = LinkEgress::new(connection, self.link);
             if !again.is_whole(before.as_deref(), traffic)? {
@@ -50,7 +51,7 @@ impl LinkEgress<'_> {
 
     fn replace_by(&self, limit: &Limit, traffic: &Traffic) -> Result<(), Error> {
         let (queue, mut steps) = self.tree(limit, traffic);
-        // After a failure, the root may be missing already.
+        // If this is the second attempt, the first one may have deleted the root qdisc.
         let root = self.connection.qdisc(self.link.index, Handle::ROOT)?;
         if root.is_some_and(|it| it.handle.major != 0) {
             steps.insert(0, Step::new(module::TBF, self.delete_request()));
@@ -58,8 +59,8 @@ impl LinkEgress<'_> {
         queue.carry_out(self.connection, steps)
     }
 
-    /// Returns whether the link has its earlier limit or the one for `traffic`. `before` are the
-    /// filters of an earlier HTB.
+    /// Returns whether the link has its earlier limit or the limit for `traffic`. `before` has the
+    /// filters of the earlier limit, if it was an HTB.
     fn is_whole(&self, before: Option<&[Filter]>, traffic: &Traffic) -> Result<bool, Error> {
         let Some(root) = self.held()?.root else {
             return Ok(false);
@@ -72,8 +73,8 @@ impl LinkEgress<'_> {
             && (before == Some(self.filters()?.as_slice()) || self.has_filters(traffic)?))
     }
 
-    /// Returns the requests that limit the traffic of a link without a qdisc, with the queue that
-    /// carries them out.
+    /// Returns the requests that limit `traffic` of a link without a qdisc, and the queue by which
+    /// the caller sends the requests ([`Queue::carry_out`]).
     fn tree(&self, limit: &Limit, traffic: &Traffic) -> (Queue, Vec<Step>) {
         let link = self.link.index;
         if *traffic == Traffic::All {
