@@ -8,7 +8,9 @@ use nix::libc::{RTM_DELADDR, RTM_DELLINK, RTM_DELROUTE, RTM_NEWADDR, RTM_NEWLINK
 
 use crate::connection::Connection;
 use crate::error::Error;
-use crate::socket::{Content, Protocol, Received, Silence, Socket};
+use crate::message::Message;
+use crate::monitor::next_event;
+use crate::socket::{Protocol, Silence, Socket};
 
 /// A socket for events of one namespace.
 pub struct RouteEvents {
@@ -46,8 +48,8 @@ impl RouteEvents {
     /// The socket failed.
     pub fn hear(&self) -> io::Result<RouteEvent> {
         loop {
-            match self.socket.receive(Duration::MAX) {
-                Ok(received) => return Ok(RouteEvent::read(&received)),
+            match next_event(&self.socket, Duration::MAX) {
+                Ok(message) => return Ok(RouteEvent::read(&message)),
                 Err(Silence::Deadline) => {}
                 Err(Silence::Lost) => return Ok(RouteEvent::Lost),
                 Err(Silence::Socket(error)) => return Err(error),
@@ -57,18 +59,12 @@ impl RouteEvents {
 }
 
 impl RouteEvent {
-    fn read(received: &Received) -> Self {
-        let Content::Object(body) = &received.content else {
-            return Self::Other;
-        };
-        // `ifi_index` of `struct ifinfomsg` and `ifa_index` of `struct ifaddrmsg`
-        let index = body.get(4..8).and_then(|it| it.try_into().ok());
-        let index = index.map(u32::from_ne_bytes);
-        match (received.header.kind, index) {
-            (RTM_NEWLINK | RTM_DELLINK, Some(index)) => Self::Link(index),
-            (RTM_NEWADDR | RTM_DELADDR, Some(index)) => Self::Address(index),
-            // `rtm_dst_len` of `struct rtmsg`
-            (RTM_NEWROUTE | RTM_DELROUTE, _) if body.get(1) == Some(&0) => Self::DefaultRoute,
+    fn read(message: &Message) -> Self {
+        let is_default = message.destination_length() == Some(0);
+        match (message.kind, message.subject()) {
+            (RTM_NEWLINK | RTM_DELLINK, Some((_, index))) => Self::Link(index),
+            (RTM_NEWADDR | RTM_DELADDR, Some((_, index))) => Self::Address(index),
+            (RTM_NEWROUTE | RTM_DELROUTE, _) if is_default => Self::DefaultRoute,
             _ => Self::Other,
         }
     }
@@ -81,18 +77,12 @@ const GROUPS: [u32; 5] = [1, 5, 7, 9, 11];
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::socket::Header;
 
     #[test]
     fn event_names_the_link_or_the_default_route() {
         let event = |kind, body: &[u8]| {
-            let header = Header {
-                kind,
-                flags: 0,
-                number: 0,
-            };
-            let content = Content::Object(body.to_vec());
-            RouteEvent::read(&Received { header, content })
+            let body = body.to_vec();
+            RouteEvent::read(&Message { kind, body })
         };
         let of_link = [&[0, 0, 1, 0][..], &7_u32.to_ne_bytes()].concat();
         assert_eq!(event(RTM_NEWLINK, &of_link), RouteEvent::Link(7));

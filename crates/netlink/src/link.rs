@@ -118,10 +118,7 @@ pub struct BridgePort {
 
 impl Link {
     pub(crate) fn from_answer(answer: &Message) -> Option<Self> {
-        answer.read(RTM_NEWLINK).as_ref().map(Self::from_message)
-    }
-
-    pub(crate) fn from_message(message: &LinkMessage) -> Self {
+        let message: LinkMessage = answer.read(RTM_NEWLINK)?;
         let flags = message.header.flags;
         let mut link = Self {
             index: message.header.index,
@@ -131,28 +128,28 @@ impl Link {
             },
             is_up: flags.contains(LinkFlags::Up),
             is_promiscuous: flags.contains(LinkFlags::Promisc),
-            multicast: Multicast::read(flags),
+            multicast: if flags.contains(LinkFlags::Allmulti) {
+                Multicast::All
+            } else {
+                Multicast::Groups
+            },
             ..Self::default()
         };
         for attribute in &message.attributes {
             link.read(attribute);
         }
-        link
+        Some(link)
     }
 
     fn read(&mut self, attribute: &LinkAttribute) {
         match attribute {
             LinkAttribute::IfName(name) => self.name.clone_from(name),
-            LinkAttribute::Address(bytes) => self.mac = MacAddress::from_bytes(bytes),
+            LinkAttribute::Address(it) => self.mac = it.as_slice().try_into().ok().map(MacAddress),
             LinkAttribute::Mtu(mtu) => self.mtu = *mtu,
             LinkAttribute::TxQueueLen(packets) => self.transmit_queue = *packets,
             LinkAttribute::OperState(state) => self.is_operational = *state == State::Up,
-            LinkAttribute::Carrier(carrier) => {
-                self.carrier = match carrier {
-                    0 => Carrier::Off,
-                    _ => Carrier::On,
-                };
-            }
+            LinkAttribute::Carrier(0) => self.carrier = Carrier::Off,
+            LinkAttribute::Carrier(_) => self.carrier = Carrier::On,
             LinkAttribute::Controller(index) => self.master = Some(*index),
             LinkAttribute::Link(index) => self.peer = Some(*index),
             LinkAttribute::LinkNetNsId(id) => self.peer_namespace = Some(*id),
@@ -193,15 +190,6 @@ impl Link {
             }
             _ => {}
         }
-    }
-}
-
-impl Multicast {
-    fn read(flags: LinkFlags) -> Self {
-        if flags.contains(LinkFlags::Allmulti) {
-            return Self::All;
-        }
-        Self::Groups
     }
 }
 

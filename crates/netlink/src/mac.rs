@@ -22,11 +22,6 @@ impl MacAddress {
         let interface_id = [v1 ^ UNIVERSAL, v2, v3, 0xff, 0xfe, d1, d2, d3];
         Ipv6Addr::from(LINK_LOCAL | u128::from(u64::from_be_bytes(interface_id)))
     }
-
-    /// Reads a link-layer attribute; `None` if it is not an Ethernet address.
-    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        bytes.try_into().ok().map(Self)
-    }
 }
 
 impl fmt::Display for MacAddress {

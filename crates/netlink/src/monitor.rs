@@ -4,7 +4,10 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use netlink_packet_route::AddressFamily;
-use nix::libc::{RTM_DELLINK, RTM_NEWADDR, RTM_NEWLINK, RTM_NEWROUTE};
+use nix::libc::{
+    RTM_DELLINK, RTM_NEWADDR, RTM_NEWLINK, RTM_NEWROUTE, RTNLGRP_IPV6_IFADDR, RTNLGRP_IPV6_ROUTE,
+    RTNLGRP_LINK,
+};
 
 use crate::address::Address;
 use crate::connection::Connection;
@@ -150,7 +153,9 @@ impl Monitor {
         if ask()?.is_some() {
             return Ok(());
         }
-        let joined = self.listening()?.join(IPV6_ROUTES);
+        // Only a monitor that needs this group joins it, because on some hosts routing daemons
+        // cause many events of the group.
+        let joined = self.listening()?.join(RTNLGRP_IPV6_ROUTE);
         joined.map_err(|source| Error::Open { source })?;
         match ask()? {
             Some(()) => Ok(()),
@@ -213,12 +218,12 @@ impl Monitor {
 }
 
 impl<T> Verdict<T> {
+    /// Returns [`Self::MayBe`] for an event about the link with this index.
     fn of(message: &Message, link: u32) -> Self {
         let is_of_link = message.subject().is_some_and(|(_, index)| index == link);
         match message.kind {
             RTM_NEWLINK | RTM_DELLINK | RTM_NEWADDR if is_of_link => Self::MayBe,
             _ => Self::Nothing,
-    /// Returns [`Self::MayBe`] for an event about the link with this index.
         }
     }
 }
@@ -227,7 +232,8 @@ fn open() -> Result<Socket, Error> {
     Connection::to(Protocol::Route, &GROUPS).map(|it| it.socket)
 }
 
-fn next_event(socket: &Socket, patience: Duration) -> Result<Message, Silence> {
+/// Waits up to `patience` for the next event.
+pub(crate) fn next_event(socket: &Socket, patience: Duration) -> Result<Message, Silence> {
     let Received { header, content } = socket.receive(patience)?;
     let Content::Object(body) = content else {
         return Err(Silence::Lost);
@@ -236,11 +242,8 @@ fn next_event(socket: &Socket, patience: Duration) -> Result<Message, Silence> {
     Ok(Message { kind, body })
 }
 
-/// Multicast groups: `RTNLGRP_LINK` and `RTNLGRP_IPV6_IFADDR`.
-const GROUPS: [u32; 2] = [1, 9];
-
-/// Multicast group `RTNLGRP_IPV6_ROUTE`. On some hosts, routing daemons cause many of its events.
-const IPV6_ROUTES: u32 = 11;
+/// Multicast groups of a new socket.
+const GROUPS: [u32; 2] = [RTNLGRP_LINK, RTNLGRP_IPV6_IFADDR];
 
 /// Prefix length of a route to a single IPv6 address.
 const IPV6_HOST: u8 = 128;

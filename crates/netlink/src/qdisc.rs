@@ -48,7 +48,6 @@ pub struct Qdisc {
 
 /// Kind and parameters of a qdisc or class.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum QdiscKind {
     /// A token bucket filter.
     Tbf(HeldBucket),

@@ -8,7 +8,7 @@ use netlink_packet_route::route::{
     RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteMetric, RouteNextHop,
     RouteProtocol, RouteScope, RouteType, RouteVia,
 };
-use nix::libc::{RT_TABLE_LOCAL, RTM_GETROUTE, RTM_NEWROUTE};
+use nix::libc::{RT_TABLE_LOCAL, RT_TABLE_MAIN, RTM_GETROUTE, RTM_NEWROUTE};
 
 use crate::address::unspecified;
 use crate::connection::Connection;
@@ -259,7 +259,9 @@ impl NewRoute {
             address_family: IpVersion::of(self.destination.ip()).into(),
             destination_prefix_length: self.destination.prefix(),
             // A table above 255 does not fit here; `RouteAttribute::Table` contains it.
-            table: u8::try_from(self.table.unwrap_or(MAIN)).unwrap_or_default(),
+            table: self
+                .table
+                .map_or(RT_TABLE_MAIN, |it| it.try_into().unwrap_or_default()),
             protocol: RouteProtocol::Boot,
             scope: self.scope.map_or(self.default_scope(), RouteScope::from),
             kind: RouteType::Unicast,
@@ -329,6 +331,3 @@ pub(crate) fn address(ip: IpAddr) -> RouteAddress {
         IpAddr::V6(address) => RouteAddress::Inet6(address),
     }
 }
-
-/// `RT_TABLE_MAIN` of rtnetlink(7).
-const MAIN: u32 = 254;

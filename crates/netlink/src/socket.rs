@@ -12,7 +12,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use netlink_packet_core::{
-    NLM_F_DUMP_INTR, NLM_F_MULTIPART, NLM_F_REQUEST, NetlinkBuffer, NlasIterator,
+    NLM_F_DUMP_INTR, NLM_F_MULTIPART, NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR, NLMSG_NOOP,
+    NLMSG_OVERRUN, NetlinkBuffer, NlasIterator,
 };
 use netlink_sys::SocketAddr;
 use netlink_sys::protocols::{NETLINK_NETFILTER, NETLINK_ROUTE, NETLINK_XFRM};
@@ -307,9 +308,9 @@ pub(crate) fn parse(mut bytes: &[u8]) -> Option<VecDeque<Received>> {
         };
         let body = message.payload();
         let content = match header.kind {
-            NOTHING | OVERRUN => None,
-            ERROR => Some(outcome(body, extended_message)?),
-            DONE => Some(outcome(body, |_| None)?),
+            NLMSG_NOOP | NLMSG_OVERRUN => None,
+            NLMSG_ERROR => Some(outcome(body, extended_message)?),
+            NLMSG_DONE => Some(outcome(body, |_| None)?),
             _ => Some(Content::Object(body.to_vec())),
         };
         messages.extend(content.map(|content| Received { header, content }));
@@ -350,15 +351,6 @@ pub(crate) fn extended_message(bytes: &[u8]) -> Option<String> {
 /// Size of `struct nlmsghdr`, and the alignment of messages and attributes, in bytes.
 const HEADER: usize = 16;
 const ALIGNMENT: usize = 4;
-
-/// `NLMSG_NOOP`. Like the next three types of messages, it describes no object.
-const NOTHING: u16 = 1;
-/// `NLMSG_ERROR`.
-const ERROR: u16 = 2;
-/// `NLMSG_DONE`.
-const DONE: u16 = 3;
-/// `NLMSG_OVERRUN`.
-const OVERRUN: u16 = 4;
 
 /// Longest wait for an answer. The kernel answers when the work is done; the slowest work is to
 /// free a link under load.

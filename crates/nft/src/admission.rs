@@ -14,10 +14,7 @@ use crate::attributes::{number, text, value};
 use crate::connection::Connection;
 use crate::error::Error;
 use crate::exchange::Committed;
-use crate::expression::{
-    ACCEPT, COMPARE_DATA, COMPARE_OPERATOR, DATA_VALUE, DATA_VERDICT, IMMEDIATE_DATA, Operator,
-    VERDICT_CODE, parts,
-};
+use crate::expression::{ACCEPT, VERDICT_CODE, compared, parts, verdict_of};
 use crate::field::{Field, PAYLOAD_BASE, PAYLOAD_OFFSET, Place};
 use crate::raw::{RULE_EXPRESSIONS, RULE_HANDLE};
 use crate::register;
@@ -91,12 +88,12 @@ fn admitted(expressions: &[u8]) -> Option<(IpAddr, Packets)> {
     let (names, data): (Vec<_>, Vec<_>) = expressions.unzip();
     let names: Vec<_> = names.iter().map(String::as_str).collect();
     match (names.as_slice(), data.as_slice()) {
-        (["payload", "cmp", "immediate"], [field, compared, verdict]) => {
-            let address = address([field, compared], Field::Source)?;
+        (["payload", "cmp", "immediate"], [field, cmp, verdict]) => {
+            let address = address([field, cmp], Field::Source)?;
             accepts(verdict).then_some((address, Packets::All))
         }
-        (["payload", "cmp", "match", "immediate"], [field, compared, matched, verdict]) => {
-            let address = address([field, compared], Field::Destination)?;
+        (["payload", "cmp", "match", "immediate"], [field, cmp, matched, verdict]) => {
+            let address = address([field, cmp], Field::Destination)?;
             let is_of_connections = text(value(matched, MATCH_NAME)?) == "conntrack";
             (is_of_connections && accepts(verdict)).then_some((address, Packets::Answers))
         }
@@ -107,18 +104,15 @@ fn admitted(expressions: &[u8]) -> Option<(IpAddr, Packets)> {
 /// Returns the address that a rule compares with the packet's address of this `side` (source or
 /// destination). The expression `loaded` loads the packet's address, and `cmp` compares it.
 /// Returns `None` if `loaded` loads another field.
-fn address([loaded, compared]: [&[u8]; 2], side: Side) -> Option<IpAddr> {
-    let is_equal = number(value(compared, COMPARE_OPERATOR)) == Operator::Equal as u64;
-    let bytes = value(value(compared, COMPARE_DATA)?, DATA_VALUE).filter(|_| is_equal)?;
+fn address([loaded, cmp]: [&[u8]; 2], side: Side) -> Option<IpAddr> {
     let number_of = |kind| u32::try_from(number(value(loaded, kind))).ok();
-/// Returns whether the expression `immediate` accepts the packet.
     let place = Place::Header(number_of(PAYLOAD_BASE)?, number_of(PAYLOAD_OFFSET)?);
-    let address = register::address(bytes)?;
+    let address = register::address(compared(cmp)?)?;
     (side(IpVersion::of(address)).place() == place).then_some(address)
 }
 
+/// Returns whether the expression `immediate` accepts the packet.
 fn accepts(immediate: &[u8]) -> bool {
-    let data = value(immediate, IMMEDIATE_DATA);
-    let verdict = data.and_then(|it| value(it, DATA_VERDICT));
-    verdict.is_some_and(|it| number(value(it, VERDICT_CODE)) == ACCEPT.into())
+    let code = verdict_of(immediate).map(|it| number(value(it, VERDICT_CODE)));
+    code == Some(ACCEPT.into())
 }

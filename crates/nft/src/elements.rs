@@ -70,8 +70,8 @@ impl Connection {
                 let elements = replies.iter().flat_map(|it| read_elements(set.name, it));
                 // If the kernel resizes the set's hash table meanwhile, it lists elements twice, so
                 // duplicates are removed.
-                let mut told = HashSet::new();
-                let elements = elements.filter(|it| told.insert(it.clone()));
+                let mut seen = HashSet::new();
+                let elements = elements.filter(|it| seen.insert(it.clone()));
                 Ok(elements.collect())
             }
         }

@@ -2,7 +2,7 @@
 
 use netlink::IpVersion;
 
-use crate::attributes::{self, Attributes, attributes, text};
+use crate::attributes::{self, Attributes, attributes, number, text};
 use crate::register::{FIRST, Register, SCRATCH, u32_of};
 
 /// How masquerading chooses the source port of a connection.
@@ -57,6 +57,20 @@ pub(crate) fn parts(expressions: &[u8]) -> impl Iterator<Item = (String, &[u8])>
         let name = text(attributes::value(it.value, NAME).unwrap_or_default());
         (name, attributes::value(it.value, DATA).unwrap_or_default())
     })
+}
+
+/// Returns the value with which the expression `cmp` compares a field; `None` unless the expression
+/// matches if both are equal.
+pub(crate) fn compared(cmp: &[u8]) -> Option<&[u8]> {
+    let operator = number(attributes::value(cmp, COMPARE_OPERATOR));
+    let data = attributes::value(cmp, COMPARE_DATA)?;
+    attributes::value(data, DATA_VALUE).filter(|_| operator == Operator::Equal as u64)
+}
+
+/// Returns the verdict of the expression `immediate`, with its code and chain; `None` if the
+/// expression loads a value.
+pub(crate) fn verdict_of(immediate: &[u8]) -> Option<&[u8]> {
+    attributes::value(attributes::value(immediate, IMMEDIATE_DATA)?, DATA_VERDICT)
 }
 
 /// How a rule compares a register with a value: `NFT_CMP_EQ` and `NFT_CMP_NEQ`.
@@ -238,8 +252,8 @@ pub(crate) const BITWISE_XOR: u16 = 5;
 
 /// `NFTA_CMP_SREG`, `NFTA_CMP_OP` and `NFTA_CMP_DATA`
 const COMPARE_SOURCE: u16 = 1;
-pub(crate) const COMPARE_OPERATOR: u16 = 2;
-pub(crate) const COMPARE_DATA: u16 = 3;
+const COMPARE_OPERATOR: u16 = 2;
+const COMPARE_DATA: u16 = 3;
 
 /// `NFTA_LOOKUP_SET`, `…_SREG`, `…_DREG` and `…_FLAGS`
 const LOOKUP_SET: u16 = 1;
@@ -252,4 +266,4 @@ const INVERTED: u32 = 1;
 
 /// `NFTA_IMMEDIATE_DREG` and `NFTA_IMMEDIATE_DATA`
 const IMMEDIATE_DESTINATION: u16 = 1;
-pub(crate) const IMMEDIATE_DATA: u16 = 2;
+const IMMEDIATE_DATA: u16 = 2;

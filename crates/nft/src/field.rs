@@ -7,7 +7,6 @@ use crate::register::{Register, SCRATCH, u32_of};
 
 /// A field of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum Field {
     /// Name of the input link; empty for packets of the host itself.
     InputName,
@@ -38,8 +37,8 @@ pub(crate) enum Place {
     Header(u32, u32),
 }
 
-    /// Returns the expression that loads the field into `register`.
 impl Field {
+    /// Returns the expression that loads the field into `register`.
     pub(crate) fn load(self, register: Register) -> Expression {
         match self.place() {
             Place::Meta(key) => meta(key, register),

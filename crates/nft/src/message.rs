@@ -4,6 +4,7 @@
 use netlink::Refusal;
 use netlink_packet_core::{NLM_F_APPEND, NLM_F_CREATE, NLM_F_EXCL};
 use nix::errno::Errno;
+use nix::libc::NFT_DATA_VERDICT;
 
 use crate::attributes::{Attributes, value};
 use crate::comment::comment;
@@ -62,8 +63,8 @@ impl Message {
     /// Returns the error for the kernel's refusal of this message.
     pub(crate) fn refused(&self, refusal: Refusal) -> Error {
         let operation = self.what.clone();
-        let is_unknown = match refusal.errno {
         // Errors by which the kernel also refuses an object of a kind that it does not know.
+        let is_unknown = match refusal.errno {
             Errno::ENOENT | Errno::EOPNOTSUPP | Errno::EAFNOSUPPORT => !self.needs.is_empty(),
             Errno::EINVAL => self.needs == [NF_TABLES],
             _ => false,
@@ -96,8 +97,8 @@ pub(crate) fn list_rules(family: Family, table: &str) -> Message {
 }
 
 impl Table {
-    pub(crate) fn create(&self) -> Message {
     /// Returns the message that creates the table, or wakes an existing table that is dormant.
+    pub(crate) fn create(&self) -> Message {
         // In an existing table, the flags 0 clear the dormant flag.
         let attributes = self.attributes().number(TABLE_FLAGS, 0);
         self.message(format!("create table {}", self.name), NEW_TABLE, attributes)
@@ -116,8 +117,8 @@ impl Table {
         self.message(what, GET_TABLE, self.attributes())
     }
 
-    pub(crate) fn create_set(&self, set: &Set, id: u32) -> Message {
     /// Returns the message that creates a set. `id` identifies the set in this transaction.
+    pub(crate) fn create_set(&self, set: &Set, id: u32) -> Message {
         let named = self.attributes().text(SET_NAME, set.name);
         let shaped = named.and(&set.shape()).number(SET_ID, id);
         let attributes = shaped.bytes(SET_USERDATA, &byte_order(set));
@@ -182,11 +183,11 @@ impl Table {
     pub(crate) fn add_rule(&self, chain: &str, rule: &Rule, text: &str) -> Message {
         let attributes = self.rules_of(chain);
         let attributes = attributes
-            .nest(RULE_EXPRESSIONS, rule.expressions())
+            .nest(RULE_EXPRESSIONS, &rule.expressions)
             .bytes(RULE_USERDATA, &comment(text));
         self.message(format!("add rule to chain {chain}"), NEW_RULE, attributes)
             .with(NLM_F_CREATE)
-            .needing(rule.needs().chain(self.family.rule_option()))
+            .needing(rule.needs.iter().copied().chain(self.family.rule_option()))
     }
 
     pub(crate) fn get_chain(&self, chain: &str) -> Message {
@@ -255,7 +256,7 @@ impl Set {
         let of_length = |map: Attributes, length| map.number(SET_DATA_LENGTH, u32_of(length));
         match &self.target {
             TargetType::None => key,
-            TargetType::Chain => map(key, VERDICT),
+            TargetType::Chain => map(key, NFT_DATA_VERDICT),
             TargetType::Values(parts) => of_length(map(key, type_number(parts)), type_len(parts)),
             TargetType::Limit => key.nest(SET_EXPRESSION, &Limit::OF_SETS.expression()),
             TargetType::Count(_) => of_length(map(key, MARK), size_of::<u32>()),
@@ -313,6 +314,3 @@ const MAP: u32 = 8;
 /// The number that nft(8) gives its type `mark`, an integer in the host's byte order. The kernel
 /// ignores this number.
 const MARK: u32 = 19;
-
-/// `NFT_DATA_VERDICT`
-const VERDICT: u32 = 0xffff_ff00;

@@ -69,7 +69,7 @@ impl Connection {
         }
         let misfits = self.misfits(table, &broken)?;
         if !self.is_repairable(table, &misfits)? {
-            return Ok(Repairs::Alone(self.anew(table)?, Updated::Table));
+            return Ok(Repairs::Alone(self.recreation(table)?, Updated::Table));
         }
         let replaced = misfits.iter().map(|(chain, _)| &chain.name);
         let mut messages: Vec<_> = replaced.map(|it| table.delete_chain(it)).collect();
@@ -147,11 +147,11 @@ impl Connection {
     }
 
     /// Returns netlink messages that recreate the table with its reusable elements. Elements of a
-    /// set of another type are lost, and so are elements that point to chains which `table` does
-    /// not contain: this crate does not know the rules of these chains. An owner who loses such an
-    /// element loses all elements of the table: the lost one may have restricted what the others
-    /// permit, such as a port to some clients.
-    fn anew(&self, table: &Table) -> Result<Vec<Message>, Error> {
+    /// set of another type are lost. Elements that point to chains which `table` does not contain
+    /// are lost, too, because this crate does not know the rules of these chains. If an owner loses
+    /// an element of the second kind, it loses all its elements in the table: the lost element may
+    /// have restricted what the other elements permit, for example a port to some clients.
+    fn recreation(&self, table: &Table) -> Result<Vec<Message>, Error> {
         let mut messages = vec![table.delete()];
         messages.extend(creation(table, &table.chains.iter().collect::<Vec<_>>()));
         messages.extend(table.chains.iter().flat_map(|it| table.append_rules(it)));

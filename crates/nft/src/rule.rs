@@ -19,9 +19,9 @@ use crate::rule_place::Place;
 #[derive(Debug, Clone)]
 pub struct Rule {
     comment: &'static str,
-    expressions: Attributes,
+    pub(crate) expressions: Attributes,
     /// Build options that the kernel needs for the expressions.
-    needs: Vec<&'static str>,
+    pub(crate) needs: Vec<&'static str>,
 }
 
 /// Either [`Field::Source`] or [`Field::Destination`], as a function of the IP version.
@@ -263,11 +263,6 @@ impl Rule {
         self.with(&expression::lookup(set, how))
     }
 
-    /// Returns the build options that the kernel needs for the expressions.
-    pub(crate) fn needs(&self) -> impl Iterator<Item = &'static str> {
-        self.needs.iter().copied()
-    }
-
     /// Returns the comment that the kernel stores with the rule: the rule's own text, a digest, and
     /// the rule's place in its chain, as in `comment [7f39dbf6 2/5]`. The digest is computed from
     /// the chain's shape and the rule's expressions. So if an existing rule has the wanted comment,
@@ -277,10 +272,6 @@ impl Rule {
         let digest = digest.chain_update(&*self.expressions).finalize();
         let [a, b, c, d, ..]: [u8; 32] = digest.into();
         format!("{} [{a:02x}{b:02x}{c:02x}{d:02x} {place}]", self.comment)
-    }
-
-    pub(crate) fn expressions(&self) -> &Attributes {
-        &self.expressions
     }
 }
 

@@ -7,6 +7,7 @@
 
 use std::collections::BTreeSet;
 
+use netlink::IpVersion;
 use netlink_packet_core::{NLM_F_APPEND, NLM_F_CREATE};
 
 use crate::attributes::{Attributes, attributes, number, text, value};
@@ -73,8 +74,8 @@ impl Connection {
         Ok(Ruleset { messages, rules })
     }
 
-    fn every_element(&self, sets: &[RawMessage]) -> Result<Vec<RawMessage>, Error> {
     /// Returns messages that create the elements of all these sets.
+    fn every_element(&self, sets: &[RawMessage]) -> Result<Vec<RawMessage>, Error> {
         let mut elements = Vec::new();
         for set in sets {
             let question = set.with_only(GET_ELEMENTS, &[TABLE, SET_NAME]);
@@ -229,7 +230,8 @@ fn compatible(rule: &RawMessage) -> Option<Attributes> {
 /// Returns whether `payload` loads the protocol field of the network header.
 fn is_protocol_field(family: u8, payload: &[u8]) -> bool {
     let [base, offset, length] = [2, 3, 4].map(|it| number(value(payload, it)));
-    let place = if family == IPV6 { 6 } else { 9 };
+    let is_ipv6 = family == IpVersion::V6.number();
+    let place = if is_ipv6 { 6 } else { 9 };
     (base, offset, length) == (1, place, 1)
 }
 
@@ -265,9 +267,6 @@ const DORMANT: u32 = 1;
 /// `NFT_SET_ANONYMOUS`: only one rule refers to such a set, and the kernel deletes the set with the
 /// rule. A set cannot be created with this flag before its rule, so the copy has no such flag.
 const ANONYMOUS: u32 = 1;
-
-/// `NFPROTO_IPV6`
-const IPV6: u8 = 10;
 
 /// Maximum number of attempts to read the rules while no other process changes them. The result of
 /// the last attempt is used even if rules changed meanwhile.

@@ -15,8 +15,8 @@ use crate::connection::Connection;
 use crate::error::Error;
 use crate::exchange::Committed;
 use crate::expression::{
-    ACCEPT, BITWISE_MASK, BITWISE_XOR, COMPARE_DATA, COMPARE_OPERATOR, DATA_VALUE, DATA_VERDICT,
-    IMMEDIATE_DATA, JUMP, Operator, VERDICT_CHAIN, VERDICT_CODE, parts,
+    ACCEPT, BITWISE_MASK, BITWISE_XOR, DATA_VALUE, JUMP, VERDICT_CHAIN, VERDICT_CODE, compared,
+    parts, verdict_of,
 };
 use crate::field::{META_KEY, META_MARK};
 use crate::message::Message;
@@ -222,14 +222,11 @@ impl Deed {
                     mask = Some(u32::MAX);
                 }
                 "bitwise" if mask.is_some() => mask = Some(mask_of(data)?),
-                "cmp" if number(value(data, COMPARE_OPERATOR)) == EQUAL => {
-                    let compared = native(value(value(data, COMPARE_DATA)?, DATA_VALUE)?)?;
-                    marked = Some(mask).filter(|it| *it == Some(compared))?;
+                "cmp" => {
+                    let bits = native(compared(data)?)?;
+                    marked = Some(mask).filter(|it| *it == Some(bits))?;
                 }
-                "immediate" => {
-                    let ended = value(value(data, IMMEDIATE_DATA)?, DATA_VERDICT)?;
-                    deed = Some(verdict(ended, marked)?);
-                }
+                "immediate" => deed = Some(verdict(verdict_of(data)?, marked)?),
                 _ => return None,
             }
         }
@@ -272,5 +269,3 @@ fn native(bytes: &[u8]) -> Option<u32> {
 /// `NFTA_MATCH_NAME` and `NFTA_MATCH_INFO`
 pub(crate) const MATCH_NAME: u16 = 1;
 const MATCH_INFO: u16 = 3;
-
-const EQUAL: u64 = Operator::Equal as u64;

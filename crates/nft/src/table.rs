@@ -21,7 +21,6 @@ pub struct Table {
 
 /// Packets that a table sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-#[non_exhaustive]
 pub enum Family {
     /// Frames on bridges.
     Bridge,
@@ -46,7 +45,6 @@ pub struct Set {
 
 /// Kind of the targets of a set's keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum TargetType {
     /// No target: a plain set.
     None,
@@ -66,7 +64,6 @@ pub enum TargetType {
 /// Type of a part of a key or target. The number of the type (`enum datatypes` in nftables,
 /// include/datatype.h) is for `nft list`; the kernel ignores the number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum Type {
     /// The name of a link.
     InterfaceName = 41,
@@ -107,7 +104,6 @@ pub struct BaseChain {
 
 /// Kind of a base chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum ChainKind {
     /// Filters packets.
     Filter,
@@ -118,7 +114,6 @@ pub enum ChainKind {
 /// A hook in a packet's path through the host. The numbers are `NF_INET_…`, which has the same
 /// values as `NF_BR_…`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum Hook {
     /// Incoming packets.
     Prerouting = 0,
@@ -146,12 +141,12 @@ impl Family {
         (self == Self::Bridge).then_some("CONFIG_NFT_BRIDGE_META")
     }
 
-    /// Returns `NFPROTO_…`, the build option, and the name in nft(8).
     /// Returns the family's name in nft(8).
     pub fn name(self) -> &'static str {
         self.facts().2
     }
 
+    /// Returns `NFPROTO_…`, the build option, and the name in nft(8).
     fn facts(self) -> (u8, &'static str, &'static str) {
         match self {
             Self::Inet => (1, "CONFIG_NF_TABLES_INET", "inet"),
@@ -170,12 +165,12 @@ impl Table {
             name,
             sets: Vec::new(),
             chains: Vec::new(),
-    /// Returns whether this is a set of counts ([`TargetType::Count`]).
         }
     }
 }
 
 impl Set {
+    /// Returns whether this is a set of counts ([`TargetType::Count`]).
     pub(crate) fn is_of_counts(&self) -> bool {
         matches!(self.target, TargetType::Count(_))
     }

@@ -152,7 +152,7 @@ fn marking(family: u8, hook: u32, links: &Attributes) -> Vec<RawMessage> {
     let rules = TRACED.iter().map(|(field, value)| {
         let traced = Rule::new("").when(*field, value).traced();
         let rule = table().text(RULE_CHAIN, &name);
-        (NEW_RULE, rule.nest(RULE_EXPRESSIONS, traced.expressions()))
+        (NEW_RULE, rule.nest(RULE_EXPRESSIONS, &traced.expressions))
     });
     let objects = [(NEW_TABLE, table()), (NEW_CHAIN, chain)];
     let messages = objects.into_iter().chain(rules);

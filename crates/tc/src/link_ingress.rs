@@ -113,11 +113,7 @@ impl<'a> LinkIngress<'a> {
     /// # Errors
     /// [`Error::Netlink`].
     pub fn difference(&self, other: &Link, traffic: &Traffic) -> Result<Option<String>, Error> {
-        let ours = if self.has_hook()? {
-            self.filters(other.index)?.0
-        } else {
-            Vec::new()
-        };
+        let (ours, _) = self.filters(other.index)?;
         let (name, to) = (&self.link.name, &other.name);
         let difference = format!("packets that arrive at {name} are not redirected to {to}");
         let is_as_left = do_the_same(&ours, &wanted(other, traffic, 0));
@@ -154,8 +150,8 @@ impl<'a> LinkIngress<'a> {
     }
 
     fn held(&self) -> Result<Vec<HeldFilter>, Error> {
-        let (link, parent) = (self.link.index, Handle::INGRESS_FILTERS);
-        Ok(self.connection.filters(link, parent)?)
+        let parent = Handle::INGRESS_FILTERS;
+        Ok(self.connection.filters(self.link.index, parent)?)
     }
 
     /// Deletes the filters. No other program adds filters with a priority that this crate chose, so
@@ -229,20 +225,20 @@ fn first_priority(mut taken: Vec<u16>) -> u16 {
             break;
         }
         first = priority.saturating_add(1);
-/// Number of priorities that the filters of this crate use.
     }
     first
 }
 
+/// Number of priorities that the filters of this crate use.
 const PRIORITIES: u16 = 3;
 /// Priority of this crate's first filter if the link has no other filters. Other programs can still
 /// add filters before and after this one. The kernel itself would choose a similar priority.
 const WITHOUT_OTHERS: u16 = 0xc000;
-/// Class of the filters that the reference adds.
 
 /// Class that identifies the filters of this crate. No such class exists, so its number does not
 /// affect packets.
 const MARK: Handle = Handle::new(0xb0, 1);
+/// Class of the filters that the reference adds.
 const MARK_OF_REFERENCE: Handle = Handle::new(1, 1);
 
 /// Link index that the kernel reports as the target of a redirection to a deleted link.

@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn queue_is_what_its_sum_makes_of_it() {
+    fn queue_wraps_around_as_in_the_reference() {
         // Values that the reference's executable set.
         let queue = |rate: u64, bits| queue(rate.try_into().unwrap(), bits);
         assert_eq!(queue(20_000_000, 34_359_738_359), 62_498);
