@@ -30,9 +30,9 @@ pub struct LinkCounters {
 pub struct Counters {
     /// Length of the packets in bytes, with the Ethernet header.
     pub bytes: u64,
-    /// Packets.
+    /// Number of packets.
     pub packets: u64,
-    /// Packets that the link dropped.
+    /// Number of packets that the link dropped.
     pub dropped: u64,
 }
 
@@ -52,7 +52,7 @@ pub struct CountedQdisc {
 /// Counters of a qdisc or a class.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct QueueCounters {
-    /// Packets that the qdisc dropped.
+    /// Number of packets that the qdisc dropped.
     pub dropped: u32,
     /// How often a packet had to wait because the qdisc limits the rate.
     pub overlimits: u32,

@@ -11,7 +11,8 @@ use crate::request::Request;
 
 impl Connection {
     /// Returns whether the host forwards packets of this IP version. Equivalent to `ip netconf show
-    /// dev all` and `ip -6 netconf show dev all`. It avoids the slow look-up in `/proc/sys`.
+    /// dev all` and `ip -6 netconf show dev all`. This function does not open a file below
+    /// `/proc/sys/net`, because that takes long on a host with many namespaces.
     ///
     /// # Errors
     /// [`Error::Refused`]: the kernel does not support the IP version.

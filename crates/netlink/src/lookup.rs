@@ -151,7 +151,8 @@ const PROBES_V4: [IpAddr; 3] = [
     IpAddr::V4(Ipv4Addr::new(30, 0, 0, 1)),
 ];
 
-/// Two addresses of unassigned space (RFC 4291) and one for documentation (RFC 3849).
+/// Three addresses that hardly any route matches except a default route: two of unassigned space
+/// (RFC 4291) and one for documentation (RFC 3849).
 const PROBES_V6: [IpAddr; 3] = [
     IpAddr::V6(Ipv6Addr::new(0x4000, 0, 0, 0, 0, 0, 0, 1)),
     IpAddr::V6(Ipv6Addr::new(0x8000, 0, 0, 0, 0, 0, 0, 1)),

@@ -39,7 +39,8 @@ impl Request {
         Self::read(operation, kind, content).with(NLM_F_ACK)
     }
 
-    /// Creates a request that creates an object. The kernel refuses it if the object exists.
+    /// Creates a request that creates an object. The kernel refuses the request if the object
+    /// exists.
     pub(crate) fn create(operation: String, kind: u16, content: &impl Emitable) -> Self {
         Self::change(operation, kind, content).with(NLM_F_CREATE | NLM_F_EXCL)
     }

@@ -65,7 +65,7 @@ pub struct NewRoute {
     pub advmss: Option<u32>,
     /// The metric; `None` for the kernel's default.
     pub priority: Option<u32>,
-    /// The routing table; `None` for `main`.
+    /// Number of the routing table; `None` for `main`.
     pub table: Option<u32>,
     /// The scope, as in rtnetlink(7). `None` means `link` for an IPv4 route without a gateway. For
     /// any other route, `None` means `universe`.
@@ -196,10 +196,11 @@ impl Route {
         self.next_hops.contains(&hop) || (self.link == Some(link) && self.gateway == gateway)
     }
 
-    /// Returns whether the destinations of the route are neighbours on its link. This is so if the
-    /// route has no gateway and its destination is a single host, or if the kernel, DHCP or a
-    /// router advertisement added the route for the link. A route that an administrator added for a
-    /// network does not count, because the network may contain addresses that are not on the link.
+    /// Returns whether the destinations of the route are neighbours on its link. Default routes and
+    /// routes with a gateway do not count. Any other route counts if its destination is a single
+    /// host, or if the kernel, DHCP or a router advertisement added the route. A route that an
+    /// administrator added for a network does not count, because the network may contain addresses
+    /// that are not on the link.
     pub fn is_connected(&self) -> bool {
         let on_link = self.gateway.is_none() && self.next_hops.is_empty() && !self.is_default();
         let is_host = self.destination == IpNetwork::from(self.destination.ip());

@@ -18,9 +18,9 @@ use crate::table::Table;
 use crate::update::until_current;
 
 impl Connection {
-    /// Deletes the elements of `table` whose owner satisfies `is_stale`. Also deletes the chains
-    /// that these elements pointed to, unless another element points to them. Returns the deleted
-    /// elements. It is no error if another process deletes an element first.
+    /// Deletes the elements of `table` whose owner satisfies `is_stale`. Also deletes the chains to
+    /// which these elements pointed, unless other elements point to the same chains. Returns the
+    /// deleted elements. It is no error if another process deletes an element first.
     ///
     /// # Errors
     /// [`Error::Refused`] and [`Error::Busy`]; some elements may have been deleted before the

@@ -20,7 +20,7 @@ impl Connection {
         Ok(found.into_iter().next().flatten())
     }
 
-    /// Returns for each element of `wanted`, in their order, what [`Self::holder`] returns for it.
+    /// Returns the result of [`Self::holder`] for each element of `wanted`, in the same order.
     ///
     /// # Errors
     /// [`Error::Refused`].

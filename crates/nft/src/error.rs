@@ -54,7 +54,7 @@ pub enum Error {
     /// The kernel's answer cannot be parsed.
     #[error("read the kernel's answer: {reason}")]
     Unreadable {
-        /// The reason.
+        /// What the answer lacks.
         reason: String,
     },
 }

@@ -16,7 +16,7 @@ use crate::register::u32_of;
 /// Outcome of a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Committed {
-    /// The kernel carried out all of it.
+    /// The kernel carried out the whole transaction.
     Yes,
     /// The kernel carried out nothing, because the rules have another generation than expected:
     /// another process changed them.
@@ -35,7 +35,7 @@ impl Connection {
     /// out only if the rules still have this generation.
     ///
     /// # Errors
-    /// The kernel refuses a message. It has then carried out nothing of the transaction.
+    /// The kernel refuses a message, and has then carried out nothing of the transaction.
     pub(crate) fn transact(
         &self,
         messages: &[Message],

@@ -106,7 +106,8 @@ pub(crate) fn connection(key: u32) -> Expression {
     Expression::of_numbers("ct", &[(CT_REGISTER, SCRATCH), (CT_KEY, key)])
 }
 
-/// `dnat` to the address in one register and the port in another one.
+/// Translates the destination (DNAT) to the address in the register `address` and the port in the
+/// register `port`.
 pub(crate) fn translate(version: IpVersion, address: Register, port: Register) -> Expression {
     let numbers = [
         (NAT_TYPE, NAT_DESTINATION),

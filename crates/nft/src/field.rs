@@ -88,7 +88,8 @@ pub(crate) fn load_version() -> Expression {
     meta(META_VERSION, SCRATCH)
 }
 
-/// Sets [`META_MARK`] or [`META_TRACE`] of the packet.
+/// Sets the packet's [`META_MARK`] or [`META_TRACE`] (`key`) to the value in the register
+/// [`SCRATCH`].
 pub(crate) fn set_meta(key: u32) -> Expression {
     Expression::of_numbers("meta", &[(META_KEY, key), (META_SOURCE, SCRATCH)])
 }

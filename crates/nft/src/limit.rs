@@ -13,7 +13,7 @@ use crate::expression::{DATA, Expression, NAME};
 pub struct Limit {
     /// Bytes per second.
     rate: u64,
-    /// Bytes.
+    /// Bytes that may pass at once, in addition to those of one second.
     burst: u32,
 }
 

@@ -63,7 +63,7 @@ impl Message {
     /// Returns the error for the kernel's refusal of this message.
     pub(crate) fn refused(&self, refusal: Refusal) -> Error {
         let operation = self.what.clone();
-        // Errors by which the kernel also refuses an object of a kind that it does not know.
+        // The kernel also returns these errors for an object of a kind that it does not know.
         let is_unknown = match refusal.errno {
             Errno::ENOENT | Errno::EOPNOTSUPP | Errno::EAFNOSUPPORT => !self.needs.is_empty(),
             Errno::EINVAL => self.needs == [NF_TABLES],

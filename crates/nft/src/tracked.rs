@@ -137,13 +137,13 @@ pub(crate) const DESTINATION_TRANSLATED: u32 = 1 << 5;
 const ADDRESSES: u16 = 1;
 const TRANSPORT: u16 = 2;
 
-/// `CTA_IP_V4_SRC` and the three after it
+/// `CTA_IP_V4_SRC`, `CTA_IP_V4_DST`, `CTA_IP_V6_SRC` and `CTA_IP_V6_DST`
 const V4_SOURCE: u16 = 1;
 const V4_DESTINATION: u16 = 2;
 const V6_SOURCE: u16 = 3;
 const V6_DESTINATION: u16 = 4;
 
-/// `CTA_PROTO_NUM` and the two after it
+/// `CTA_PROTO_NUM`, `CTA_PROTO_SRC_PORT` and `CTA_PROTO_DST_PORT`
 const PROTOCOL: u16 = 1;
 const SOURCE_PORT: u16 = 2;
 const DESTINATION_PORT: u16 = 3;

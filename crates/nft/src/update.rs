@@ -1,4 +1,5 @@
-//! Creates or repairs a table, changes its elements, and compares both with the wanted ones.
+//! Creates or repairs a table, changes its elements, and compares the table and its elements with
+//! the wanted ones.
 
 use std::collections::HashSet;
 

@@ -52,9 +52,9 @@ impl Watch {
         }
     }
 
-    /// Waits until `table` or an object in it is deleted. Returns `true` then, and also if a
-    /// notification was lost: it may have been about such a deletion. Returns `false` after
-    /// `patience`.
+    /// Waits up to `patience` until `table` or an object in it is deleted. Returns `true` after
+    /// such a deletion. Also returns `true` if notifications were lost, because one of them may
+    /// have reported a deletion.
     ///
     /// # Errors
     /// [`Error::Socket`].

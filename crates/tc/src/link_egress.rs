@@ -92,7 +92,7 @@ impl<'a> LinkEgress<'a> {
     }
 
     /// Changes a limit that this crate set for `traffic`, in place. Does nothing if there is no
-    /// such limit, or if CHECK accepts it.
+    /// such limit, or if CHECK accepts the existing one.
     ///
     /// # Errors
     /// [`Error::Lacks`] and [`Error::Netlink`].

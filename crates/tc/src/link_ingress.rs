@@ -120,8 +120,8 @@ impl<'a> LinkIngress<'a> {
         Ok((!is_as_left).then_some(difference))
     }
 
-    /// Creates the ingress qdisc if `before` is [`Hook::Missing`]. Returns [`Hook::Found`] if the
-    /// qdisc may have filters, because it existed before or another process has just created it.
+    /// Creates the ingress qdisc if `before` is [`Hook::Missing`]. Returns `before`, or
+    /// [`Hook::Found`] if another process has just created the qdisc, which may then have filters.
     fn ensure_hook(&self, before: Hook) -> Result<Hook, Error> {
         if before != Hook::Missing {
             return Ok(before);
