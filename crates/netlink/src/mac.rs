@@ -37,27 +37,18 @@ impl FromStr for MacAddress {
     /// Parses twelve hexadecimal digits: pairs separated by colons or hyphens, or three groups of
     /// four separated by dots.
     fn from_str(text: &str) -> Result<Self, InvalidMac> {
-        let separator = text.chars().find(|it| !it.is_ascii_hexdigit());
-        let (separator, groups) = match separator {
-            Some(separator @ (':' | '-')) => (separator, 6),
-            Some('.') => ('.', 3),
-            _ => return Err(InvalidMac),
-        };
-        let parts: Vec<_> = text.split(separator).collect();
-        let is_group = |part: &&str| {
-            part.len() * groups == DIGITS && part.bytes().all(|it| it.is_ascii_hexdigit())
-        };
-        if parts.len() != groups || !parts.iter().all(is_group) {
-            return Err(InvalidMac);
-        }
-        let number = u64::from_str_radix(&parts.concat(), 16).map_err(|_| InvalidMac)?;
+        let digits = text.replace([':', '-', '.'], "");
+        let number = u64::from_str_radix(&digits, 16).map_err(|_| InvalidMac)?;
         let [_, _, bytes @ ..] = number.to_be_bytes();
-        Ok(Self(bytes))
+        let colons = Self(bytes).to_string();
+        let hyphens = colons.replace(':', "-");
+        let (pairs, _) = bytes.as_chunks();
+        let groups = pairs.iter().map(|[a, b]| format!("{a:02x}{b:02x}"));
+        let dots = groups.collect::<Vec<_>>().join(".");
+        let is_spelled = [colons, hyphens, dots].contains(&text.to_ascii_lowercase());
+        is_spelled.then_some(Self(bytes)).ok_or(InvalidMac)
     }
 }
-
-/// Hexadecimal digits of an address.
-const DIGITS: usize = 12;
 
 /// Prefix of link-local addresses: `fe80::/64`.
 const LINK_LOCAL: u128 = 0xfe80 << 112;

@@ -255,14 +255,14 @@ impl Route {
 
 impl NewRoute {
     fn message(&self) -> RouteMessage {
+        let table = self.table.unwrap_or(RT_TABLE_MAIN.into());
         let mut message = RouteMessage::default();
         message.header = RouteHeader {
             address_family: IpVersion::of(self.destination.ip()).into(),
             destination_prefix_length: self.destination.prefix(),
-            // A table above 255 does not fit here; `RouteAttribute::Table` contains it.
-            table: self
-                .table
-                .map_or(RT_TABLE_MAIN, |it| it.try_into().unwrap_or_default()),
+            // The number of a table above 255 does not fit into the header. The attribute
+            // `RouteAttribute::Table` contains it.
+            table: table.try_into().unwrap_or_default(),
             protocol: RouteProtocol::Boot,
             scope: self.scope.map_or(self.default_scope(), RouteScope::from),
             kind: RouteType::Unicast,
@@ -274,11 +274,10 @@ impl NewRoute {
         ];
         let metrics: Vec<_> = metrics.into_iter().flatten().collect();
         let destination = RouteAttribute::Destination(address(self.destination.network()));
-        let gateway = self.gateway.map(address);
         message.attributes = vec![destination, RouteAttribute::Oif(self.link)];
         message.attributes.extend(
             [
-                gateway.map(RouteAttribute::Gateway),
+                self.gateway.map(address).map(RouteAttribute::Gateway),
                 self.source.map(address).map(RouteAttribute::PrefSource),
                 self.priority.map(RouteAttribute::Priority),
                 self.table.map(RouteAttribute::Table),

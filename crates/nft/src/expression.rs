@@ -185,9 +185,6 @@ pub(crate) fn value(bytes: &[u8]) -> Attributes {
 /// `RTN_LOCAL`: an address of this host.
 pub(crate) const LOCAL: u32 = 2;
 
-/// `IPS_DST_NAT`: the destination address of the connection was translated.
-pub(crate) const TRANSLATED: u32 = 1 << 5;
-
 /// States of packets of an answered connection, and of packets related to one: `NF_CT_STATE_BIT` of
 /// `IP_CT_ESTABLISHED` and of `IP_CT_RELATED`.
 pub(crate) const CONNECTED: u32 = 1 << 1 | 1 << 2;

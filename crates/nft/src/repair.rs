@@ -117,9 +117,8 @@ impl Connection {
         let reports = chains.iter().map(|it| table.get_chain(&it.name));
         let reports = self.find_each(reports)?;
         let found = chains.iter().zip(reports);
-        Ok(found
-            .filter_map(|(chain, it)| Some((*chain, it?)))
-            .collect())
+        let found = found.filter_map(|(chain, it)| Some((*chain, it?)));
+        Ok(found.collect())
     }
 
     /// Returns whether the kernel has a set or chain of `table` that cannot be repaired without a

@@ -7,12 +7,13 @@ use sha2::{Digest as _, Sha256};
 use crate::attributes::Attributes;
 use crate::expression::{
     self, ACCEPT, CONNECTED, CT_STATE, CT_STATUS, Expression, GOTO, JUMP, LOCAL, Lookup, Operator,
-    SourcePort, TRANSLATED, to_chain, verdict,
+    SourcePort, to_chain, verdict,
 };
 use crate::field::{Field, META_MARK, META_TRACE, load_version, set_meta};
 use crate::raw::ITEM;
 use crate::register::{FIRST, SCRATCH, VERDICT, padded, u32_of};
 use crate::rule_place::Place;
+use crate::tracked::DESTINATION_TRANSLATED;
 
 /// A rule: an action, and conditions that a packet has to satisfy. Each method that starts with
 /// `when` or `unless` adds a condition. The rule matches if all conditions are satisfied.
@@ -95,7 +96,7 @@ impl Rule {
 
     /// Matches packets of connections with a translated destination: `ct status dnat`.
     pub fn when_translated(self) -> Self {
-        self.when_connection_has(CT_STATUS, TRANSLATED)
+        self.when_connection_has(CT_STATUS, DESTINATION_TRANSLATED)
     }
 
     /// Matches packets of connections that were answered, and packets related to such a connection:
