@@ -3,6 +3,8 @@
 //! The conditions have the syntax of nft(8), of which this module supports a part: source and
 //! destination address, input interface, fwmark, and the negation of each.
 
+use std::array;
+
 use cni::{Error, hex};
 use ipnetwork::IpNetwork;
 use nft::{Field, IpVersion, Rule};
@@ -173,14 +175,11 @@ fn mark(text: &str) -> Result<u32, String> {
     parsed.map_err(|error| format!("mark {text:?}: {error}"))
 }
 
-/// Returns the name, filled up with zeros as the kernel compares it.
-fn padded(name: &str) -> [u8; 16] {
-    let mut bytes = [0; 16];
-    bytes
-        .iter_mut()
-        .zip(name.bytes())
-        .for_each(|(byte, letter)| *byte = letter);
-    bytes
+/// Returns the name of an interface in the form that the kernel compares: 16 bytes (`IFNAMSIZ`),
+/// filled up with zeros.
+pub(crate) fn padded(name: &str) -> [u8; 16] {
+    let letters = name.as_bytes();
+    array::from_fn(|index| letters.get(index).copied().unwrap_or_default())
 }
 
 const SUPPORTED: &str = "\"ip saddr\", \"ip daddr\", \"ip6 saddr\" and \"ip6 daddr\" with an \

@@ -12,6 +12,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::conditions::Conditions;
+use crate::networks::LINK_LOCAL;
 use crate::raw::RawConfig;
 
 /// The parsed configuration.
@@ -19,9 +20,9 @@ use crate::raw::RawConfig;
 pub struct Config {
     /// `runtimeConfig.portMappings`. If it is empty, the plugin has nothing to do.
     pub mappings: Vec<Mapping>,
-    /// `snat` and `masqAll`.
+    /// The clients that are masqueraded (`snat` and `masqAll`).
     pub source_nat: SourceNat,
-    /// `conditionsV4` and `conditionsV6`
+    /// The packets for which ports are forwarded (`conditionsV4` and `conditionsV6`).
     pub conditions: Conditions,
 }
 
@@ -38,7 +39,7 @@ pub struct Mapping {
     pub host: HostAddress,
 }
 
-/// `hostIP`
+/// The addresses of the host on which a port is forwarded (`hostIP`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HostAddress {
     /// All addresses of both families: the key is missing or empty.
@@ -128,8 +129,8 @@ struct RawMapping {
     host_ip: String,
 }
 
-/// Accepts keys that only concern iptables, and logs that they have no effect. So a configuration
-/// of the Go plugins works unchanged.
+/// Checks keys that only concern iptables, and logs that they have no effect. So a configuration of
+/// the Go plugins works unchanged.
 fn note_what_is_done_otherwise(raw: &RawConfig) -> Result<(), Error> {
     if let Some(bit) = raw.mark_masq_bit.filter(|bit| *bit > HIGHEST_BIT) {
         let reason = format!("{bit} is not within 0 to {HIGHEST_BIT}");
@@ -152,24 +153,20 @@ fn note_what_is_done_otherwise(raw: &RawConfig) -> Result<(), Error> {
 }
 
 fn mappings(raw: &RuntimeConfig) -> Result<Vec<Mapping>, Error> {
-    let mappings = raw.port_mappings.iter().enumerate();
-    let mappings = mappings
-        .map(|(index, raw)| Mapping::of(raw, &format!("runtimeConfig.portMappings[{index}]")));
-    let mappings = mappings.collect::<Result<Vec<_>, Error>>()?;
+    let mut mappings = Vec::new();
     let mut by_port: HashMap<_, Vec<Mapping>> = HashMap::new();
-    for (index, mapping) in mappings.iter().enumerate() {
+    for (index, raw) in raw.port_mappings.iter().enumerate() {
+        let key = format!("runtimeConfig.portMappings[{index}]");
+        let mapping = Mapping::of(raw, &key)?;
         let port = (mapping.protocol, mapping.host_port);
         let before = by_port.entry(port).or_default();
-        if let Some(other) = before.iter().find(|it| it.contradicts(*mapping)) {
-            let key = format!("runtimeConfig.portMappings[{index}]");
-            let ports = [other, mapping].map(|it| it.container_port);
-            let reason = format!(
-                "{mapping} cannot be forwarded to both {} and {}",
-                ports[0], ports[1]
-            );
+        if let Some(other) = before.iter().find(|it| it.contradicts(mapping)) {
+            let [one, two] = [other, &mapping].map(|it| it.container_port);
+            let reason = format!("{mapping} cannot be forwarded to both {one} and {two}");
             return Err(Error::invalid(key, reason));
         }
-        before.push(*mapping);
+        before.push(mapping);
+        mappings.push(mapping);
     }
     Ok(mappings)
 }
@@ -200,8 +197,8 @@ impl Mapping {
         })
     }
 
-    /// Returns whether both mappings match the same packets but forward them to different ports of
-    /// the container.
+    /// Returns whether both mappings, which have the same protocol and host port, match the same
+    /// packets but forward them to different ports of the container.
     fn contradicts(self, other: Self) -> bool {
         let is_same_host = match (self.host, other.host) {
             (HostAddress::One(one), HostAddress::One(other)) => one == other,
@@ -256,7 +253,7 @@ fn host_address(text: &str, key: &str) -> Result<HostAddress, Error> {
 /// message. Returns `None` if it can be one.
 fn kind_of_no_host(address: IpAddr) -> Option<&'static str> {
     match address {
-        _ if is_link_local(address) => Some(
+        _ if LINK_LOCAL.iter().any(|it| it.contains(address)) => Some(
             "is link-local: it is ambiguous without a link, and the kernel does not forward packets for it",
         ),
         _ if address.is_multicast() => Some("is a multicast address, which no host has"),
@@ -264,14 +261,6 @@ fn kind_of_no_host(address: IpAddr) -> Option<&'static str> {
             Some("is the broadcast address, which no host has")
         }
         _ => None,
-    }
-}
-
-/// Returns whether `address` is in 169.254.0.0/16 or `fe80::/10`.
-pub(crate) fn is_link_local(address: IpAddr) -> bool {
-    match address {
-        IpAddr::V4(address) => address.is_link_local(),
-        IpAddr::V6(address) => address.is_unicast_link_local(),
     }
 }
 

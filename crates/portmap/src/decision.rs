@@ -3,17 +3,16 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use nft::{Change, Connection, Counts, Element};
+use nft::{Change, Connection, Counts, Element, HostPort};
 
 use crate::element::{concerned_port, count_element, host_port, port_element};
 use crate::names::address_set;
 use crate::table::Claim;
-use nft::HostPort;
 
 /// Why a claim cannot be installed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Refusal {
-    /// Another attachment has a requested port. `holder` is its element.
+    /// Another attachment has the requested `port`. `holder` is the element of that attachment.
     #[error("{port} is held")]
     Held { port: HostPort, holder: Element },
     /// `nf_tables` has an element of the attachment that its record does not list. The caller
@@ -61,7 +60,7 @@ pub(crate) fn decide(
     let singles = singles(connection, claim, &found)?;
     let standing = ports_behind(claim, &found, &singles, behind)?;
     // A record may list two elements with the same key, because an ADD may have been killed while
-    // it replaced one by the other.
+    // it replaced one by the other. `nf_tables` has at most one of them, so the map keeps one.
     let mut known: BTreeMap<_, _> = had.iter().map(|it| (it.place(), it)).collect();
     let stands_by = |it: &Element| concerned_port(it).is_some_and(|it| standing.contains(&it));
     let mut change = Change {

@@ -13,6 +13,7 @@ pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
     remove(&request.attachment)
 }
 
+/// Removes the ports and the record of `attachment`.
 pub(crate) fn remove(attachment: &Attachment) -> anyhow::Result<()> {
     let owner = attachment.owner();
     cni::step("remove the ports");

@@ -1,32 +1,22 @@
 //! Conversion between host ports and elements of the table.
 
-use nft::{Element, IpVersion, Set, Value};
+use nft::{Element, HostPort, IpVersion, Value};
 
 use crate::names::{
     ADDRESS_CONDITIONS, ADDRESS_PORTS, CONDITIONS, COUNTS, PORTS, SetName, address_set, port_set,
 };
 use crate::plan::Forward;
-use nft::HostPort;
-
-/// What an element whose key is a host port does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Role {
-    /// The element translates the destination to the container (DNAT).
-    Forward,
-    /// The element points to the chain with the port's conditions.
-    Condition,
-}
 
 /// Returns the element that forwards `port`. The caller adds the element's target: the container's
 /// address and port.
 pub(crate) fn port_element(port: HostPort, owner: &str) -> Element {
-    element(port, [ADDRESS_PORTS, PORTS], owner)
+    element(port, FORWARDING, owner)
 }
 
 /// Returns the element for the conditions of `port`. The caller adds the element's target: the chain
 /// with the conditions.
 pub(crate) fn condition_element(port: HostPort, owner: &str) -> Element {
-    element(port, [ADDRESS_CONDITIONS, CONDITIONS], owner)
+    element(port, CONDITIONAL, owner)
 }
 
 fn element(port: HostPort, [single, every]: [SetName; 2], owner: &str) -> Element {
@@ -43,59 +33,56 @@ pub(crate) fn count_element(port: HostPort) -> Element {
 
 /// Returns the host port that `element` forwards; `None` if the element does not forward a port.
 pub(crate) fn host_port(element: &Element) -> Option<HostPort> {
-    let (role, port) = port_and_role(element)?;
-    (role == Role::Forward).then_some(port)
+    port_in_key(element, FORWARDING)
 }
 
 /// Returns the host port in the key of `element`, which forwards the port or points to its
 /// conditions; `None` for any other element.
 pub(crate) fn concerned_port(element: &Element) -> Option<HostPort> {
-    port_and_role(element).map(|(_, port)| port)
+    host_port(element).or_else(|| port_in_key(element, CONDITIONAL))
 }
 
 /// Returns the host port that `element` forwards, and the container's address and port; `None` if
 /// the element does not forward a port.
 pub fn forward(element: &Element) -> Option<Forward> {
-    let (_, _, set) = classify(element)?;
+    let port = host_port(element)?;
+    // Both sets of forwarded ports have targets of the same types.
+    let set = port_set(port.version);
     let [Value::Address(pod), Value::Port(container_port)] = *element.target(&set).as_slice()
     else {
         return None;
     };
     Some(Forward {
-        port: host_port(element)?,
+        port,
         pod,
         container_port,
     })
 }
 
-fn port_and_role(element: &Element) -> Option<(Role, HostPort)> {
-    let (role, version, set) = classify(element)?;
-    let (address, protocol, port) = match *element.key(&set).as_slice() {
-        [
-            Value::Address(address),
-            Value::Protocol(protocol),
-            Value::Port(port),
-        ] => (Some(address), protocol, port),
-        [Value::Protocol(protocol), Value::Port(port)] => (None, protocol, port),
-        _ => return None,
-    };
-    let port = HostPort {
-        version,
-        address,
-        protocol,
-        port,
-    };
-    Some((role, port))
-}
-
-/// Returns the role and the IP version of an element whose key is a host port. Also returns a set
-/// with keys of the same types, by which the caller can parse the element's key. Returns `None` for
-/// any other element.
-fn classify(element: &Element) -> Option<(Role, IpVersion, Set)> {
+/// Returns the host port in the key of `element` if the element is in the set `single`, which has
+/// ports of single addresses, or in the set `every`, which has ports of all addresses.
+fn port_in_key(element: &Element, [single, every]: [SetName; 2]) -> Option<HostPort> {
     IpVersion::ALL.into_iter().find_map(|version| {
-        let mut sets = PORT_SETS.into_iter();
-        let (_, role, set) = sets.find(|(name, ..)| element.set == name.of(version))?;
-        Some((role, version, set(version)))
+        let set = match element.set.as_str() {
+            name if name == single.of(version) => address_set(version),
+            name if name == every.of(version) => port_set(version),
+            _ => return None,
+        };
+        let (address, protocol, port) = match *element.key(&set).as_slice() {
+            [
+                Value::Address(address),
+                Value::Protocol(protocol),
+                Value::Port(port),
+            ] => (Some(address), protocol, port),
+            [Value::Protocol(protocol), Value::Port(port)] => (None, protocol, port),
+            _ => return None,
+        };
+        Some(HostPort {
+            version,
+            address,
+            protocol,
+            port,
+        })
     })
 }
 
@@ -105,13 +92,9 @@ fn key(port: HostPort) -> Vec<Value<'static>> {
     address.into_iter().chain(port).collect()
 }
 
-type SetOf = fn(IpVersion) -> Set;
+/// The sets of forwarded ports: those of single addresses of the host, and those of all addresses.
+const FORWARDING: [SetName; 2] = [ADDRESS_PORTS, PORTS];
 
-/// For each set whose keys are host ports: its name, the role of its elements, and a function that
-/// returns a set whose keys have the same types.
-const PORT_SETS: [(SetName, Role, SetOf); 4] = [
-    (ADDRESS_PORTS, Role::Forward, address_set),
-    (PORTS, Role::Forward, port_set),
-    (ADDRESS_CONDITIONS, Role::Condition, address_set),
-    (CONDITIONS, Role::Condition, port_set),
-];
+/// The sets of ports with conditions: those of single addresses of the host, and those of all
+/// addresses.
+const CONDITIONAL: [SetName; 2] = [ADDRESS_CONDITIONS, CONDITIONS];

@@ -1,21 +1,19 @@
 //! Removes and compares an attachment's elements in `nf_tables`, and deletes tracked connections.
 
 use std::collections::{BTreeSet, HashSet};
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr};
 
 use attach::coded;
 use cni::{Attachment, Error, note};
 use ipnetwork::IpNetwork;
-use nft::{Connection, Element};
+use nft::{Connection, Element, HostPort};
 
-use crate::config::is_link_local;
 use crate::element::{concerned_port, count_element, forward, host_port, port_element};
-use crate::names::network;
+use crate::networks::{EVERYWHERE, LINK_LOCAL};
 use crate::record::{self, Record};
 use crate::standby;
 use crate::succession::{self, Removed};
 use crate::table::{self, Claim};
-use nft::HostPort;
 
 /// Removes the elements of `owner` if it has no record. Each attempt of the transaction looks for
 /// the record again, because a concurrent ADD may write one.
@@ -89,23 +87,23 @@ fn finish(
 pub(crate) fn differences(claim: &Claim, record: &Record) -> anyhow::Result<Vec<String>> {
     let connection = Connection::open()?;
     let (mut missing, mut standing) = (Vec::new(), HashSet::new());
-    let found = connection.missing(&claim.table, &claim.elements);
-    for element in found.map_err(coded)? {
+    let changed = connection.missing(&claim.table, &claim.elements);
+    for element in changed.map_err(coded)? {
         if stands_by(&connection, claim, element).map_err(coded)? {
             standing.insert(element);
         } else {
             missing.push(element.describe_missing());
         }
     }
-    let serving = claim.elements.iter().filter(|it| !standing.contains(it));
-    let used: HashSet<_> = serving.filter_map(Element::chain).collect();
+    let elements = claim.elements.iter();
+    let serving: Vec<_> = elements.filter(|it| !standing.contains(it)).collect();
+    let used: HashSet<_> = serving.iter().filter_map(|it| it.chain()).collect();
     let chains = claim.table.chains.iter();
     let chains = chains.filter(|it| used.contains(it.name.as_str()));
     let table = table::with_chains(chains.cloned());
     let mut found = connection.damage(&table).map_err(coded)?;
     found.append(&mut missing);
-    let serving = claim.elements.iter().filter(|it| !standing.contains(it));
-    found.extend(uncounted(&connection, claim, serving).map_err(coded)?);
+    found.extend(uncounted(&connection, claim, &serving).map_err(coded)?);
     let wanted: HashSet<_> = claim.elements.iter().collect();
     let others = record.elements.iter().filter(|it| !wanted.contains(it));
     found.extend(others.map(|it| format!("nf_tables: {it} was not asked for")));
@@ -114,12 +112,12 @@ pub(crate) fn differences(claim: &Claim, record: &Record) -> anyhow::Result<Vec<
 
 /// Returns a message for each port of a single address that the set of counts does not count.
 /// Without the count, a later ADD for the same port of all addresses would not notice the conflict.
-fn uncounted<'e>(
+fn uncounted(
     connection: &Connection,
     claim: &Claim,
-    elements: impl Iterator<Item = &'e Element>,
+    elements: &[&Element],
 ) -> Result<Vec<String>, nft::Error> {
-    let ports: BTreeSet<_> = elements.filter_map(host_port).collect();
+    let ports: BTreeSet<_> = elements.iter().filter_map(|it| host_port(it)).collect();
     let ports = ports.into_iter().filter(|it| it.address.is_some());
     let (ports, counts): (Vec<_>, Vec<_>) = ports.map(|it| (it, count_element(it))).unzip();
     let found = connection.holders(&claim.table, &counts)?;
@@ -179,18 +177,13 @@ fn host_addresses(host: &netlink::Connection, ports: &[HostPort]) -> Vec<IpNetwo
         let networks = versions.iter().map(|it| host.local_destinations(*it));
         networks.collect::<Result<Vec<_>, netlink::Error>>()
     };
-    let networks = read().map_or_else(|_| everywhere(), |it| it.concat());
+    let networks = read().map_or_else(|_| EVERYWHERE.to_vec(), |it| it.concat());
     let is_used = |it: &IpNetwork| match it.ip() {
-        address if is_link_local(address) => false,
+        address if LINK_LOCAL.iter().any(|it| it.contains(address)) => false,
         address if address.is_loopback() => address == Ipv4Addr::LOCALHOST && it.prefix() == 32,
         _ => true,
     };
     networks.into_iter().filter(is_used).collect()
-}
-
-fn everywhere() -> Vec<IpNetwork> {
-    let v4 = network(Ipv4Addr::UNSPECIFIED, 0);
-    v4.chain(network(Ipv6Addr::UNSPECIFIED, 0)).collect()
 }
 
 /// Deletes the conntrack entries of connections that the elements in `deleted` translated to a

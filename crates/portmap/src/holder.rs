@@ -111,6 +111,6 @@ fn lacks_addresses(record: &Record) -> Result<bool, netlink::Error> {
     Ok(!record.addresses.iter().any(|address| has(*address)))
 }
 
-/// Maximum time to wait for the deletion. The kernel needs about 50 ms, and longer if many
-/// namespaces end at once.
+/// Maximum time to wait until the kernel has deleted the interfaces of a namespace that ended. The
+/// kernel needs about 50 ms, and longer if many namespaces end at once.
 const END_OF_A_NAMESPACE: Duration = Duration::from_secs(1);

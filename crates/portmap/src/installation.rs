@@ -12,7 +12,7 @@ use attach::{Writing, coded};
 use cni::{AddRequest, Attachment, Error, FirstFormat, note};
 use netlink::Link;
 use netns::Netns;
-use nft::{Change, Connection, Element, Updated};
+use nft::{Change, Connection, Element, HostPort, Updated};
 
 use crate::decision::{Refusal, decide};
 use crate::element::host_port;
@@ -22,7 +22,6 @@ use crate::record::{self, Identity, Record};
 use crate::table::{self, Claim};
 use crate::wait::Wait;
 use crate::{del, holder, localnet, standby, succession};
-use nft::HostPort;
 
 /// The desired state of an attachment, and its earlier state for the rollback.
 pub(crate) struct Installation<'a> {
@@ -189,15 +188,15 @@ impl<'a> Installation<'a> {
     }
 
     fn attempt(&mut self, connection: &Connection) -> Result<Updated, Refusal> {
-        let (claim, decided) = (&self.claim, &mut self.decided);
-        let (earlier, behind) = (&self.earlier, &self.behind);
-        connection.update(&claim.table, || {
-            *decided = None;
-            let had = earlier.as_ref().map_or(&[][..], |it| &it.elements);
-            let change = decide(connection, claim, had, behind)?;
-            *decided = Some(change.clone());
+        let mut decided = None;
+        let updated = connection.update(&self.claim.table, || {
+            decided = None;
+            let change = decide(connection, &self.claim, self.had(), &self.behind)?;
+            decided = Some(change.clone());
             Ok(change)
-        })
+        });
+        self.decided = decided;
+        updated
     }
 
     /// Handles the conflict that `port` has the element `holder` of another attachment, so that
@@ -259,8 +258,8 @@ impl<'a> Installation<'a> {
         firewall::forget(&self.host, ports);
     }
 
-    /// Returns the ports that the change adds or deletes and whose protocol is connectionless,
-    /// without duplicates.
+    /// Returns the ports that the decided change adds or deletes and whose protocol is
+    /// connectionless, without duplicates.
     fn connectionless_ports(&self) -> Vec<HostPort> {
         let decided = self.decided.iter();
         let elements = decided.flat_map(|it| it.add.iter().chain(&it.delete));
@@ -288,11 +287,13 @@ impl<'a> Installation<'a> {
         cni::all(others.map(|it| localnet::release(&self.claim.owner, Some(it))))
     }
 
+    /// Returns the elements that the record of an earlier ADD lists.
     fn had(&self) -> &[Element] {
         self.earlier.as_ref().map_or(&[], |it| &it.elements)
     }
 
-    /// Returns the record, with the elements that the attachment has and those that it will have.
+    /// Returns the record with all elements that the attachment may have during the change: those
+    /// of an earlier ADD and those of this ADD.
     fn everything(&self) -> Record {
         let claimed: HashSet<_> = self.claim.elements.iter().collect();
         let others = self.had().iter().filter(|it| !claimed.contains(it));

@@ -15,6 +15,7 @@ mod holder;
 mod installation;
 mod localnet;
 mod names;
+mod networks;
 mod plan;
 mod raw;
 mod record;

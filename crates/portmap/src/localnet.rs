@@ -3,16 +3,16 @@
 
 use std::fs;
 use std::io::ErrorKind;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
 use attach::OwnerFiles;
 use cni::note;
-use ipnetwork::IpNetwork;
 use netlink::{Connection, Link, LinkChange, Packets, Policies, Request};
 use netns::Sysctl;
 
+use crate::networks::LOCALNET;
 use crate::plan::Plan;
 use crate::record::Record;
 
@@ -45,8 +45,8 @@ pub(crate) fn link<'l>(links: &'l [(IpAddr, Link)], plan: &Plan) -> Option<&'l L
 }
 
 /// Returns a message if `route_localnet` of `link` is not set, and one for each kind of packet that
-/// no `IPsec` policy drops. A record without a link was written by a version that installed no
-/// policies, so the function requires no policies for such a record.
+/// no `IPsec` policy drops. If the record's `localnet` is empty, a version of the plugin that
+/// installed no policies wrote the record. The function then requires no policies.
 ///
 /// # Errors
 /// The kernel refuses a request.
@@ -160,9 +160,7 @@ fn set_to(link: u32, value: u32) -> Request {
 /// Returns the packets that `IPsec` policies have to drop: packets from or to 127.0.0.0/8 that
 /// arrive through a link other than `lo`. The kernel does not apply such policies on `lo`.
 pub fn localnet_packets() -> Vec<Packets> {
-    let localnet = IpNetwork::new(Ipv4Addr::new(127, 0, 0, 0).into(), 8);
-    let packets = localnet.map(|it| [Packets::To(it), Packets::From(it)]);
-    packets.into_iter().flatten().collect()
+    vec![Packets::To(LOCALNET), Packets::From(LOCALNET)]
 }
 
 /// The directory with one directory of users for each link. A reboot deletes it together with all

@@ -1,9 +1,8 @@
 //! The sets of each IP version, and the rules that look packets up in these sets.
 
-use std::net::{IpAddr, Ipv4Addr};
-
-use ipnetwork::IpNetwork;
 use nft::{Field, IpVersion, Rule, Set, SourcePort, TargetType, Type};
+
+use crate::networks::LOCALNET;
 
 /// The names of the set for IPv4 and of the set for IPv6.
 #[derive(Debug, Clone, Copy)]
@@ -104,7 +103,7 @@ pub(crate) fn conditions(version: IpVersion) -> [Rule; 2] {
     ]
 }
 
-/// Returns the rules that translate. Earlier versions of the plugin had no counts and another
+/// Returns the rules that translate destinations to containers (DNAT). Earlier versions of the plugin had no counts and another
 /// comment in the rule for single addresses. So an ADD recognises a table of such a version,
 /// repairs it and counts its ports.
 pub(crate) fn translate(version: IpVersion) -> [Rule; 2] {
@@ -125,10 +124,9 @@ pub(crate) fn masquerade(version: IpVersion) -> Vec<Rule> {
     let (from, to) = (Field::Source(version), Field::Destination(version));
     let rule = |comment| Rule::new(comment).when_translated().when_ip(version);
     let own = rule("from the pod itself").when_in(&[from, to], PAIRS.of(version));
-    let localnet = network(Ipv4Addr::new(127, 0, 0, 0), 8).filter(|_| version == IpVersion::V4);
-    let localhost = localnet.map(|it| {
+    let localhost = (version == IpVersion::V4).then(|| {
         rule("from 127.0.0.0/8")
-            .when_from(it)
+            .when_from(LOCALNET)
             .when_in(&[to], LOCALHOST)
     });
     let others = [
@@ -139,12 +137,6 @@ pub(crate) fn masquerade(version: IpVersion) -> Vec<Rule> {
     let all = [own].into_iter().chain(localhost).chain(others);
     all.map(|rule| rule.masquerade(SourcePort::FullyRandom))
         .collect()
-}
-
-/// Returns an iterator with the network of `address`, or an empty iterator if `prefix` is too long
-/// for the address.
-pub(crate) fn network(address: impl Into<IpAddr>, prefix: u8) -> impl Iterator<Item = IpNetwork> {
-    IpNetwork::new(address.into(), prefix).into_iter()
 }
 
 fn address_key(version: IpVersion) -> [Field; 3] {

@@ -18,17 +18,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::conditions::Conditions;
 
-/// The facts about a sandbox that ADD recorded.
+/// The record of an attachment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Record {
     /// The format of the record.
     #[serde(default)]
     pub format: FirstFormat,
-    /// `CNI_NETNS`
+    /// Path of the sandbox's namespace (`CNI_NETNS`).
     pub netns: PathBuf,
-    /// Identifies the namespace that was at that path during ADD.
+    /// Identifies the namespace that was at the path `netns` during ADD.
     pub identity: Identity,
-    /// `CNI_IFNAME`
+    /// Name of the container's interface (`CNI_IFNAME`).
     pub interface: String,
     /// The index of the host's end of the veth pair, if `prevResult` named one.
     #[serde(default)]
@@ -73,8 +73,8 @@ impl Record {
         serde_json::from_str(text).ok()
     }
 
-    /// Returns whether the record of `owner` exists but is unreadable, as if a later version wrote it
-    /// in another format.
+    /// Returns whether the record of `owner` exists but is unreadable, for example because a
+    /// later version wrote it in another format.
     pub fn is_torn(owner: &str) -> bool {
         files().has(owner) && Self::read(owner).is_none()
     }

@@ -10,12 +10,11 @@
 use std::collections::{BTreeSet, HashSet};
 
 use cni::Attachment;
-use nft::{Change, Connection, Element, IpVersion, Table};
+use nft::{Change, Connection, Element, HostPort, IpVersion, Table};
 
 use crate::element::{concerned_port, host_port};
 use crate::record::Record;
 use crate::{standby, table};
-use nft::HostPort;
 
 /// The outcome of a removal.
 #[derive(Debug, Default)]

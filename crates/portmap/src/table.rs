@@ -2,8 +2,8 @@
 //!
 //! All attachments share the chains and rules, except for one chain per set of conditions.
 
-use std::collections::BTreeSet;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv6Addr};
 
 use attach::filter_chain;
 use ipnetwork::IpNetwork;
@@ -12,10 +12,11 @@ use nft::{
     BaseChain, Chain, ChainKind, Element, Family, Field, Hook, IpVersion, Rule, Table, Value,
 };
 
-use crate::conditions::Conditions;
+use crate::conditions::{Conditions, padded};
 use crate::config::SourceNat;
 use crate::element::{condition_element, port_element};
-use crate::names::{self, LINKS, LOCALHOST, PAIRS, PODS, conditions, network, sets, translate};
+use crate::names::{self, LINKS, LOCALHOST, PAIRS, PODS, conditions, sets, translate};
+use crate::networks::{LINK_LOCAL, LOCALNET};
 use crate::plan::Plan;
 
 /// The elements that an attachment wants, and the table that they need.
@@ -25,6 +26,7 @@ pub(crate) struct Claim {
     pub owner: String,
     /// The table, including the chains of conditions that the elements point to.
     pub table: Table,
+    /// The wanted elements.
     pub elements: Vec<Element>,
 }
 
@@ -33,23 +35,23 @@ pub(crate) struct Claim {
 pub(crate) fn claim(plan: &Plan, links: &[(IpAddr, Link)], owner: String) -> Claim {
     let config = &plan.config;
     let mut elements = Vec::new();
-    let chains = IpVersion::ALL.map(|it| (it, condition_chain(it, &config.conditions)));
-    let mut used = BTreeSet::new();
+    let versions: BTreeSet<_> = plan.forwards.iter().map(|it| it.port.version).collect();
+    let chains = versions.into_iter().filter_map(|version| {
+        let chain = condition_chain(version, &config.conditions)?;
+        Some((version, chain))
+    });
+    let chains: BTreeMap<_, _> = chains.collect();
     for forward in &plan.forwards {
         let to = [
             Value::Address(forward.pod),
             Value::Port(forward.container_port),
         ];
         elements.push(port_element(forward.port, &owner).to_values(&to));
-        let version = forward.port.version;
-        let own = chains.iter().find(|(it, _)| *it == version);
-        if let Some((_, Some(chain))) = own {
+        if let Some(chain) = chains.get(&forward.port.version) {
             elements.push(condition_element(forward.port, &owner).to_chain(&chain.name));
-            used.insert(version);
         }
     }
-    let used = chains.into_iter().filter(|(it, _)| used.contains(it));
-    let table = with_chains(used.filter_map(|(_, chain)| chain));
+    let table = with_chains(chains.into_values());
     for pod in plan.pods() {
         elements.extend(masquerade(pod, config.source_nat, links, &owner));
     }
@@ -144,19 +146,16 @@ pub(crate) fn without_chains() -> Table {
 /// `route_localnet`, such packets would reach services that listen only on 127.0.0.1
 /// (CVE-2020-8558).
 fn martians() -> Chain {
-    let rules = network(Ipv4Addr::new(127, 0, 0, 0), 8);
-    // Every packet of the host passes these rules. The address comes first, because it already decides
-    // for all packets but those within the host.
-    let rules = rules.flat_map(|localnet| {
-        let rule = || Rule::new(LOCALNET_COMMENT);
-        let [to, from] = [rule().when_to(localnet), rule().when_from(localnet)];
-        [to, from].map(|rule| rule.unless(Field::InputName, &LO).drop())
-    });
+    let rule = || Rule::new(LOCALNET_COMMENT);
+    let [to, from] = [rule().when_to(LOCALNET), rule().when_from(LOCALNET)];
+    // All packets that the host receives pass these rules. Each rule compares the address before
+    // the interface, because almost no packet has such an address.
+    let rules = [to, from].map(|rule| rule.unless(Field::InputName, &padded("lo")).drop());
     filter_chain(
         LOCALNET_CHAIN,
         Hook::Prerouting,
         BEFORE_TRACKING,
-        rules.collect(),
+        rules.to_vec(),
     )
 }
 
@@ -179,12 +178,11 @@ fn regular(name: &str, rules: Vec<Rule>) -> Chain {
     }
 }
 
+/// Returns the rules that look up packets for the host in the sets of ports.
 fn lookups() -> Vec<Rule> {
     let localhost = Rule::new("an answer to ::1 never finds back");
     let localhost = localhost.when_to(IpNetwork::from(IpAddr::from(Ipv6Addr::LOCALHOST)));
-    let v4 = network(Ipv4Addr::new(169, 254, 0, 0), 16);
-    let link_local = v4.chain(network(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0), 10));
-    let link_local = link_local.map(|it| {
+    let link_local = LINK_LOCAL.map(|it| {
         let rule = Rule::new("link-local addresses are the host's own");
         rule.when_to(it).return_to_caller()
     });
@@ -215,9 +213,6 @@ pub const LOCALNET_COMMENT: &str = "127.0.0.0/8 is within the host";
 
 const HOST_PORTS: &str = "host-ports";
 const TRANSLATE: &str = "translate";
-
-/// The name of the loopback interface, filled up with zeros as the kernel compares it.
-const LO: [u8; 16] = *b"lo\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
 
 /// Priority before connection tracking (`NF_IP_PRI_RAW`).
 const BEFORE_TRACKING: i32 = -300;

@@ -1,8 +1,8 @@
 //! Waits until the DEL of a port's holder has released the port. The kernel notifies the plugin of
 //! deleted elements.
 //!
-//! The plugin takes no lock while it waits: the DEL that it waits for, a GC or a RELOAD could not
-//! run.
+//! The plugin holds no lock while it waits. With a lock, the DEL that it waits for, a GC or a RELOAD
+//! could not run.
 
 use std::time::{Duration, Instant};
 
@@ -45,7 +45,7 @@ impl Wait {
         cni::step("wait for the holder's DEL");
         loop {
             let left = self.left();
-            // Subscribes before it reads, so it misses no deletion.
+            // Subscribes before it reads the element, so it misses no deletion.
             let watch = match &mut self.watch {
                 Some(watch) => watch,
                 none => none.insert(Watch::open()?),
