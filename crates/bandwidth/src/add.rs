@@ -5,7 +5,6 @@ use cni::{AddRequest, Answer, Answered, Undo};
 use netlink::Connection;
 
 use crate::allocation::Allocation;
-use crate::asked::Asked;
 use crate::config::Config;
 use crate::limiting::Limiting;
 use crate::{host_link, ifb, record};
@@ -25,20 +24,17 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
     let host = Connection::open()?;
     cni::step("find the pair");
     let host_link = host_link::find(request, &host)?;
-    let limit = |asked: &Option<Asked>| {
-        let limit = asked.as_ref().map(|it| it.limit(host_link.mtu));
-        limit.transpose()
-    };
-    let (ingress, egress) = (limit(&config.ingress)?, limit(&config.egress)?);
-    if egress.is_some() {
-        ifb::expect_unlisted(&result, &request.attachment)?;
-    }
     let limiting = Limiting {
         request,
         host: &host,
         host_link: &host_link,
         traffic: &config.traffic,
     };
+    let ingress = limiting.limit(config.ingress.as_ref())?;
+    let egress = limiting.limit(config.egress.as_ref())?;
+    if egress.is_some() {
+        ifb::expect_unlisted(&result, &request.attachment)?;
+    }
     let mut undo = Undo::default();
     // The ifb comes first, because it works as a lock: of several concurrent ADDs of the
     // attachment, only one can create it.

@@ -13,7 +13,7 @@ use crate::resource::Direction;
 pub(crate) struct Allocation {
     /// The rate towards the pod; `None` if the pod has no device for this direction.
     pub ingress: Option<BitsPerSecond>,
-    /// From the pod.
+    /// The rate from the pod; `None` if the pod has no device for this direction.
     pub egress: Option<BitsPerSecond>,
 }
 

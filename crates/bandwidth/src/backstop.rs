@@ -20,7 +20,8 @@ use crate::policy;
 #[derive(Debug)]
 pub(crate) struct Backstop {
     protection: Protection,
-    /// Elements with the keys that the attachment may have, one for each set.
+    /// One element for each set, with the key that the attachment may have in this set and without
+    /// a target.
     places: [Element; 2],
 }
 
@@ -72,7 +73,8 @@ impl Backstop {
         let updated = connection.update(table, || {
             let there = connection.holders(table, &self.places)?.into_iter();
             let there: Vec<_> = there.flatten().collect();
-            // A DEL may remove the element between two attempts.
+            // The transaction may need several attempts, and a DEL may remove the attachment's
+            // elements between two of them. `on_new` must run only once.
             if !there.iter().any(is_own)
                 && let Some(on_new) = on_new.take()
             {

@@ -6,9 +6,9 @@ use netlink::{Connection, Link};
 use tc::{LinkEgress, LinkIngress, Traffic};
 
 use crate::asked::Asked;
-use crate::backstop::Backstop;
 use crate::config::Config;
-use crate::{host_link, ifb};
+use crate::host_link;
+use crate::limiting::Limiting;
 
 /// Compares rates, bursts, queue lengths, the redirection to the ifb and the backstop.
 ///
@@ -24,36 +24,28 @@ pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
     cni::step("compare");
     let host = Connection::open()?;
     let host_link = host_link::find(request, &host)?;
-    let check = Check {
+    let limiting = Limiting {
         request,
-        traffic: &config.traffic,
         host: &host,
         host_link: &host_link,
+        traffic: &config.traffic,
     };
     let mut differences = Differences::default();
     if let Some(asked) = &config.ingress {
-        differences.extend(check.limit(&host_link, asked, check.traffic)?);
+        differences.extend(limiting.difference(&host_link, asked, limiting.traffic)?);
     }
     if let Some(asked) = &config.egress {
-        differences.extend(check.egress(asked)?);
+        differences.extend(limiting.egress_differences(asked)?);
     }
     differences.report(&request.attachment)
 }
 
-struct Check<'a> {
-    request: &'a CheckRequest,
-    traffic: &'a Traffic,
-    host: &'a Connection,
-    host_link: &'a Link,
-}
-
-impl Check<'_> {
-    fn egress(&self, asked: &Asked) -> anyhow::Result<Vec<String>> {
-        let attachment = &self.request.attachment;
-        let Some(ifb) = ifb::find_behind(self.host_link, self.host, attachment)? else {
+impl Limiting<'_> {
+    fn egress_differences(&self, asked: &Asked) -> anyhow::Result<Vec<String>> {
+        let Some(ifb) = self.find_ifb()? else {
             return Ok(vec!["its ifb is gone".to_owned()]);
         };
-        let mut differences = Vec::from_iter(self.limit(&ifb, asked, &Traffic::All)?);
+        let mut differences = Vec::from_iter(self.difference(&ifb, asked, &Traffic::All)?);
         let link_ingress = LinkIngress::new(self.host, self.host_link);
         differences.extend(link_ingress.difference(&ifb, self.traffic)?);
         if !ifb.is_up {
@@ -64,19 +56,17 @@ impl Check<'_> {
             let (name, host_name) = (&ifb.name, &self.host_link.name);
             differences.push(format!("{name} has MTU {}, {host_name} has {mtu}", ifb.mtu));
         }
-        differences.extend(self.backstop(&ifb, asked)?);
+        differences.extend(self.backstop_differences(&ifb, asked)?);
         Ok(differences)
     }
 
     /// Compares the backstop. Returns no difference if the reference created the ifb, because the
     /// reference creates no backstop.
-    fn backstop(&self, ifb: &Link, asked: &Asked) -> anyhow::Result<Vec<String>> {
-        let owner = self.request.attachment.owner();
-        if ifb.alias.as_ref() != Some(&owner) {
+    fn backstop_differences(&self, ifb: &Link, asked: &Asked) -> anyhow::Result<Vec<String>> {
+        if ifb.alias != Some(self.request.attachment.owner()) {
             return Ok(Vec::new());
         }
-        let limit = asked.limit(self.host_link.mtu)?;
-        let backstop = Backstop::of(&limit, self.traffic, self.host_link, &owner);
+        let backstop = self.backstop(&asked.limit(self.host_link.mtu)?);
         let mut differences = backstop.map_or(Ok(Vec::new()), |it| it.differences())?;
         if let Some(last) = differences.last_mut() {
             last.push_str(" (`cnitool reload` puts it back)");
@@ -84,7 +74,8 @@ impl Check<'_> {
         Ok(differences)
     }
 
-    fn limit(
+    /// Compares the limit of `link` with `asked`.
+    fn difference(
         &self,
         link: &Link,
         asked: &Asked,
@@ -94,10 +85,9 @@ impl Check<'_> {
         let limit = asked.limit(self.host_link.mtu)?;
         let difference = link_egress.difference(&limit, traffic)?;
         // A limit that the reference set for the same configuration is not a difference.
-        let bits = asked.burst;
         let is_references = difference.is_some()
             && *traffic == Traffic::All
-            && link_egress.is_of_reference(asked.rate, bits)?;
+            && link_egress.is_of_reference(asked.rate, asked.burst)?;
         Ok(difference.filter(|_| !is_references))
     }
 }

@@ -55,7 +55,7 @@ impl Config {
         self.ingress.is_none() && self.egress.is_none()
     }
 
-    /// Returns the configuration with the limits of an allocation.
+    /// Returns the configuration with the limits that follow from the pod's `allocation`.
     pub(crate) fn with(self, allocation: &Allocation) -> Self {
         let Some(resources) = &self.pod_resources else {
             return self;

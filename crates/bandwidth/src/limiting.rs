@@ -1,4 +1,4 @@
-//! Limits one sandbox, for ADD and RELOAD.
+//! The limits of one sandbox, for ADD, CHECK and RELOAD.
 //!
 //! A limit changes in place: each step replaces an old setting by the new one. The rollback removes
 //! what this call created where there was nothing before, and nothing else. So after a failure,
@@ -14,16 +14,40 @@ use crate::asked::Asked;
 use crate::backstop::{self, Backstop};
 use crate::{del, ifb};
 
-/// What is needed to set the limits of one sandbox.
+/// A sandbox, and the traffic that its limits apply to.
 #[derive(Clone, Copy)]
 pub(crate) struct Limiting<'a> {
     pub request: &'a AddRequest,
     pub host: &'a Connection,
+    /// The host's end of the sandbox's veth pair.
     pub host_link: &'a Link,
     pub traffic: &'a Traffic,
 }
 
 impl<'a> Limiting<'a> {
+    /// Returns the limit for the MTU of the veth pair; `None` if no limit is asked for.
+    ///
+    /// # Errors
+    /// As [`Asked::limit`].
+    pub fn limit(self, asked: Option<&Asked>) -> Result<Option<Limit>, Error> {
+        asked.map(|it| it.limit(self.host_link.mtu)).transpose()
+    }
+
+    /// Returns the ifb to which the host's end of the pair redirects the sandbox's packets.
+    ///
+    /// # Errors
+    /// As [`ifb::find_behind`].
+    pub fn find_ifb(self) -> anyhow::Result<Option<Link>> {
+        ifb::find_behind(self.host_link, self.host, &self.request.attachment)
+    }
+
+    /// Returns the backstop of an egress limit. Returns `None` if the rate exceeds what `nf_tables`
+    /// can count.
+    pub fn backstop(self, limit: &Limit) -> Option<Backstop> {
+        let owner = self.request.attachment.owner();
+        Backstop::of(limit, self.traffic, self.host_link, &owner)
+    }
+
     /// Limits the sandbox's ingress, which is the egress of the veth pair's host end.
     ///
     /// # Errors
@@ -52,14 +76,14 @@ impl<'a> Limiting<'a> {
     pub fn egress(self, limit: &Limit, undo: &mut Undo<'a>) -> anyhow::Result<Link> {
         cni::step("limit what the sandbox sends");
         let attachment = &self.request.attachment;
-        if let Some(found) = ifb::find_behind(self.host_link, self.host, attachment)? {
+        if let Some(found) = self.find_ifb()? {
             return self.change_egress(found, limit, undo);
         }
         let on_made = || self.delete_on_failure(undo);
         let ifb = ifb::make(self.host, attachment, self.host_link.mtu, on_made)?;
         ifb::set_up(self.host, &ifb, attachment, limit)?;
         self.send_to(&ifb, undo)?;
-        self.backstop(limit, undo)?;
+        self.put_backstop(limit, undo)?;
         Ok(ifb)
     }
 
@@ -68,14 +92,14 @@ impl<'a> Limiting<'a> {
         let (host, attachment) = (self.host, &self.request.attachment);
         let held = LinkEgress::new(host, &ifb).held()?;
         if is_raise(&held, limit) {
-            self.backstop(limit, undo)?;
+            self.put_backstop(limit, undo)?;
         }
         let ifb = ifb::adopt(host, ifb, attachment, self.host_link.mtu)?;
         LinkEgress::new(host, &ifb).ensure(&held, limit, &Traffic::All)?;
         ifb::bring_up(host, &ifb)?;
         self.send_to(&ifb, undo)?;
         if !is_raise(&held, limit) {
-            self.backstop(limit, undo)?;
+            self.put_backstop(limit, undo)?;
         }
         Ok(ifb)
     }
@@ -91,11 +115,11 @@ impl<'a> Limiting<'a> {
             held => held?,
         };
         if is_raise(&held, limit) {
-            self.backstop(limit, undo)?;
+            self.put_backstop(limit, undo)?;
         }
         link_egress.change(limit, &Traffic::All)?;
         if !is_raise(&held, limit) {
-            self.backstop(limit, undo)?;
+            self.put_backstop(limit, undo)?;
         }
         Ok(())
     }
@@ -116,10 +140,10 @@ impl<'a> Limiting<'a> {
     /// the limit.
     ///
     /// # Errors
-    /// Code 7: another program did.
+    /// Code 7: another program created the ifb or set the limit.
     pub fn expect_changeable_egress(self, asked: Option<&Asked>) -> anyhow::Result<()> {
         let attachment = &self.request.attachment;
-        let Some(ifb) = ifb::find_behind(self.host_link, self.host, attachment)? else {
+        let Some(ifb) = self.find_ifb()? else {
             return Ok(());
         };
         let held = LinkEgress::new(self.host, &ifb).held()?;
@@ -163,12 +187,11 @@ impl<'a> Limiting<'a> {
     ///
     /// # Errors
     /// As [`Backstop::put`].
-    pub fn backstop(self, limit: &Limit, undo: &mut Undo<'a>) -> anyhow::Result<()> {
+    pub fn put_backstop(self, limit: &Limit, undo: &mut Undo<'a>) -> anyhow::Result<()> {
         cni::step("limit what evades the ifb");
         let owner = self.request.attachment.owner();
-        let backstop = Backstop::of(limit, self.traffic, self.host_link, &owner);
         let remove = move || Removal::start(backstop::tables())?.remove(|it| it == owner);
-        let Some(backstop) = backstop else {
+        let Some(backstop) = self.backstop(limit) else {
             note(
                 "egressRate: nf_tables cannot count this rate, so only the ifb limits the container",
             );

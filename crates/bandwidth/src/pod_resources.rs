@@ -15,18 +15,12 @@ use crate::resource::{Direction, FORM, KEY, Resource};
 /// The resources that limit a pod, and where to find the pod's devices.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PodResources {
-    names: Names,
+    /// Full names of the resources that count. `None`: all resources whose devices are bandwidth.
+    names: Option<Vec<String>>,
     checkpoint: PathBuf,
     priority: Priority,
     /// `defaultBurst`; 0 is unset.
     default_burst: u64,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Names {
-    /// All resources whose devices are bandwidth.
-    All,
-    Listed(Vec<String>),
 }
 
 /// Which rate counts if the pod has an allocation and another rate.
@@ -47,9 +41,9 @@ impl PodResources {
     pub(crate) fn parse(raw: &RawConfig, priority: Priority) -> Result<Option<Self>, Error> {
         let names = match &raw.pod_resources {
             None | Some(RawPodResources::All(false)) => return Ok(None),
-            Some(RawPodResources::All(true)) => Names::All,
+            Some(RawPodResources::All(true)) => None,
             Some(RawPodResources::Listed(names)) if names.is_empty() => return Ok(None),
-            Some(RawPodResources::Listed(names)) => Names::Listed(listed(names)?),
+            Some(RawPodResources::Listed(names)) => Some(listed(names)?),
         };
         let checkpoint = match raw.kubelet_checkpoint.as_str() {
             "" => DEFAULT_CHECKPOINT,
@@ -118,8 +112,10 @@ impl PodResources {
 
     /// Returns the rates of a pod with these numbers of devices.
     fn allocation(&self, devices: &BTreeMap<String, u64>) -> Result<Allocation, Error> {
+        let names = self.names.as_ref();
+        let counts = |name: &String| names.is_none_or(|it| it.contains(name));
         let mut shares = Vec::new();
-        for (name, count) in devices.iter().filter(|(name, _)| self.includes(name)) {
+        for (name, count) in devices.iter().filter(|(name, _)| counts(name)) {
             if let Some(resource) = Resource::parse(name)? {
                 shares.push(Share {
                     name,
@@ -132,13 +128,6 @@ impl PodResources {
             ingress: rate(&shares, Direction::Ingress)?,
             egress: rate(&shares, Direction::Egress)?,
         })
-    }
-
-    fn includes(&self, name: &str) -> bool {
-        match &self.names {
-            Names::All => true,
-            Names::Listed(names) => names.iter().any(|it| it == name),
-        }
     }
 }
 

@@ -9,7 +9,6 @@ pub fn parse(text: &str) -> Option<u64> {
     let end = text.find(|it: char| !it.is_ascii_digit() && it != '.');
     let (number, suffix) = text.split_at(end.unwrap_or(text.len()));
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    // Every value that the result can represent has at most this many digits.
     if whole.is_empty() && fraction.is_empty() || number.len() > MOST_DIGITS {
         return None;
     }
@@ -41,6 +40,7 @@ fn scale(suffix: &str) -> Option<(u128, i32)> {
     Some((1, exponent.parse().ok()?))
 }
 
+/// Maximum number of digits. The result has at most 20 digits, so 10 are left for a fraction.
 const MOST_DIGITS: usize = 30;
 
 #[cfg(test)]

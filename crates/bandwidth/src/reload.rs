@@ -14,11 +14,10 @@ use tc::{BitsPerSecond, Limit, LinkEgress};
 
 use crate::allocation::Allocation;
 use crate::asked::Asked;
-use crate::backstop::Backstop;
 use crate::config::Config;
 use crate::limiting::{CHANGE_LIMITS, Limiting};
 use crate::resource::Direction;
-use crate::{del, host_link, ifb, record};
+use crate::{del, host_link, record};
 
 /// Makes the limits of the directions in `changeLimits` equal to the configuration, and leaves the
 /// others as they are. Without that key, changes the rates of limits that this plugin set, and
@@ -133,7 +132,7 @@ impl Reload<'_> {
         if self.leaves(Direction::Ingress) {
             return Ok(());
         }
-        let limit = self.limit(asked)?;
+        let limit = limiting.limit(asked)?;
         let changed = match (limit, self.named.contains(&Direction::Ingress)) {
             (Some(limit), true) => complete(|undo| limiting.ingress(&limit, undo)),
             (None, true) => limiting.remove_ingress(),
@@ -148,54 +147,40 @@ impl Reload<'_> {
     }
 
     fn egress(&self, asked: Option<&Asked>) -> anyhow::Result<()> {
+        let limiting = self.limiting;
         if self.leaves(Direction::Egress) {
             return Ok(());
         }
-        let Some(limit) = self.limit(asked)? else {
-            let is_named = self.named.contains(&Direction::Egress);
-            let removed = is_named.then(|| self.limiting.remove_egress());
+        let is_named = self.named.contains(&Direction::Egress);
+        let Some(limit) = limiting.limit(asked)? else {
+            let removed = is_named.then(|| limiting.remove_egress());
             return removed.unwrap_or(Ok(())).context(UNFINISHED);
         };
-        let ifb = self.find_ifb()?;
-        if self.named.contains(&Direction::Egress) {
-            let made = complete(|undo| self.limiting.egress(&limit, undo));
+        let ifb = limiting.find_ifb()?;
+        if is_named {
+            let made = complete(|undo| limiting.egress(&limit, undo));
             let made = made.context(UNFINISHED)?;
             // A DEL may have deleted the ifb that was found.
             if ifb.is_none_or(|it| it.index != made.index) {
                 self.expect_lasting(&made)?;
             }
         } else {
-            let attachment = &self.limiting.request.attachment;
+            let attachment = &limiting.request.attachment;
             let none = || format!("{attachment} has no ifb; only ADD creates one");
             let ifb = ifb.with_context(none)?;
             let changed = if self.may_exceed {
-                complete(|undo| self.limiting.backstop(&limit, undo))
+                complete(|undo| limiting.put_backstop(&limit, undo))
             } else {
-                complete(|undo| self.limiting.change_rate(&ifb, &limit, undo))
+                complete(|undo| limiting.change_rate(&ifb, &limit, undo))
             };
             changed.context(UNFINISHED)?;
         }
         self.expect_present(&limit)
     }
 
-    fn limit(&self, asked: Option<&Asked>) -> Result<Option<Limit>, Error> {
-        let mtu = self.limiting.host_link.mtu;
-        asked.map(|it| it.limit(mtu)).transpose()
-    }
-
-    fn find_ifb(&self) -> anyhow::Result<Option<Link>> {
-        let Limiting {
-            request,
-            host,
-            host_link,
-            ..
-        } = self.limiting;
-        ifb::find_behind(host_link, host, &request.attachment)
-    }
-
-    /// Waits for some seconds, and deletes a new ifb if the pair disappears. The DEL of this plugin
-    /// may have run before the ifb existed. It leaves no trace, until a later plugin of the DEL
-    /// deletes the pair.
+    /// Waits for [`REST_OF_A_DEL`], and deletes the new ifb if the veth pair disappears. A
+    /// concurrent DEL may have called this plugin before the ifb existed. This function notices
+    /// such a DEL only when a later plugin of the DEL deletes the pair.
     fn expect_lasting(&self, ifb: &Link) -> anyhow::Result<()> {
         let Limiting {
             host, host_link, ..
@@ -213,23 +198,19 @@ impl Reload<'_> {
         Ok(())
     }
 
-    /// Removes the backstop again if the ifb was deleted meanwhile.
+    /// Removes the backstop again if a concurrent DEL has deleted the ifb.
+    ///
+    /// # Errors
+    /// There is no ifb, or the kernel refuses a request.
     fn expect_present(&self, limit: &Limit) -> anyhow::Result<()> {
-        let is_gone = || Ok(self.find_ifb()?.is_none());
+        let is_gone = || Ok(self.limiting.find_ifb()?.is_none());
         if !is_gone()? {
             return Ok(());
         }
-        let Limiting {
-            request,
-            host_link,
-            traffic,
-            ..
-        } = self.limiting;
-        let attachment = &request.attachment;
-        if let Some(it) = Backstop::of(limit, traffic, host_link, &attachment.owner()) {
-            it.take_back(is_gone)?;
+        if let Some(backstop) = self.limiting.backstop(limit) {
+            backstop.take_back(is_gone)?;
         }
-        bail!("{attachment} was deleted meanwhile")
+        bail!("{} was deleted meanwhile", self.limiting.request.attachment)
     }
 }
 
@@ -243,5 +224,5 @@ fn complete<'a, T>(change: impl FnOnce(&mut Undo<'a>) -> anyhow::Result<T>) -> a
 
 const UNFINISHED: &str = "a limit did not change: it has its old or its new rate, and the same call completes the change";
 
-/// Time for the plugins that follow this one in a DEL.
+/// Time in which a DEL that has called this plugin calls the plugin that deletes the veth pair.
 const REST_OF_A_DEL: Duration = Duration::from_secs(2);

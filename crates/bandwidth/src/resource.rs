@@ -8,9 +8,9 @@ use serde::Deserialize;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Direction {
-    /// Towards the pod.
+    /// What the pod receives.
     Ingress,
-    /// From the pod.
+    /// What the pod sends.
     Egress,
 }
 
