@@ -10,15 +10,16 @@ pub use crate::raw::{Backend, IngressPolicy};
 /// The parsed configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
-    /// `backend`
+    /// The firewalls that have to let packets pass (`backend`).
     pub backend: Backend,
-    /// `firewalldZone`
+    /// The zone of firewalld that gets the containers' addresses (`firewalldZone`).
     pub firewalld_zone: String,
-    /// `iptablesAdminChainName`
+    /// The chain of iptables that sees packets before this plugin accepts any
+    /// (`iptablesAdminChainName`).
     pub admin_chain: String,
-    /// `ingressPolicy`
+    /// The containers that a container accepts packets from (`ingressPolicy`).
     pub ingress_policy: IngressPolicy,
-    /// `markBit`
+    /// The bit that marks permitted packets (`markBit`).
     pub mark: Mark,
 }
 

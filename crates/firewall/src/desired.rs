@@ -24,12 +24,13 @@ pub(crate) struct Desired {
     /// The attachment's elements. They include elements without an owner, which all members of its
     /// bridge share.
     pub elements: Vec<Element>,
-    /// The attachment's elements in the table of frames.
+    /// The attachment's elements in the table of family `bridge`, which isolates ports.
     pub ports: Vec<Element>,
     /// The rules in the tables of iptables that accept the fwmark, for each IP family of the
     /// attachment's addresses.
     pub standing: Vec<Standing>,
-    /// The same rules for legacy iptables. They are added only where legacy iptables is in use.
+    /// The rules that accept the fwmark, for legacy iptables. The plugin adds them only where legacy
+    /// iptables is in use.
     pub legacy: Vec<Legacy>,
 }
 

@@ -85,7 +85,7 @@ impl Events {
                     return Poll::Ready(reload.is_some());
                 }
                 match ready!(Pin::new(&mut self.owners).poll_next(cx)) {
-                    // firewalld has ended, so its rules are gone, too.
+                    // firewalld has ended. The loop waits for its next start.
                     Some(None) => {}
                     owner => return Poll::Ready(owner.is_some()),
                 }

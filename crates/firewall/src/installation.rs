@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use attach::coded;
 use cni::{Error, note};
 use nft::{Change, Connection, Element, Family};
 
@@ -225,10 +226,7 @@ fn prune(connection: &Connection) -> Result<(), nft::Error> {
     let sets = bridge_sets();
     let updated = connection.update(&sets, || {
         let all = connection.elements(&sets)?;
-        Ok::<_, nft::Error>(Change {
-            delete: unneeded(&sets, &all),
-            ..Change::default()
-        })
+        Ok::<_, nft::Error>(Change::of(unneeded(&sets, &all), Vec::new()))
     });
     updated.map(drop)
 }
@@ -244,10 +242,7 @@ pub(crate) fn dry_run(config: &Config) -> Result<(), Error> {
     let mut tables = [table(config.mark)].into_iter().chain(frames);
     let tried =
         Connection::open().and_then(|connection| tables.try_for_each(|it| connection.dry_run(&it)));
-    tried.map_err(|error| {
-        let reason = anyhow::Error::from(error).context("nf_tables");
-        Error::Unavailable(format!("{reason:#}"))
-    })?;
+    tried.map_err(|error| Error::Unavailable(format!("{:#}", coded(error))))?;
     let families = [Family::Ipv4, Family::Ipv6].map(|it| Legacy::new(it, config));
     for legacy in families.iter().filter(|it| it.is_in_use()) {
         legacy
@@ -261,11 +256,4 @@ fn unreached(error: &anyhow::Error) -> String {
     format!(
         "legacy iptables has a table filter, and what its FORWARD chain drops stays dropped: {error:#}"
     )
-}
-
-fn coded(error: nft::Error) -> anyhow::Error {
-    if error.is_busy() {
-        return Error::TryAgain(error.to_string()).into();
-    }
-    anyhow::Error::from(error).context("nf_tables")
 }

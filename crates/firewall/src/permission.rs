@@ -1,10 +1,9 @@
 //! The rules that accept the fwmark in chains where iptables may drop packets. All attachments
 //! share these rules, which are the same for each IP family.
 
-use nft::{Family, Standing, StandingChain, StandingRule};
+use nft::{BaseChain, ChainKind, Family, Hook, Standing, StandingChain, StandingRule};
 
 use crate::config::{CHAIN, Config};
-use crate::table::forward;
 
 /// Returns the rules in the table `filter` of iptables or ip6tables. A missing chain is created as
 /// iptables would create it. So if a program later sets a policy by iptables, that policy applies
@@ -25,7 +24,11 @@ pub(crate) fn standing(family: Family, config: &Config) -> Standing {
         table: "filter",
         chains: vec![
             StandingChain {
-                base: Some(forward(FILTER)),
+                base: Some(BaseChain {
+                    kind: ChainKind::Filter,
+                    hook: Hook::Forward,
+                    priority: FILTER,
+                }),
                 ..chain("FORWARD", vec![forwarded])
             },
             chain(admin, Vec::new()),

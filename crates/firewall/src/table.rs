@@ -6,9 +6,8 @@
 //! table clears the bit of each packet before and after these chains, so no packet arrives or
 //! leaves with it.
 
-use nft::{
-    BaseChain, Chain, ChainKind, Family, Field, Hook, IpVersion, Rule, Set, Table, TargetType, Type,
-};
+use attach::filter_chain;
+use nft::{Family, Field, Hook, IpVersion, Rule, Set, Table, TargetType, Type};
 
 use crate::config::Mark;
 
@@ -20,6 +19,7 @@ pub(crate) fn table(mark: Mark) -> Table {
         key: key.to_vec(),
         target: TargetType::None,
     };
+    let chain = |name: &str, priority, rules| filter_chain(name, Hook::Forward, priority, rules);
     let [link, pair] = [&[Type::InterfaceName][..], &[Type::InterfaceName; 2]];
     let bit = mark.bit();
     let clear = Rule::new("the mark is for chains in between").unmark(mark.bits());
@@ -36,9 +36,9 @@ pub(crate) fn table(mark: Mark) -> Table {
             set(ISOLATED_MEMBERS, pair),
         ],
         chains: vec![
-            base_chain("isolate".to_owned(), ISOLATING, isolation()),
-            base_chain(format!("mark-{bit}"), MARKING, permission(mark)),
-            base_chain(format!("unmark-{bit}"), UNMARKING, vec![clear]),
+            chain("isolate", ISOLATING, isolation()),
+            chain(&format!("mark-{bit}"), MARKING, permission(mark)),
+            chain(&format!("unmark-{bit}"), UNMARKING, vec![clear]),
         ],
     }
 }
@@ -79,8 +79,9 @@ pub(crate) fn frames() -> Table {
         family: Family::Bridge,
         name: FRAMES_TABLE,
         sets: vec![ports],
-        chains: vec![base_chain(
-            "isolate".to_owned(),
+        chains: vec![filter_chain(
+            "isolate",
+            Hook::Forward,
             BRIDGE_FILTER,
             vec![between],
         )],
@@ -138,23 +139,6 @@ fn permission(mark: Mark) -> Vec<Rule> {
     rules
 }
 
-fn base_chain(name: String, priority: i32, rules: Vec<Rule>) -> Chain {
-    Chain {
-        name,
-        base: Some(forward(priority)),
-        rules,
-    }
-}
-
-/// Returns the base chain of the forward hook with `priority`.
-pub(crate) fn forward(priority: i32) -> BaseChain {
-    BaseChain {
-        kind: ChainKind::Filter,
-        hook: Hook::Forward,
-        priority,
-    }
-}
-
 /// The plugin's table of family `inet`.
 pub const TABLE: &str = "cni-firewall";
 
@@ -185,8 +169,8 @@ pub(crate) const ISOLATED_PORTS: &str = "isolated-ports";
 /// Priority of filter chains in the bridge family (`NF_BR_PRI_FILTER_BRIDGED`).
 const BRIDGE_FILTER: i32 = -200;
 
-/// Priority of the isolating chain: before `NF_IP_PRI_FILTER`, and after `NF_IP_PRI_MANGLE`, at
-/// which other programs set marks.
+/// Priorities of the chains that isolate bridges and that mark packets: before `NF_IP_PRI_FILTER`,
+/// and after `NF_IP_PRI_MANGLE`, at which other programs set marks.
 const ISOLATING: i32 = -20;
 const MARKING: i32 = -10;
 
