@@ -69,7 +69,7 @@ fn set_sysctls<'a>(
     };
     let outcome = namespace.run(|| wanted.iter().try_for_each(&mut set));
     undo.push("restore the sysctls", move || {
-        let restore = |(sysctl, was): &(Sysctl, String)| Ok(sysctl.ensure(was).map(drop)?);
+        let restore = |(sysctl, was): &(Sysctl, String)| Ok(sysctl.ensure(was)?);
         namespace.run(|| cni::all(former.iter().rev().map(restore)))?
     });
     Ok(outcome.map_err(Error::sandbox)??)
