@@ -2,6 +2,7 @@
 
 use std::thread;
 
+use netlink::{RouteEvent, RouteEvents};
 use tokio::sync::mpsc::{Receiver, channel};
 
 /// Calls `hear` in a loop on a new thread, and returns a receiver of the values that `hear`
@@ -21,6 +22,15 @@ pub(crate) fn events<T: Send + 'static>(
         }
     });
     receiver
+}
+
+/// Returns a receiver of the kernel's events about links, addresses and default routes.
+///
+/// # Errors
+/// The kernel refuses a netlink socket.
+pub(crate) fn route_events() -> anyhow::Result<Receiver<anyhow::Result<RouteEvent>>> {
+    let socket = RouteEvents::open()?;
+    Ok(events(move || Ok(socket.hear()?)))
 }
 
 /// Maximum number of events that wait for the event loop.

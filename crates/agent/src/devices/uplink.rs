@@ -4,14 +4,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::Context as _;
-use futures::{FutureExt as _, StreamExt as _};
-use netlink::Connection;
-use rtnetlink::{MulticastGroup, new_multicast_connection};
-use tokio::task::{JoinSet, spawn_blocking};
+use netlink::{Connection, RouteEvent};
+use tokio::sync::mpsc::Receiver;
+use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
 use super::config::Config;
+use crate::events::route_events;
 use crate::health::Health;
 
 /// The uplink's name, and a receiver of the kernel's events about links.
@@ -35,14 +34,14 @@ pub(crate) struct State {
 }
 
 impl Uplink {
-    /// Returns the configured link, or that of the default route. Waits until a default route
+    /// Returns the configured link, or the link of the default route. Waits until a default route
     /// exists.
     ///
     /// # Errors
     /// The agent cannot open a netlink socket, or the kernel refuses a request.
     pub async fn find(config: &Config, health: &Health) -> anyhow::Result<Self> {
         // Listens to events before it reads the state for the first time, so it misses no change.
-        let events = Events::open(&[MulticastGroup::Link])?;
+        let events = Events::open()?;
         let name = match &config.uplink {
             _ if !config.needs_uplink() => None,
             Some(name) => Some(name.clone()),
@@ -76,24 +75,21 @@ impl Uplink {
     /// # Errors
     /// The agent cannot open a netlink socket.
     pub async fn changed(&mut self) -> anyhow::Result<()> {
-        self.events.next().await
+        let is_of_link = |it| matches!(it, RouteEvent::Link(_) | RouteEvent::Lost);
+        self.events.next(is_of_link).await
     }
 }
 
 /// Returns the name of the link of the default route. Waits until a default route exists.
 async fn name_by_default_route(health: &Health) -> anyhow::Result<String> {
-    let mut routes = Events::open(&[
-        MulticastGroup::Link,
-        MulticastGroup::Ipv4Route,
-        MulticastGroup::Ipv6Route,
-    ])?;
+    let mut events = Events::open()?;
     loop {
         if let Some(name) = spawn_blocking(link_of_default_route).await?? {
             return Ok(name);
         }
         let reason = "there is no default route: create one, or name the link by the key uplink";
         health.set(HEALTH, Some(reason.to_owned()));
-        routes.next().await?;
+        events.next(|it| it != RouteEvent::Other).await?;
     }
 }
 
@@ -122,37 +118,31 @@ fn link_of_default_route() -> anyhow::Result<Option<String>> {
     Ok(link.transpose()?.map(|it| it.name))
 }
 
-/// The kernel's events of some multicast groups. The task that receives the events ends when this
-/// value is dropped.
-struct Events {
-    groups: Vec<MulticastGroup>,
-    messages: Messages,
-    _receiver: JoinSet<()>,
-}
-
-type Messages = futures::stream::BoxStream<'static, ()>;
+/// The kernel's events about links, addresses and default routes.
+struct Events(Receiver<anyhow::Result<RouteEvent>>);
 
 impl Events {
-    fn open(groups: &[MulticastGroup]) -> anyhow::Result<Self> {
-        let (connection, _, messages) =
-            new_multicast_connection(groups).context("listen to events of links")?;
-        let mut receiver = JoinSet::new();
-        receiver.spawn(connection);
-        Ok(Self {
-            groups: groups.to_vec(),
-            messages: messages.map(|_| ()).boxed(),
-            _receiver: receiver,
-        })
+    fn open() -> anyhow::Result<Self> {
+        Ok(Self(route_events()?))
     }
 
-    /// Waits for an event, and then for [`PAUSE`], so many events at once count as one. The kernel
-    /// may have dropped events, so a caller always reads the whole state again.
-    async fn next(&mut self) -> anyhow::Result<()> {
-        if self.messages.next().await.is_none() {
-            *self = Self::open(&self.groups)?;
+    /// Waits for an event for which `is_awaited` returns true, and then for [`PAUSE`], so many
+    /// events at once count as one. The kernel may have dropped events, so a caller always reads the
+    /// whole state again.
+    async fn next(&mut self, is_awaited: impl Fn(RouteEvent) -> bool) -> anyhow::Result<()> {
+        loop {
+            match self.0.recv().await {
+                Some(Ok(event)) if is_awaited(event) => break,
+                Some(Ok(_)) => {}
+                // The socket failed, so events may be lost.
+                Some(Err(_)) | None => {
+                    *self = Self::open()?;
+                    break;
+                }
+            }
         }
         sleep(PAUSE).await;
-        while let Some(Some(())) = self.messages.next().now_or_never() {}
+        while self.0.try_recv().is_ok() {}
         Ok(())
     }
 }

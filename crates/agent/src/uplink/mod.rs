@@ -9,14 +9,14 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use netlink::{RouteEvent, RouteEvents};
+use netlink::RouteEvent;
 use serde::Deserialize;
 use tokio::sync::mpsc::Receiver;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, timeout_at};
 use upkeep::Uplinks;
 
-use crate::events::events;
+use crate::events::route_events;
 use crate::shared::Shared;
 
 pub(crate) use self::counters::Counters;
@@ -45,21 +45,23 @@ pub(crate) async fn run(shared: Shared, counters: Counters) -> anyhow::Result<()
     }
 }
 
-/// Reads the state now, after each change and some time after a reading that failed, until the
-/// kernel reports no changes any more. One thread listens, and at most one other one reads.
+/// Reads the state at once, after each change, and [`RETRY`] after a reading that failed. One thread
+/// listens, and at most one other thread reads.
+///
+/// # Errors
+/// The socket for the kernel's events failed.
 async fn follow(
     shared: &Shared,
     counters: &Counters,
     known: &mut Option<Uplinks>,
 ) -> anyhow::Result<Infallible> {
-    let socket = RouteEvents::open()?;
-    let mut events = events(move || Ok(socket.hear()?));
+    let mut events = route_events()?;
     loop {
         let directories = shared.directories.clone();
         let read = spawn_blocking(move || Uplinks::read(&directories)).await?;
         let failure = read.as_ref().err().map(|error| format!("{error:#}"));
         shared.health.set(PART, failure);
-        // What could not be read is unknown.
+        // After a failed reading, the gauges are absent.
         counters.set(read.as_ref().unwrap_or(&Uplinks::default()));
         let pause = if let Ok(read) = read {
             report::changes(known.as_ref(), &read);
@@ -69,7 +71,7 @@ async fn follow(
         } else {
             RETRY
         };
-        // The changes of this time are read together.
+        // Collects the events of this time, so the next reading covers all of them.
         let end = Instant::now() + pause;
         while let Ok(heard) = timeout_at(end, next(&mut events)).await {
             heard?;
