@@ -3,42 +3,15 @@
 
 use prost::{Enumeration, Message};
 
-#[expect(
-    unused_qualifications,
-    clippy::allow_attributes,
-    clippy::pedantic,
-    reason = "generated code"
-)]
-mod service {
-    include!(concat!(env!("OUT_DIR"), "/runtime.v1.RuntimeService.rs"));
-}
+pub use crate::generated::{runtime_service_client, runtime_service_server};
 
-pub use service::{runtime_service_client, runtime_service_server};
+/// Asks for the runtime's name and version. An answer shows that a runtime serves the socket.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub struct VersionRequest {}
 
-/// Asks for the runtime's name and version.
-#[derive(Clone, PartialEq, Eq, Message)]
-pub struct VersionRequest {
-    /// The version of the kubelet's runtime API.
-    #[prost(string, tag = "1")]
-    pub version: String,
-}
-
-/// The runtime's name and version.
-#[derive(Clone, PartialEq, Eq, Message)]
-pub struct VersionResponse {
-    /// The version of the kubelet's runtime API.
-    #[prost(string, tag = "1")]
-    pub version: String,
-    /// Name of the runtime, for example `containerd`.
-    #[prost(string, tag = "2")]
-    pub runtime_name: String,
-    /// Version of the runtime.
-    #[prost(string, tag = "3")]
-    pub runtime_version: String,
-    /// Version of the interface.
-    #[prost(string, tag = "4")]
-    pub runtime_api_version: String,
-}
+/// The runtime's answer to [`VersionRequest`], without its name and version, which no caller reads.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub struct VersionResponse {}
 
 /// Asks for all pod sandboxes, whatever their state. The filter of the interface is left out.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]

@@ -17,30 +17,10 @@ pub const HEALTHY: &str = "Healthy";
 /// State of a device that the kubelet must not allocate.
 pub const UNHEALTHY: &str = "Unhealthy";
 
-/// The service of the kubelet.
-#[expect(
-    unused_qualifications,
-    clippy::allow_attributes,
-    clippy::pedantic,
-    reason = "generated code"
-)]
-mod registration {
-    include!(concat!(env!("OUT_DIR"), "/v1beta1.Registration.rs"));
-}
-
-/// The service of a device plugin.
-#[expect(
-    unused_qualifications,
-    clippy::allow_attributes,
-    clippy::pedantic,
-    reason = "generated code"
-)]
-mod plugin {
-    include!(concat!(env!("OUT_DIR"), "/v1beta1.DevicePlugin.rs"));
-}
-
-pub use plugin::{device_plugin_client, device_plugin_server};
-pub use registration::{registration_client, registration_server};
+// The kubelet serves `registration`, and each device plugin serves `device_plugin`.
+pub use crate::generated::{
+    device_plugin_client, device_plugin_server, registration_client, registration_server,
+};
 
 /// No content.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]

@@ -7,3 +7,17 @@
 pub mod cri;
 pub mod device_plugin;
 pub mod pod_resources;
+
+/// The clients and servers that `build.rs` generates.
+#[expect(
+    unused_qualifications,
+    clippy::allow_attributes,
+    clippy::pedantic,
+    reason = "generated code"
+)]
+mod generated {
+    include!(concat!(env!("OUT_DIR"), "/v1beta1.Registration.rs"));
+    include!(concat!(env!("OUT_DIR"), "/v1beta1.DevicePlugin.rs"));
+    include!(concat!(env!("OUT_DIR"), "/v1.PodResourcesLister.rs"));
+    include!(concat!(env!("OUT_DIR"), "/runtime.v1.RuntimeService.rs"));
+}

@@ -6,17 +6,7 @@
 
 use prost::Message;
 
-#[expect(
-    unused_qualifications,
-    clippy::allow_attributes,
-    clippy::pedantic,
-    reason = "generated code"
-)]
-mod lister {
-    include!(concat!(env!("OUT_DIR"), "/v1.PodResourcesLister.rs"));
-}
-
-pub use lister::{pod_resources_lister_client, pod_resources_lister_server};
+pub use crate::generated::{pod_resources_lister_client, pod_resources_lister_server};
 
 /// Asks for the resources of all pods.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
