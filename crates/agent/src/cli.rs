@@ -54,7 +54,7 @@ fn dry_run(config: Config) -> anyhow::Result<ExitCode> {
 
 /// Runs the parts and returns the exit status. Writes the error that ended them to standard error.
 fn run_parts(config: Config, log: Log) -> ExitCode {
-    let dropped = log.dropped();
+    let dropped = log.dropped.clone();
     let outcome = until_signal(move |end| {
         let runtime = event_loop()?;
         let ended = runtime.block_on(parts::run(config, dropped, end));

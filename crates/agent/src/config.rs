@@ -39,7 +39,7 @@ pub(crate) struct RuntimePaths {
     pub conf_dir: PathBuf,
     /// The directories of plugins.
     pub bin_dirs: Vec<String>,
-    /// The directories whose `results` contain cached results.
+    /// The directories of libcni's cache. Each one has a subdirectory `results`.
     #[serde(alias = "cacheDir", deserialize_with = "one_or_more")]
     pub cache_dirs: Vec<PathBuf>,
 }

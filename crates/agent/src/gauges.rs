@@ -3,16 +3,20 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet};
+use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 
-/// A family of gauges by their labels `L`. Clones share the values. Without values, the family is
+/// Names and values of labels.
+pub(crate) type Labels = Vec<(&'static str, String)>;
+
+/// A family of gauges, by their labels. Clones share the values. Without values, the family is
 /// absent.
-#[derive(Debug, Clone)]
-pub(crate) struct Gauges<L>(Arc<Mutex<BTreeMap<L, i64>>>);
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Gauges(Arc<Mutex<BTreeMap<Labels, i64>>>);
 
 /// Name and help text of a family.
 #[derive(Debug, Clone)]
@@ -31,17 +35,26 @@ impl Described {
         let unit = None;
         Self { name, help, unit }
     }
+
+    /// Writes the family with these values; nothing if there are none.
+    pub fn encode(
+        &self,
+        encoder: &mut DescriptorEncoder<'_>,
+        values: &BTreeMap<Labels, i64>,
+    ) -> fmt::Result {
+        if values.is_empty() {
+            return Ok(());
+        }
+        let Self { name, help, unit } = self;
+        let mut family = encoder.encode_descriptor(name, help, unit.as_ref(), MetricType::Gauge)?;
+        for (labels, value) in values {
+            family.encode_family(labels)?.encode_gauge(value)?;
+        }
+        Ok(())
+    }
 }
 
-/// Labels of gauges.
-pub(crate) trait Labels:
-    EncodeLabelSet + Ord + fmt::Debug + Clone + Send + Sync + 'static
-{
-}
-
-impl<L: EncodeLabelSet + Ord + fmt::Debug + Clone + Send + Sync + 'static> Labels for L {}
-
-impl<L: Labels> Gauges<L> {
+impl Gauges {
     /// Adds the family to a registry.
     pub fn register(&self, registry: &mut Registry, described: Described) {
         registry.register_collector(Box::new(Family {
@@ -51,56 +64,48 @@ impl<L: Labels> Gauges<L> {
     }
 
     /// Replaces all values.
-    pub fn replace(&self, values: impl IntoIterator<Item = (L, i64)>) {
+    pub fn replace(&self, values: impl IntoIterator<Item = (Labels, i64)>) {
         let values = values.into_iter().collect();
         *self.values() = values;
     }
 
     /// Sets some values. The others stay.
-    pub fn set(&self, values: impl IntoIterator<Item = (L, i64)>) {
+    pub fn set(&self, values: impl IntoIterator<Item = (Labels, i64)>) {
         self.values().extend(values);
     }
 
     /// Returns the value with these labels.
-    pub fn get(&self, labels: &L) -> Option<i64> {
+    pub fn get(&self, labels: &Labels) -> Option<i64> {
         self.values().get(labels).copied()
     }
 
-    fn values(&self) -> MutexGuard<'_, BTreeMap<L, i64>> {
+    fn values(&self) -> MutexGuard<'_, BTreeMap<Labels, i64>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl<L: Ord> Default for Gauges<L> {
-    fn default() -> Self {
-        Self(Arc::default())
-    }
-}
-
 #[derive(Debug)]
-struct Family<L> {
+struct Family {
     described: Described,
-    gauges: Gauges<L>,
+    gauges: Gauges,
 }
 
-impl<L: Labels> Collector for Family<L> {
+impl Collector for Family {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let values = self.gauges.values().clone();
-        if values.is_empty() {
-            return Ok(());
-        }
-        let Described { name, help, unit } = &self.described;
-        let mut family = encoder.encode_descriptor(name, help, unit.as_ref(), MetricType::Gauge)?;
-        for (labels, value) in &values {
-            family.encode_family(labels)?.encode_gauge(value)?;
-        }
-        Ok(())
+        self.described.encode(&mut encoder, &values)
     }
 }
 
-/// Returns a number of things.
+/// Returns a number of things as the value of a gauge.
 pub(crate) fn number(count: impl TryInto<i64>) -> i64 {
     count.try_into().unwrap_or(i64::MAX)
+}
+
+/// Returns the current Unix time in seconds as the value of a gauge.
+pub(crate) fn now() -> i64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.map_or(0, |it| number(it.as_secs()))
 }
 
 #[cfg(test)]

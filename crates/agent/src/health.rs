@@ -1,9 +1,12 @@
 //! The state of the agent's parts, which `/healthz` shows.
 
 use std::collections::BTreeMap;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use cni::note;
+use tokio::time::timeout;
 
 /// The state of all parts. Clones share it.
 #[derive(Debug, Clone, Default)]
@@ -38,4 +41,18 @@ impl Health {
     fn parts(&self) -> MutexGuard<'_, BTreeMap<&'static str, Option<String>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Waits for `work` and returns its value. Calls `late` if `work` takes longer than `limit`.
+pub(crate) async fn watched<T>(
+    work: impl Future<Output = T>,
+    limit: Duration,
+    late: impl FnOnce(),
+) -> T {
+    let mut work = pin!(work);
+    if let Ok(done) = timeout(limit, work.as_mut()).await {
+        return done;
+    }
+    late();
+    work.await
 }

@@ -13,12 +13,14 @@ mod ending;
 mod events;
 mod gauges;
 mod gc;
+mod grpc;
 mod health;
 mod http;
 mod log;
 mod parts;
 mod repair;
 mod shared;
+mod unix_socket;
 mod uplink;
 
 pub use cli::{command, run};

@@ -21,7 +21,8 @@ use prometheus_client::metrics::counter::Counter;
 #[derive(Debug)]
 pub(crate) struct Log {
     former: File,
-    dropped: Counter,
+    /// Counts the dropped lines.
+    pub dropped: Counter,
     /// Disconnected after the last line was written.
     ended: Receiver<()>,
 }
@@ -54,11 +55,6 @@ impl Log {
             dropped,
             ended,
         })
-    }
-
-    /// Returns the counter of dropped lines.
-    pub fn dropped(&self) -> Counter {
-        self.dropped.clone()
     }
 
     /// Restores standard error, and waits a moment until all lines are written.
@@ -99,5 +95,5 @@ const MOST_WAITING: usize = 1024;
 /// Maximum length of a line in bytes. The rest of a longer line counts as another line.
 const LONGEST_LINE: u64 = 4096;
 
-/// How long the end waits for the reader of standard error.
+/// Maximum time that [`Log::end`] waits for the reader of standard error.
 const LAST: Duration = Duration::from_millis(100);

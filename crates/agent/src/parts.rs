@@ -18,7 +18,8 @@ use crate::{devices, gc, http, repair, uplink};
 /// A part cannot start, or ends. A part does not end because its peer fails: it waits for the peer
 /// and shows the failure in its [`Health`].
 pub(crate) async fn run(config: Config, dropped: Counter, end: End) -> anyhow::Result<()> {
-    // SIGHUP asks the parts to look at once. It must not end an agent whose parts ignore it.
+    // SIGHUP starts a round of garbage collection. This receiver keeps the signal from ending an
+    // agent without garbage collection.
     let _hangups = signal(SignalKind::hangup()).context("listen for SIGHUP")?;
     let mut parts = start(config, dropped)?;
     tokio::select! {
@@ -60,7 +61,7 @@ fn start(config: Config, dropped: Counter) -> anyhow::Result<JoinSet<anyhow::Res
         counters.register(own);
         parts.spawn(uplink::run(shared.clone(), counters));
     }
-    // The last part: its registry has the metrics of all others.
+    // The HTTP server starts last, because its registry has the metrics of all other parts.
     if let Some(config) = config.metrics {
         config.check()?;
         parts.spawn(http::run(config, shared, registry));

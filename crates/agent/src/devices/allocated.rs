@@ -12,14 +12,14 @@ use std::time::{Duration, Instant};
 
 use cni::note;
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet};
+use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 
 use super::config::Config;
 use super::counters::Counters;
 use super::pod_resources::{Known, ask};
-use crate::gauges::number;
+use crate::gauges::{Described, number};
 use crate::health::Health;
 
 /// A collector of these metrics. It asks the kubelet at a scrape, at most once in [`PERIOD`].
@@ -134,47 +134,17 @@ impl Collector for Allocated {
         let Some((age, known)) = self.known() else {
             return Ok(());
         };
-        let allocated = known.allocated.iter();
-        let allocated = allocated.map(|([namespace, pod, container, resource], count)| {
-            let labels = [
-                ("namespace", namespace.as_str()),
-                ("pod", pod),
-                ("container", container),
-                ("resource", resource),
-            ];
-            (labels, *count)
-        });
-        gauges(
-            &mut encoder,
-            ["allocated_devices", "Devices that a container has"],
-            allocated,
-        )?;
-        let allocatable = known.allocatable.iter().flatten();
-        let allocatable = allocatable.map(|(name, count)| ([("resource", name.as_str())], *count));
+        Described::counts("allocated_devices", "Devices that a container has")
+            .encode(&mut encoder, &known.allocated)?;
+        let allocatable = known.allocatable.into_iter().flatten();
+        let allocatable = allocatable.map(|(name, count)| (vec![("resource", name)], count));
         let help = "Devices that the kubelet may allocate, as it lists them";
-        gauges(&mut encoder, ["kubelet_devices", help], allocatable)?;
+        Described::counts("kubelet_devices", help).encode(&mut encoder, &allocatable.collect())?;
         let help = "Time since the kubelet last listed the devices of containers";
         let (name, unit) = ("allocated_devices_age", Unit::Seconds);
         let mut metric = encoder.encode_descriptor(name, help, Some(&unit), MetricType::Gauge)?;
         metric.encode_gauge(&number(age.as_secs()))
     }
-}
-
-/// Writes a family of gauges; nothing if there are none.
-fn gauges<L: EncodeLabelSet>(
-    encoder: &mut DescriptorEncoder<'_>,
-    [name, help]: [&str; 2],
-    samples: impl Iterator<Item = (L, i64)>,
-) -> fmt::Result {
-    let mut samples = samples.peekable();
-    if samples.peek().is_none() {
-        return Ok(());
-    }
-    let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-    for (labels, count) in samples {
-        metric.encode_family(&labels)?.encode_gauge(&count)?;
-    }
-    Ok(())
 }
 
 /// The age up to which an answer is used again.

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, ensure};
+use cni::InterfaceName;
 use kubelet::device_plugin::KUBELET_SOCKET;
 use serde::Deserialize;
 
@@ -137,11 +138,8 @@ impl Config {
     fn checked(raw: RawConfig) -> anyhow::Result<Self> {
         check_domain(&raw.domain)?;
         if let Some(uplink) = &raw.uplink {
-            let is_name = (1..=15).contains(&uplink.len()) && !uplink.contains(['/', ' ']);
-            ensure!(
-                is_name && !uplink.starts_with('.'),
-                "uplink {uplink:?} is no name of a link"
-            );
+            let name = uplink.parse::<InterfaceName>();
+            ensure!(name.is_ok(), "uplink {uplink:?} is no name of a link");
         }
         let offers = raw.offers()?;
         ensure!(

@@ -1,6 +1,5 @@
 //! Metrics about devices that the agent offers.
 
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
@@ -8,25 +7,14 @@ use prometheus_client::registry::Registry;
 use kubelet::device_plugin::{HEALTHY, UNHEALTHY};
 
 use super::resource::Stock;
-use crate::gauges::{Described, Gauges};
+use crate::gauges::{Described, Gauges, Labels};
 
 /// The metrics. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Counters {
-    allocations: Family<OfResource, Counter>,
-    registrations: Family<OfResource, Counter>,
-    devices: Gauges<OfHealth>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OfResource {
-    resource: String,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
-struct OfHealth {
-    resource: String,
-    health: &'static str,
+    allocations: Family<Labels, Counter>,
+    registrations: Family<Labels, Counter>,
+    devices: Gauges,
 }
 
 impl Counters {
@@ -49,14 +37,12 @@ impl Counters {
 
     /// Returns the counter of containers with devices of this resource.
     pub fn allocations(&self, resource: &str) -> Counter {
-        let labels = OfResource::new(resource);
-        self.allocations.get_or_create(&labels).clone()
+        self.allocations.get_or_create(&of(resource)).clone()
     }
 
     /// Returns the counter of registrations of this resource.
     pub fn registrations(&self, resource: &str) -> Counter {
-        let labels = OfResource::new(resource);
-        self.registrations.get_or_create(&labels).clone()
+        self.registrations.get_or_create(&of(resource)).clone()
     }
 
     /// Sets the numbers of healthy and unhealthy devices of this resource.
@@ -67,32 +53,24 @@ impl Counters {
             } else {
                 0
             };
-            (OfHealth::new(resource, health), count.into())
+            (of_health(resource, health), count.into())
         }));
     }
 
     /// Returns how many devices of this resource the kubelet may allocate; `None` before the first
     /// [`Self::set`].
     pub fn healthy(&self, resource: &str) -> Option<i64> {
-        self.devices.get(&OfHealth::new(resource, HEALTHY))
+        self.devices.get(&of_health(resource, HEALTHY))
     }
 }
 
-impl OfHealth {
-    fn new(resource: &str, health: &'static str) -> Self {
-        Self {
-            resource: resource.to_owned(),
-            health,
-        }
-    }
+fn of(resource: &str) -> Labels {
+    vec![("resource", resource.to_owned())]
 }
 
-impl OfResource {
-    fn new(resource: &str) -> Self {
-        Self {
-            resource: resource.to_owned(),
-        }
-    }
+fn of_health(resource: &str, health: &str) -> Labels {
+    let resource = ("resource", resource.to_owned());
+    vec![resource, ("health", health.to_owned())]
 }
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
 //! Changes in the directory of device plugins, by inotify.
 
 use std::ffi::OsStr;
-use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
+use cni::files::if_present;
 use futures::{FutureExt as _, StreamExt as _};
 use inotify::{EventMask, EventOwned, EventStream, Inotify, WatchMask};
 use kubelet::device_plugin::KUBELET_SOCKET;
@@ -89,10 +89,13 @@ impl Directory {
         let mut ways: Vec<_> = self.path.ancestors().collect();
         ways.reverse();
         for way in ways {
-            match self.events.watches().add(way, changes()) {
-                Err(error) if is_missing(&error) => break,
-                added => added.with_context(|| format!("watch {}", way.display()))?,
-            };
+            let added = if_present(self.events.watches().add(way, changes()));
+            if added
+                .with_context(|| format!("watch {}", way.display()))?
+                .is_none()
+            {
+                break;
+            }
         }
         Ok(())
     }
@@ -111,10 +114,6 @@ impl Directory {
         let mut parts = self.path.iter().chain([OsStr::new(KUBELET_SOCKET)]);
         parts.any(|it| it == name).then_some(Change::Kubelet)
     }
-}
-
-fn is_missing(error: &io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }
 
 /// Returns the events to watch: entries appear or disappear, and the directory itself is deleted or

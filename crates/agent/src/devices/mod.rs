@@ -5,7 +5,6 @@
 //! pod to the bandwidth of its devices. This module does not know the plugin.
 
 mod allocated;
-mod client;
 mod config;
 mod counters;
 mod directory;

@@ -8,17 +8,17 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use kubelet::pod_resources::pod_resources_lister_client::PodResourcesListerClient;
 use kubelet::pod_resources::{AllocatableRequest, ContainerDevices, ListRequest, ListResponse};
-use tokio::runtime::Builder;
 use tokio::time::timeout;
 
-use super::client::{connect, refusal};
-use crate::gauges::number;
+use crate::ending::event_loop;
+use crate::gauges::{Labels, number};
+use crate::grpc::{connect, refusal};
 
 /// What the kubelet knows about the devices of some resources.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Known {
-    /// Numbers of devices by namespace, pod, container and resource.
-    pub allocated: BTreeMap<[String; 4], i64>,
+    /// Numbers of devices, with the labels `namespace`, `pod`, `container` and `resource`.
+    pub allocated: BTreeMap<Labels, i64>,
     /// Numbers of devices that the kubelet may allocate, by resource: all that are healthy, whether
     /// or not a container has them. `None` if the kubelet does not list them.
     pub allocatable: Option<BTreeMap<String, i64>>,
@@ -36,7 +36,7 @@ pub(super) fn ask(socket: &Path, resources: &[String]) -> anyhow::Result<Known> 
 }
 
 fn on_this_thread(socket: &Path, resources: &[String]) -> anyhow::Result<Known> {
-    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let runtime = event_loop()?;
     // A time limit needs the event loop's clock, so it begins inside.
     let known = runtime.block_on(async { timeout(LONGEST, call(socket, resources)).await });
     known.unwrap_or_else(|_| bail!("the kubelet does not answer"))
@@ -58,20 +58,19 @@ async fn call(socket: &Path, resources: &[String]) -> anyhow::Result<Known> {
     })
 }
 
-fn allocated(listed: ListResponse, resources: &[String]) -> BTreeMap<[String; 4], i64> {
+fn allocated(listed: ListResponse, resources: &[String]) -> BTreeMap<Labels, i64> {
     let mut counts = BTreeMap::new();
     for pod in listed.pods {
         for container in pod.containers {
             let devices = container.devices.into_iter();
             for devices in devices.filter(|it| resources.contains(&it.resource_name)) {
-                let (namespace, name) = (pod.namespace.clone(), pod.name.clone());
-                let of = [
-                    namespace,
-                    name,
-                    container.name.clone(),
-                    devices.resource_name,
+                let labels = vec![
+                    ("namespace", pod.namespace.clone()),
+                    ("pod", pod.name.clone()),
+                    ("container", container.name.clone()),
+                    ("resource", devices.resource_name),
                 ];
-                *counts.entry(of).or_default() += number(devices.ids.len());
+                *counts.entry(labels).or_default() += number(devices.ids.len());
             }
         }
     }

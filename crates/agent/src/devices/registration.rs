@@ -1,7 +1,7 @@
 //! Keeps the plugins registered with the kubelet.
 
 use std::convert::Infallible;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
@@ -13,11 +13,11 @@ use prometheus_client::metrics::counter::Counter;
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::client::{connect, refusal};
 use super::directory::{Change, Directory};
 use super::plugin::{OPTIONS, Plugin};
 use super::server::{self, Places};
-use super::socket::{Claim, NoClaim, Socket};
+use super::socket::{Claim, Socket, Trouble};
+use crate::grpc::{connect, refusal};
 use crate::health::Health;
 
 /// The plugins with their sockets, and the lock of the directory.
@@ -212,31 +212,6 @@ async fn call(kubelet: &Path, request: RegisterRequest) -> anyhow::Result<()> {
     let mut client = RegistrationClient::new(connect(kubelet).await?);
     client.register(request).await.map_err(|it| refusal(&it))?;
     Ok(())
-}
-
-/// Why plugins are not registered.
-enum Trouble {
-    /// This socket is missing.
-    NoKubelet(PathBuf),
-    /// Another agent serves in the directory.
-    Rival(String),
-    /// The kubelet refuses a plugin or does not answer, or the directory does not allow a socket.
-    Failed(anyhow::Error),
-}
-
-impl From<anyhow::Error> for Trouble {
-    fn from(error: anyhow::Error) -> Self {
-        Self::Failed(error)
-    }
-}
-
-impl From<NoClaim> for Trouble {
-    fn from(reason: NoClaim) -> Self {
-        match reason {
-            NoClaim::Rival(text) => Self::Rival(text),
-            NoClaim::Failed(error) => Self::Failed(error),
-        }
-    }
 }
 
 /// Name under which the agent's health shows failures to register.

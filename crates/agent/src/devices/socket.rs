@@ -7,16 +7,16 @@ use std::os::unix::fs::{
     DirBuilderExt as _, FileTypeExt as _, MetadataExt as _, PermissionsExt as _,
 };
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use anyhow::Context as _;
-use tokio::net::{UnixListener, UnixStream};
+use cni::files::if_present;
+use tokio::net::UnixListener;
 use tokio::task::AbortHandle;
-use tokio::time::timeout;
 
 use super::plugin::Plugin;
 use super::resource::OWN;
 use super::server;
+use crate::unix_socket::is_abandoned;
 
 /// The lock of the agent in the directory of device plugins. The lock is a directory: the kubelet
 /// removes all files there when it starts, and only root can open this directory.
@@ -26,17 +26,20 @@ pub(crate) struct Claim {
     lock: File,
 }
 
-/// Why the agent did not get the lock.
-pub(crate) enum NoClaim {
+/// Why plugins are not registered with the kubelet.
+pub(crate) enum Trouble {
+    /// The kubelet's socket at this path is missing.
+    NoKubelet(PathBuf),
     /// Another agent serves in the directory.
     Rival(String),
-    /// The directory does not allow it, for example because it has just disappeared.
+    /// The kubelet refuses a plugin or does not answer, or the directory does not allow a lock or a
+    /// socket, for example because the directory has just disappeared.
     Failed(anyhow::Error),
 }
 
 impl Claim {
     /// Takes the lock. Then removes the sockets of an agent that was killed.
-    pub async fn take(directory: &Path) -> Result<Self, NoClaim> {
+    pub async fn take(directory: &Path) -> Result<Self, Trouble> {
         let path = directory.join(LOCK);
         let lock = open(&path).with_context(|| format!("open {}", path.display()))?;
         match lock.try_lock() {
@@ -44,11 +47,10 @@ impl Claim {
             Err(TryLockError::WouldBlock) => {
                 let path = path.display();
                 let text = format!("another cni-agent runs on this node: it has the lock {path}");
-                return Err(NoClaim::Rival(text));
+                return Err(Trouble::Rival(text));
             }
             Err(TryLockError::Error(error)) => {
-                let error = Err(error).with_context(|| format!("lock {}", path.display()));
-                return error.map_err(NoClaim::Failed);
+                Err(error).with_context(|| format!("lock {}", path.display()))?;
             }
         }
         remove_left(directory).await?;
@@ -62,7 +64,7 @@ impl Claim {
     }
 }
 
-impl From<anyhow::Error> for NoClaim {
+impl From<anyhow::Error> for Trouble {
     fn from(error: anyhow::Error) -> Self {
         Self::Failed(error)
     }
@@ -76,20 +78,14 @@ fn open(lock: &Path) -> io::Result<File> {
 }
 
 /// Removes all sockets of agents, because the holder of the lock has none yet.
-async fn remove_left(directory: &Path) -> Result<(), NoClaim> {
+async fn remove_left(directory: &Path) -> Result<(), Trouble> {
     for path in own_sockets(directory).with_context(|| format!("read {}", directory.display()))? {
-        let connected = timeout(LONGEST_CONNECT, UnixStream::connect(&path)).await;
-        // After any other outcome, the owner of the socket accepts connections, or is too busy to
-        // accept one (EAGAIN).
-        let gone = [ErrorKind::ConnectionRefused, ErrorKind::NotFound];
-        if !matches!(connected, Ok(Err(error)) if gone.contains(&error.kind())) {
+        if !is_abandoned(&path).await {
             let text = format!("another process serves {}", path.display());
-            return Err(NoClaim::Rival(text));
+            return Err(Trouble::Rival(text));
         }
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => {}
-            removed => removed.with_context(|| format!("remove {}", path.display()))?,
-        }
+        let removed = if_present(fs::remove_file(&path));
+        removed.with_context(|| format!("remove {}", path.display()))?;
     }
     Ok(())
 }
@@ -161,6 +157,3 @@ fn identity(metadata: &Metadata) -> (u64, u64) {
 
 /// The name of the lock directory.
 const LOCK: &str = "cni-agent.lock";
-
-/// Maximum time to wait until the owner of a socket accepts a connection.
-const LONGEST_CONNECT: Duration = Duration::from_secs(1);

@@ -1,68 +1,38 @@
 //! Metrics of garbage collection.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use cni::NetworkName;
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-use crate::gauges::{Described, Gauges, number};
+use crate::gauges::{Described, Gauges, Labels, now, number};
 
-/// Counters of the node. Clones share them.
+/// Counters and gauges of the part. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Counters {
     removals: Family<Labels, Counter>,
     failures: Family<Labels, Counter>,
-    unproven: Gauges<Labels>,
+    unproven: Gauges,
     rounds: Counter,
     failed_rounds: Counter,
     last_success: Gauge,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
-struct Labels {
-    network: String,
-}
-
 impl Counters {
     /// Registers all counters.
     pub fn register(&self, registry: &mut Registry) {
-        let of_network = [
-            (
-                "gc_removals",
-                "Attachments that were removed",
-                &self.removals,
-            ),
-            (
-                "gc_failures",
-                "DELs of stale attachments that failed",
-                &self.failures,
-            ),
-        ];
-        for (name, help, family) in of_network {
-            registry.register(name, help, family.clone());
-        }
+        let help = "Attachments that were removed";
+        registry.register("gc_removals", help, self.removals.clone());
+        let help = "DELs of stale attachments that failed";
+        registry.register("gc_failures", help, self.failures.clone());
         let help = "Attachments that the runtime does not list, and that are not proven gone";
         let described = Described::counts("gc_unproven", help);
         self.unproven.register(registry, described);
-        let of_node = [
-            (
-                "gc_rounds",
-                "Rounds that judged all attachments",
-                &self.rounds,
-            ),
-            (
-                "gc_failed_rounds",
-                "Rounds that removed nothing because of an error",
-                &self.failed_rounds,
-            ),
-        ];
-        for (name, help, counter) in of_node {
-            registry.register(name, help, counter.clone());
-        }
+        let help = "Rounds that judged all attachments";
+        registry.register("gc_rounds", help, self.rounds.clone());
+        let help = "Rounds that removed nothing because of an error";
+        registry.register("gc_failed_rounds", help, self.failed_rounds.clone());
         registry.register(
             "gc_last_success_timestamp_seconds",
             "When a round last succeeded without a failed DEL, in seconds since 1970",
@@ -94,18 +64,14 @@ impl Counters {
     /// Counts a round that judged all attachments. `is_clean` means that no DEL failed.
     pub fn round_ended(&self, is_clean: bool) {
         self.rounds.inc();
-        let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        if is_clean && let Ok(now) = now {
-            self.last_success
-                .set(i64::try_from(now.as_secs()).unwrap_or(i64::MAX));
+        if is_clean {
+            self.last_success.set(now());
         }
     }
 }
 
 fn labels(network: &NetworkName) -> Labels {
-    Labels {
-        network: network.to_string(),
-    }
+    vec![("network", network.to_string())]
 }
 
 #[cfg(test)]

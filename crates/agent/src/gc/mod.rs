@@ -13,7 +13,6 @@ mod round;
 mod sandboxes;
 mod verdict;
 
-use std::pin::pin;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -21,9 +20,8 @@ use cni::note;
 use runtime::Directories;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::spawn_blocking;
-use tokio::time::timeout;
 
-use crate::health::Health;
+use crate::health::watched;
 use crate::shared::Shared;
 
 use self::clock::Clock;
@@ -51,7 +49,11 @@ pub(crate) async fn run(config: Config, shared: Shared, counters: Counters) -> a
     let (mut clock, mut last) = (Clock::start(), Report::default());
     loop {
         pause.wait(&mut hangups, &sockets).await;
-        match shown_if_slow(health, round(&collector, &mut clock)).await {
+        let round = watched(round(&collector, &mut clock), SLOW, || {
+            let reason = format!("a round has been running for {SLOW:?}: a DEL or a file may hang");
+            health.set(PART, Some(reason));
+        });
+        match round.await {
             Ok((report, unsteady)) => {
                 pause.succeeded(unsteady);
                 for line in report.notes.difference(&last.notes) {
@@ -95,19 +97,8 @@ async fn round(
     Ok((report.await.context("remove attachments")?, unsteady))
 }
 
-/// Waits for the end of a round. Shows a round that takes longer than [`SLOW`] as a failure: many
-/// DELs may run into their time limits, or a file system may not answer.
-async fn shown_if_slow<T>(health: &Health, round: impl Future<Output = T>) -> T {
-    let mut round = pin!(round);
-    if let Ok(ended) = timeout(SLOW, round.as_mut()).await {
-        return ended;
-    }
-    let reason = format!("a round has been running for {SLOW:?}: a DEL or a file may hang");
-    health.set(PART, Some(reason));
-    round.await
-}
-
 const PART: &str = "gc";
 
-/// The time after which a round counts as slow. After the same time, the kubelet gives up a DEL.
+/// The time after which a round is shown as a failure: many DELs may run into their time limits, or
+/// a file system may not answer. After the same time, the kubelet gives up a DEL.
 const SLOW: Duration = Duration::from_mins(2);

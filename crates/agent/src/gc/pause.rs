@@ -57,10 +57,11 @@ impl Pause {
     }
 }
 
+/// Time from the start of the agent to the first round.
 const START: Duration = Duration::from_secs(5);
 
+/// The shortest and the longest time from a failed round to the next one.
 const SHORTEST_RETRY: Duration = Duration::from_millis(100);
-
 const LONGEST_RETRY: Duration = Duration::from_mins(1);
 
 #[cfg(test)]

@@ -50,6 +50,7 @@ pub(super) async fn look(
     })
 }
 
+/// The start of the error if a round cannot judge the attachments.
 const NOTHING: &str = "nothing was removed";
 
 impl Report {
@@ -97,8 +98,8 @@ impl Collector {
             notes: seen.left_out().into_iter().collect(),
             ..Report::default()
         };
-        // All are judged before the first DEL, which may take minutes: in this time, the leases of
-        // running ADDs would grow old.
+        // Judges all attachments before the first DEL. A DEL may take minutes, and the leases of
+        // running ADDs would grow old in this time.
         let networks = seen.networks().into_iter();
         let judged: Vec<_> = networks.map(|it| (it, seen.verdicts(it))).collect();
         let mut unproven = Vec::new();

@@ -9,9 +9,10 @@ use kubelet::cri::runtime_service_client::RuntimeServiceClient;
 use kubelet::cri::{ListPodSandboxRequest, VersionRequest};
 use tokio::time::timeout;
 use tonic::Status;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Channel;
 
 use super::config::{RuntimeSocket, USUAL_SOCKETS};
+use crate::grpc::{connect, refusal};
 
 /// Connections to the node's runtimes.
 #[derive(Debug)]
@@ -66,12 +67,9 @@ impl Runtimes {
 
 impl Runtime {
     async fn connect(socket: &Path) -> anyhow::Result<Self> {
-        let path = socket.to_str().context("the path is not UTF-8")?;
-        let endpoint = Endpoint::from_shared(format!("unix://{path}"))?;
-        let channel = endpoint.connect_timeout(PATIENCE).connect().await?;
-        let client = RuntimeServiceClient::new(channel);
+        let client = RuntimeServiceClient::new(connect(socket).await?);
         let mut client = client.max_decoding_message_size(LARGEST_LIST);
-        within(client.version(VersionRequest::default())).await?;
+        within(client.version(VersionRequest {})).await?;
         Ok(Self {
             socket: socket.to_owned(),
             client,
@@ -83,12 +81,7 @@ impl Runtime {
 async fn within<T>(call: impl Future<Output = Result<T, Status>>) -> anyhow::Result<T> {
     let answer = timeout(PATIENCE, call).await;
     let answer = answer.map_err(|_| anyhow!("no answer within {PATIENCE:?}"))?;
-    answer.map_err(|status| {
-        // The text from the peer becomes a line of the log and of the health page, so its length is
-        // limited.
-        let text: String = status.message().chars().take(LONGEST_MESSAGE).collect();
-        anyhow!("{}: {}", status.code(), text.escape_debug())
-    })
+    answer.map_err(|status| refusal(&status))
 }
 
 /// Time limit of each call.
@@ -97,5 +90,3 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Maximum size of the list in bytes, the same as the kubelet's. A sandbox with long annotations
 /// takes some kilobytes.
 const LARGEST_LIST: usize = 16 << 20;
-
-const LONGEST_MESSAGE: usize = 200;

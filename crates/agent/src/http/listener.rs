@@ -6,12 +6,14 @@ use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, ensure};
+use cni::files::if_present;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, UnixListener, UnixStream};
-use tokio::time::{sleep, timeout};
+use tokio::net::{TcpListener, UnixListener};
+use tokio::time::sleep;
 
 use super::address::Address;
+use crate::unix_socket::is_abandoned;
 
 /// A listening socket.
 pub(super) enum Listener {
@@ -27,7 +29,7 @@ pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
-/// The file of a Unix socket, which is deleted at the end.
+/// The file of a Unix socket. It is deleted when this value is dropped.
 pub(super) struct SocketFile(PathBuf);
 
 impl Listener {
@@ -52,10 +54,7 @@ impl Listener {
         let mut new = path.as_os_str().to_owned();
         new.push(".new");
         let new = PathBuf::from(new);
-        match fs::remove_file(&new) {
-            Err(error) if error.kind() == ErrorKind::NotFound => {}
-            removed => removed.with_context(|| format!("remove {}", new.display()))?,
-        }
+        if_present(fs::remove_file(&new)).with_context(|| format!("remove {}", new.display()))?;
         let listener = UnixListener::bind(&new)?;
         fs::set_permissions(&new, Permissions::from_mode(0o600))?;
         fs::rename(&new, path)?;
@@ -94,22 +93,19 @@ impl Drop for SocketFile {
 
 /// Removes the socket file of a process that has ended.
 async fn remove_stale(path: &Path) -> anyhow::Result<()> {
-    let metadata = match fs::symlink_metadata(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-        metadata => metadata?,
+    let Some(metadata) = if_present(fs::symlink_metadata(path))? else {
+        return Ok(());
     };
     let is_socket = metadata.file_type().is_socket();
     ensure!(is_socket, "{} exists and is no socket", path.display());
-    match timeout(LONGEST_CONNECT, UnixStream::connect(path)).await {
-        Ok(Err(error)) if error.kind() == ErrorKind::ConnectionRefused => {
-            Ok(fs::remove_file(path)?)
-        }
-        _ => bail!("another process listens on {}", path.display()),
-    }
+    let is_abandoned = is_abandoned(path).await;
+    ensure!(
+        is_abandoned,
+        "another process listens on {}",
+        path.display()
+    );
+    Ok(fs::remove_file(path)?)
 }
-
-/// Maximum time to wait for a process that may listen on an existing socket.
-const LONGEST_CONNECT: Duration = Duration::from_secs(1);
 
 /// Pause after a connection could not be accepted.
 const PAUSE: Duration = Duration::from_millis(100);

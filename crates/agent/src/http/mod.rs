@@ -91,11 +91,7 @@ struct Served {
 }
 
 /// Serves until the agent ends. `registry` has the metrics of all parts.
-pub(crate) async fn run(
-    config: Config,
-    shared: Shared,
-    mut registry: Registry,
-) -> anyhow::Result<()> {
+pub(crate) async fn run(config: Config, shared: Shared, registry: Registry) -> anyhow::Result<()> {
     let Shared {
         directories,
         health,
@@ -107,9 +103,9 @@ pub(crate) async fn run(
             Pods::None
         },
     };
-    let node = NodeMetrics::register(&mut registry, directories, options, config.log_files);
+    let node = NodeMetrics::new(registry, directories, options, config.log_files);
     let served = Served {
-        text: Arc::new(Text::of(registry, node)),
+        text: Arc::new(Text::of(node)),
         health: health.clone(),
     };
     let router = Router::new()

@@ -1,15 +1,17 @@
-//! Reads the metrics of the node each time when the text of all metrics is made.
+//! The metrics of the node and of the agent's parts, as text.
 
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
+use anyhow::Context as _;
 use metrics::{Calls, Follower, Latest, Options, Snapshot};
 use prometheus_client::registry::Registry;
 use runtime::Directories;
 
-/// Reads the node and the plugins' log.
+/// Reads the node and the plugins' log, and writes all metrics as text.
 #[derive(Debug)]
 pub(super) struct NodeMetrics {
+    registry: Registry,
     directories: Directories,
     options: Options,
     log_files: Vec<PathBuf>,
@@ -19,18 +21,18 @@ pub(super) struct NodeMetrics {
 }
 
 impl NodeMetrics {
-    /// Adds the metrics to `registry`. The registry's text then has the values that the last
-    /// [`Self::read`] found.
-    pub fn register(
-        registry: &mut Registry,
+    /// Adds the metrics of the node to `registry`, which has the metrics of the agent's parts.
+    pub fn new(
+        mut registry: Registry,
         directories: Directories,
         options: Options,
         log_files: Vec<PathBuf>,
     ) -> Self {
         let (latest, calls) = (Latest::default(), Calls::default());
         registry.register_collector(Box::new(latest.clone()));
-        calls.register(registry);
+        calls.register(&mut registry);
         Self {
+            registry,
             directories,
             options,
             log_files,
@@ -40,9 +42,14 @@ impl NodeMetrics {
         }
     }
 
-    /// Reads the node, and the lines that plugins have added to the log since the last call. Blocks
-    /// the calling thread.
-    pub fn read(&self) {
+    /// Reads the node, and returns the text of all metrics. Blocks the calling thread.
+    pub fn text(&self) -> anyhow::Result<String> {
+        self.read();
+        metrics::encode(&self.registry).context("encode the metrics")
+    }
+
+    /// Reads the node, and the lines that plugins have added to the log since the last call.
+    fn read(&self) {
         let mut snapshot = Snapshot::read(&self.directories, &self.options);
         let named = snapshot.log_files().map(ToOwned::to_owned);
         let mut files: Vec<_> = self.log_files.iter().cloned().chain(named).collect();

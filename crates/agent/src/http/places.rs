@@ -1,13 +1,15 @@
-//! Places for connections.
+//! Limits on open connections.
 //!
-//! A client may connect and send nothing, or read its answer slowly. So a scrape needs one of few
-//! places until its text is written, and all other connections may be closed: if there are too many,
-//! the oldest one makes room for a new one. A probe of `/healthz` sends its request at once and gets
-//! an answer of one packet, so it is done before enough others connect.
+//! A client may connect and send nothing, or read its answer slowly. So a scrape needs one of
+//! [`MOST_SCRAPES`] places until its text is written. A connection without a place may be closed: if
+//! there are more than [`MOST_WAITING`], the oldest one makes room for a new one. A probe of
+//! `/healthz` sends its request at once and gets an answer of one packet, so it is done before
+//! enough other clients connect.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 
 use axum::body::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -61,7 +63,7 @@ impl Places {
             return;
         }
         self.open
-            .retain(|(visitor, task)| !visitor.has_place() && !task.is_finished());
+            .retain(|(visitor, task)| !visitor.has_place.load(Relaxed) && !task.is_finished());
         if self.open.len() > MOST_WAITING
             && let Some((_, oldest)) = self.open.pop_front()
         {
@@ -71,18 +73,14 @@ impl Places {
 }
 
 impl Visitor {
-    /// Waits for a place of a scrape. The connection may be closed meanwhile.
+    /// Waits for a place. The connection may be closed meanwhile.
     pub async fn place(&self) -> Place {
         let place = Arc::clone(&self.scrapes).acquire_owned().await;
-        self.has_place.store(true, Ordering::Relaxed);
+        self.has_place.store(true, Relaxed);
         // No code closes the semaphore.
         Place {
             _permit: place.ok(),
         }
-    }
-
-    fn has_place(&self) -> bool {
-        self.has_place.load(Ordering::Relaxed)
     }
 }
 
@@ -104,8 +102,8 @@ impl AsRef<[u8]> for Kept {
     }
 }
 
-/// Scrapes at once. Further ones wait.
+/// Maximum number of scrapes at a time. Further scrapes wait.
 const MOST_SCRAPES: usize = 32;
 
-/// Connections without a place. Each has at most two buffers of [`super::LARGEST_HEADERS`].
+/// Maximum number of connections without a place. Each has at most two buffers of [`super::LARGEST_HEADERS`].
 const MOST_WAITING: usize = 256;

@@ -1,27 +1,21 @@
 //! The text of all metrics. Only one thread at a time makes a new text.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use axum::body::Bytes;
-use prometheus_client::registry::Registry;
 use tokio::sync::Mutex;
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::{Instant, timeout};
 
 use super::node::NodeMetrics;
 
-/// The metrics of a registry as text. Reading the node blocks, so another thread makes the text.
+/// The text of all metrics. Reading the node blocks, so another thread makes the text.
+#[derive(Debug)]
 pub(super) struct Text {
-    source: Arc<Source>,
+    node: Arc<NodeMetrics>,
     state: Mutex<State>,
-}
-
-struct Source {
-    node: NodeMetrics,
-    registry: Registry,
 }
 
 #[derive(Debug, Default)]
@@ -30,14 +24,14 @@ struct State {
     last: Option<(Instant, Bytes)>,
     /// The running task that makes a new text. If the client that started it gives up, the next
     /// client waits for the same task.
-    running: Option<JoinHandle<anyhow::Result<Bytes>>>,
+    running: Option<JoinHandle<anyhow::Result<String>>>,
 }
 
 impl Text {
-    /// Returns the text of `registry`, in which `node` is registered.
-    pub fn of(registry: Registry, node: NodeMetrics) -> Self {
+    /// Returns the text of these metrics, which is first made when a client asks for it.
+    pub fn of(node: NodeMetrics) -> Self {
         Self {
-            source: Arc::new(Source { node, registry }),
+            node: Arc::new(node),
             state: Mutex::default(),
         }
     }
@@ -60,28 +54,14 @@ impl Text {
             return Ok(text.clone());
         }
         let running = state.running.get_or_insert_with(|| {
-            let source = Arc::clone(&self.source);
-            spawn_blocking(move || source.text())
+            let node = Arc::clone(&self.node);
+            spawn_blocking(move || node.text())
         });
         let read = running.await;
         state.running = None;
-        let text = read.context("read the metrics")??;
+        let text = Bytes::from(read.context("read the metrics")??);
         state.last = Some((Instant::now(), text.clone()));
         Ok(text)
-    }
-}
-
-impl fmt::Debug for Text {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Text").finish_non_exhaustive()
-    }
-}
-
-impl Source {
-    fn text(&self) -> anyhow::Result<Bytes> {
-        self.node.read();
-        let text = metrics::encode(&self.registry).context("encode the metrics")?;
-        Ok(text.into())
     }
 }
 

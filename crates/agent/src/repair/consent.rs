@@ -1,4 +1,4 @@
-//! Waits until the administrator's file is removed.
+//! Waits until the file is removed with which the administrator forbids repairs.
 
 use std::path::Path;
 use std::time::Duration;

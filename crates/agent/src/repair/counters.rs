@@ -1,8 +1,5 @@
 //! Counters of repairs.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -10,11 +7,12 @@ use prometheus_client::registry::{Registry, Unit};
 use upkeep::Loss;
 
 use super::unrepaired::Unrepaired;
+use crate::gauges::{Labels, now, number};
 
 /// Counters of the part.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Counters {
-    repairs: Family<TableLabel, Counter>,
+    repairs: Family<Labels, Counter>,
     pub reloads: Counter,
     pub failures: Counter,
     pub declined: Counter,
@@ -25,55 +23,29 @@ pub(crate) struct Counters {
     last: Gauge,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct TableLabel {
-    table: &'static str,
-}
-
 impl Counters {
     /// Registers the counters. The registry has the prefix `cni_agent`.
     pub fn register(&self, registry: &mut Registry) {
-        registry.register(
-            "repairs",
-            "Repairs of an nf_tables table that had lost something",
-            self.repairs.clone(),
-        );
-        registry.register(
-            "repair_reloads",
-            "Runs of RELOAD for all or some attachments",
-            self.reloads.clone(),
-        );
-        registry.register(
-            "repair_failures",
-            "Runs of RELOAD that failed for some attachments",
-            self.failures.clone(),
-        );
-        registry.register(
-            "repair_declined",
-            "Repairs that waited because the administrator's file forbade them",
-            self.declined.clone(),
-        );
-        registry.register(
-            "repair_unrepaired",
-            "Attachments that lack rules which RELOAD could not restore",
-            self.unrepaired.clone(),
-        );
-        registry.register(
-            "repair_left_out",
-            "Attachments that lack rules because their containers deleted interfaces or addresses",
-            self.left_out.clone(),
-        );
-        registry.register_with_unit(
-            "repair_last_timestamp",
-            "Unix time of the last repair that succeeded; 0 before the first one",
-            Unit::Seconds,
-            self.last.clone(),
-        );
+        let help = "Repairs of an nf_tables table that had lost something";
+        registry.register("repairs", help, self.repairs.clone());
+        let help = "Runs of RELOAD for all or some attachments";
+        registry.register("repair_reloads", help, self.reloads.clone());
+        let help = "Runs of RELOAD that failed for some attachments";
+        registry.register("repair_failures", help, self.failures.clone());
+        let help = "Repairs that waited because the administrator's file forbade them";
+        registry.register("repair_declined", help, self.declined.clone());
+        let help = "Attachments that lack rules which RELOAD could not restore";
+        registry.register("repair_unrepaired", help, self.unrepaired.clone());
+        let help =
+            "Attachments that lack rules because their containers deleted interfaces or addresses";
+        registry.register("repair_left_out", help, self.left_out.clone());
+        let (name, last) = ("repair_last_timestamp", self.last.clone());
+        let help = "Unix time of the last repair that succeeded; 0 before the first one";
+        registry.register_with_unit(name, help, Unit::Seconds, last);
     }
 
     /// Sets the numbers of attachments that lack rules.
     pub(super) fn set_unrepaired(&self, unrepaired: &Unrepaired) {
-        let number = |it: usize| i64::try_from(it).unwrap_or(i64::MAX);
         self.unrepaired.set(number(unrepaired.faults()));
         self.left_out.set(number(unrepaired.left_out().len()));
     }
@@ -81,10 +53,9 @@ impl Counters {
     /// Counts a repair that succeeded.
     pub fn repaired(&self, loss: &Loss) {
         for table in &loss.tables {
-            self.repairs.get_or_create(&TableLabel { table }).inc();
+            let labels = vec![("table", (*table).to_owned())];
+            self.repairs.get_or_create(&labels).inc();
         }
-        let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        let now = now.map_or(0, |it| it.as_secs());
-        self.last.set(i64::try_from(now).unwrap_or(i64::MAX));
+        self.last.set(now());
     }
 }

@@ -15,6 +15,7 @@ pub(super) struct Listener {
 }
 
 impl Listener {
+    /// Starts to listen. `holdings` are the elements that attachments have.
     pub fn open(holdings: Holdings) -> anyhow::Result<Self> {
         let losses = Losses::open(holdings)?;
         Ok(Self {
@@ -36,7 +37,7 @@ impl Listener {
         !self.suspicion.is_empty()
     }
 
-    /// Returns what was reported so far.
+    /// Returns the deletions that were reported since the last call.
     pub fn take(&mut self) -> Suspicion {
         mem::take(&mut self.suspicion)
     }

@@ -24,6 +24,7 @@ use upkeep::{Holdings, Lacking, Loss, Reloads, Suspicion};
 
 use self::listener::Listener;
 use self::unrepaired::Unrepaired;
+use crate::health::watched;
 use crate::shared::Shared;
 
 pub(crate) use self::counters::Counters;
@@ -110,7 +111,7 @@ impl Part {
     async fn serve(&mut self) -> anyhow::Result<Infallible> {
         let mut listener = Listener::open(self.holdings.clone())?;
         self.shared.health.set(PART, None);
-        // Nothing was heard before, so anything may be missing.
+        // The kernel did not report earlier deletions to this socket, so anything may be missing.
         let mut loss = Some(Loss::of_anything());
         loop {
             if let Some(loss) = loss.take() {
@@ -177,8 +178,8 @@ impl Part {
             })
         });
         let health = self.shared.health.clone();
-        let outcome = listener.during(watched(work, |time| {
-            let reason = format!("RELOAD has been running for {time:?}; a plugin may hang");
+        let outcome = listener.during(watched(work, LATE, || {
+            let reason = format!("RELOAD has been running for {LATE:?}; a plugin may hang");
             health.set(PART, Some(reason));
         }));
         Ok(outcome.await??)
@@ -212,7 +213,8 @@ impl Part {
         Ok(second)
     }
 
-    /// Compares what was heard with the kernel's state.
+    /// Compares the reported deletions with the kernel's state, and returns what is lost. If the loss
+    /// may pass by itself, compares again after [`CONFIRM`].
     async fn judged(&self, listener: &mut Listener) -> anyhow::Result<Option<Loss>> {
         let suspicion = Arc::new(listener.take());
         let first = self.judge(Arc::clone(&suspicion), listener).await?;
@@ -322,16 +324,7 @@ fn follow_firewalld(shared: &Shared, reloaded: Arc<Notify>) {
     });
 }
 
-/// Waits for `work` and returns its value. Calls `late` if it takes long.
-async fn watched<T>(work: impl Future<Output = T>, late: impl Fn(Duration)) -> T {
-    let mut work = std::pin::pin!(work);
-    tokio::select! {
-        done = &mut work => return done,
-        () = sleep(LATE) => late(LATE),
-    }
-    work.await
-}
-
+/// Waits until `time`; forever without a time.
 async fn at(time: Option<Instant>) {
     match time {
         Some(time) => sleep_until(time).await,

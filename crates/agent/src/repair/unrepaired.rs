@@ -42,7 +42,7 @@ impl Unrepaired {
         is_new
     }
 
-    /// Returns the loss of all of them; `None` if there are none.
+    /// Returns a loss that concerns all these attachments; `None` if there are none.
     pub fn loss(&self) -> Option<Loss> {
         let owners: BTreeSet<_> = self.0.keys().cloned().collect();
         (!owners.is_empty()).then(|| Loss::of(owners))

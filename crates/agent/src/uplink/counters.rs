@@ -1,6 +1,5 @@
 //! Gauges of uplinks and MTUs.
 
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::registry::{Registry, Unit};
 use upkeep::Uplinks;
 
@@ -9,18 +8,8 @@ use crate::gauges::{Described, Gauges, number};
 /// Gauges of the part.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Counters {
-    mtu: Gauges<LinkLabel>,
-    pods: Gauges<NetworkLabel>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
-struct LinkLabel {
-    link: String,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
-struct NetworkLabel {
-    network: String,
+    mtu: Gauges,
+    pods: Gauges,
 }
 
 impl Counters {
@@ -40,15 +29,11 @@ impl Counters {
     /// Replaces all values.
     pub fn set(&self, read: &Uplinks) {
         let links = read.links.values();
-        self.mtu.replace(links.map(|it| {
-            let link = it.name.clone();
-            (LinkLabel { link }, it.mtu.into())
-        }));
+        let mtus = links.map(|it| (vec![("link", it.name.clone())], it.mtu.into()));
+        self.mtu.replace(mtus);
         let networks = read.other_mtu.iter();
-        self.pods.replace(networks.map(|(network, count)| {
-            let network = network.to_string();
-            (NetworkLabel { network }, number(*count))
-        }));
+        let pods = networks.map(|(it, count)| (vec![("network", it.to_string())], number(*count)));
+        self.pods.replace(pods);
     }
 }
 
