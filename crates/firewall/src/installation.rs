@@ -90,6 +90,7 @@ impl Desired {
         updated.map(drop).map_err(coded)
     }
 
+    /// Adds the missing rules that accept the fwmark to the tables of iptables.
     fn stand(&self, connection: &Connection) -> anyhow::Result<()> {
         for standing in &self.standing {
             connection.stand(standing).map_err(coded)?;

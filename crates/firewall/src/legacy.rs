@@ -79,6 +79,7 @@ impl Legacy {
         }
     }
 
+    /// Adds `rule` to `chain` by the option `how` (`-I` or `-A`), unless the chain has the rule.
     fn ensure(&self, how: &str, chain: &str, rule: &[&str]) -> anyhow::Result<()> {
         if self.run(&[&["-C", chain], rule].concat()).is_ok() {
             return Ok(());

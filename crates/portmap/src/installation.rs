@@ -110,19 +110,14 @@ impl<'a> Installation<'a> {
         let updated = self.forward(&connection, Wait::new(patience))?;
         updated.warning(&self.claim.table).iter().for_each(note);
         self.take_over_displaced(&connection)?;
-        self.let_localhost_out()?;
+        if let Some(link) = &self.localnet {
+            localnet::let_out(&self.host, link, &self.claim.owner)
+                .context("forward ports of 127.0.0.1, which snat: false does not need")?;
+        }
         Ok(match updated {
             Updated::Nothing => Vec::new(),
             Updated::Rules | Updated::Table => self.connectionless_ports(),
         })
-    }
-
-    fn let_localhost_out(&self) -> anyhow::Result<()> {
-        match &self.localnet {
-            Some(link) => localnet::let_out(&self.host, link, &self.claim.owner)
-                .context("forward ports of 127.0.0.1, which snat: false does not need"),
-            None => Ok(()),
-        }
     }
 
     /// Rolls this ADD back: restores the state that an earlier ADD left, and removes everything
