@@ -5,12 +5,15 @@ use std::thread;
 use netlink::{RouteEvent, RouteEvents};
 use tokio::sync::mpsc::{Receiver, channel};
 
+/// A receiver of events. Its last value is the error that ended the thread.
+pub(crate) type Events<T> = Receiver<anyhow::Result<T>>;
+
 /// Calls `hear` in a loop on a new thread, and returns a receiver of the values that `hear`
 /// returns. If the receiver is too slow, the thread waits. The kernel may then drop events of the
 /// socket, which `hear` reports as a loss. The thread ends after an error of `hear`.
 pub(crate) fn events<T: Send + 'static>(
     hear: impl Fn() -> anyhow::Result<T> + Send + 'static,
-) -> Receiver<anyhow::Result<T>> {
+) -> Events<T> {
     let (sender, receiver) = channel(MOST_WAITING);
     thread::spawn(move || {
         loop {
@@ -28,7 +31,7 @@ pub(crate) fn events<T: Send + 'static>(
 ///
 /// # Errors
 /// The kernel refuses a netlink socket.
-pub(crate) fn route_events() -> anyhow::Result<Receiver<anyhow::Result<RouteEvent>>> {
+pub(crate) fn route_events() -> anyhow::Result<Events<RouteEvent>> {
     let socket = RouteEvents::open()?;
     Ok(events(move || Ok(socket.hear()?)))
 }

@@ -4,7 +4,7 @@ use runtime::Directories;
 
 use crate::health::Health;
 
-/// What all parts share.
+/// The runtime's directories and the health that all parts share.
 #[derive(Debug, Clone)]
 pub(crate) struct Shared {
     /// The directories of the container runtime.

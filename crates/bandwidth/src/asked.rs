@@ -14,7 +14,8 @@ pub struct Asked {
     /// The configuration key of the burst. `None` if no burst is configured: [`Asked::limit`] then
     /// derives the burst from the rate.
     pub burst_key: Option<String>,
-    /// Another limit. The burst of this limit is at most the burst of that one.
+    /// The limit of the pod's devices, if this limit is a wish of the pod. The burst of this limit
+    /// is at most the burst of the devices' limit.
     pub within: Option<Box<Self>>,
 }
 

@@ -12,7 +12,7 @@ use nft::{Chain, Family, Rule};
 
 use crate::config::{CHAIN, Config};
 
-/// The rules for one IP family.
+/// The rules of legacy iptables for one IP family.
 #[derive(Debug)]
 pub(crate) struct Legacy {
     family: Family,

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use prost::Message;
 
-/// The version of the API that this module has.
+/// The version of the API that this module defines.
 pub const VERSION: &str = "v1beta1";
 
 /// The kubelet's socket, in the directory of device plugins.

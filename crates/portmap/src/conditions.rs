@@ -80,8 +80,8 @@ impl Conditions {
 }
 
 impl Condition {
-    /// Parses the strings `words`, the value of `key`, as conditions for packets of `version`. As in
-    /// the Go plugin, several strings may form one condition: `["ip saddr", "10.0.0.0/8"]`.
+    /// Parses the strings `words`, the value of `key`, as conditions for packets of `version`. As
+    /// in the Go plugin, several strings may form one condition: `["ip saddr", "10.0.0.0/8"]`.
     fn parse(key: &str, version: IpVersion, words: &[String]) -> Result<Vec<Self>, Error> {
         let text = words.join(" ");
         let invalid = |reason| Error::invalid(key, format!("{text:?}: {reason}"));

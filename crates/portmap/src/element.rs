@@ -13,8 +13,8 @@ pub(crate) fn port_element(port: HostPort, owner: &str) -> Element {
     element(port, FORWARDING, owner)
 }
 
-/// Returns the element for the conditions of `port`. The caller adds the element's target: the chain
-/// with the conditions.
+/// Returns the element for the conditions of `port`. The caller adds the element's target: the
+/// chain with the conditions.
 pub(crate) fn condition_element(port: HostPort, owner: &str) -> Element {
     element(port, CONDITIONAL, owner)
 }

@@ -1,8 +1,8 @@
 //! Waits until the DEL of a port's holder has released the port. The kernel notifies the plugin of
 //! deleted elements.
 //!
-//! The plugin holds no lock while it waits. With a lock, the DEL that it waits for, a GC or a RELOAD
-//! could not run.
+//! The plugin holds no lock while it waits. With a lock, the DEL that it waits for, a GC or a
+//! RELOAD could not run.
 
 use std::time::{Duration, Instant};
 

@@ -1,8 +1,8 @@
 //! The metrics of what the kubelet knows: the devices that containers have, and those that it may
 //! allocate, from its API of pod resources.
 //!
-//! The kubelet alone allocates devices. So its last answer stays true while the kubelet does not run,
-//! and these metrics keep it, with its age, if the kubelet does not answer.
+//! The kubelet alone allocates devices. So its last answer stays true while the kubelet does not
+//! run, and these metrics keep it, with its age, if the kubelet does not answer.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -147,7 +147,7 @@ impl Collector for Allocated {
     }
 }
 
-/// The age up to which an answer is used again.
+/// The agent asks the kubelet again only if it asked longer ago than this.
 const PERIOD: Duration = Duration::from_secs(3);
 
 /// The name of this cause in the agent's health.

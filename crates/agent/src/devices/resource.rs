@@ -9,7 +9,7 @@ use kubelet::device_plugin::{
 /// A resource that pods request.
 #[derive(Debug, Clone)]
 pub(crate) struct Resource {
-    /// `DOMAIN/NAME`.
+    /// Full name: `DOMAIN/NAME`.
     pub name: String,
     /// What a device of the resource is.
     pub kind: Kind,

@@ -5,12 +5,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use netlink::{Connection, RouteEvent};
-use tokio::sync::mpsc::Receiver;
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
 use super::config::Config;
-use crate::events::route_events;
+use crate::events::{Events, route_events};
 use crate::health::Health;
 
 /// The uplink's name, and a receiver of the kernel's events about links.
@@ -18,7 +17,7 @@ pub(crate) struct Uplink {
     /// `None` if no resource shares the capacity of a link.
     name: Option<String>,
     needs_speed: bool,
-    events: Events,
+    events: Events<RouteEvent>,
 }
 
 /// The state of a link.
@@ -41,7 +40,7 @@ impl Uplink {
     /// The agent cannot open a netlink socket, or the kernel refuses a request.
     pub async fn find(config: &Config, health: &Health) -> anyhow::Result<Self> {
         // Listens to events before it reads the state for the first time, so it misses no change.
-        let events = Events::open()?;
+        let events = route_events()?;
         let name = match &config.uplink {
             _ if !config.needs_uplink() => None,
             Some(name) => Some(name.clone()),
@@ -76,20 +75,20 @@ impl Uplink {
     /// The agent cannot open a netlink socket.
     pub async fn changed(&mut self) -> anyhow::Result<()> {
         let is_of_link = |it| matches!(it, RouteEvent::Link(_) | RouteEvent::Lost);
-        self.events.next(is_of_link).await
+        wait(&mut self.events, is_of_link).await
     }
 }
 
 /// Returns the name of the link of the default route. Waits until a default route exists.
 async fn name_by_default_route(health: &Health) -> anyhow::Result<String> {
-    let mut events = Events::open()?;
+    let mut events = route_events()?;
     loop {
         if let Some(name) = spawn_blocking(link_of_default_route).await?? {
             return Ok(name);
         }
         let reason = "there is no default route: create one, or name the link by the key uplink";
         health.set(HEALTH, Some(reason.to_owned()));
-        events.next(|it| it != RouteEvent::Other).await?;
+        wait(&mut events, |it| it != RouteEvent::Other).await?;
     }
 }
 
@@ -118,33 +117,27 @@ fn link_of_default_route() -> anyhow::Result<Option<String>> {
     Ok(link.transpose()?.map(|it| it.name))
 }
 
-/// The kernel's events about links, addresses and default routes.
-struct Events(Receiver<anyhow::Result<RouteEvent>>);
-
-impl Events {
-    fn open() -> anyhow::Result<Self> {
-        Ok(Self(route_events()?))
-    }
-
-    /// Waits for an event for which `is_awaited` returns true, and then for [`PAUSE`], so many
-    /// events at once count as one. The kernel may have dropped events, so a caller always reads the
-    /// whole state again.
-    async fn next(&mut self, is_awaited: impl Fn(RouteEvent) -> bool) -> anyhow::Result<()> {
-        loop {
-            match self.0.recv().await {
-                Some(Ok(event)) if is_awaited(event) => break,
-                Some(Ok(_)) => {}
-                // The socket failed, so events may be lost.
-                Some(Err(_)) | None => {
-                    *self = Self::open()?;
-                    break;
-                }
+/// Waits for an event for which `is_awaited` returns true, and then for [`PAUSE`], so many events
+/// at once count as one. The kernel may have dropped events, so a caller always reads the whole
+/// state again.
+async fn wait(
+    events: &mut Events<RouteEvent>,
+    is_awaited: impl Fn(RouteEvent) -> bool,
+) -> anyhow::Result<()> {
+    loop {
+        match events.recv().await {
+            Some(Ok(event)) if is_awaited(event) => break,
+            Some(Ok(_)) => {}
+            // The socket failed, so events may be lost.
+            Some(Err(_)) | None => {
+                *events = route_events()?;
+                break;
             }
         }
-        sleep(PAUSE).await;
-        while self.0.try_recv().is_ok() {}
-        Ok(())
     }
+    sleep(PAUSE).await;
+    while events.try_recv().is_ok() {}
+    Ok(())
 }
 
 /// Name under which the agent's health shows failures that concern the uplink.

@@ -3,12 +3,12 @@
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
-use std::str::FromStr;
 
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 
 /// Where the server listens.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
 pub(crate) enum Address {
     /// `ADDRESS:PORT`
     Tcp(SocketAddr),
@@ -32,10 +32,10 @@ impl Default for Address {
     }
 }
 
-impl FromStr for Address {
-    type Err = String;
+impl TryFrom<String> for Address {
+    type Error = String;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn try_from(text: String) -> Result<Self, String> {
         if let Some(path) = text.strip_prefix("unix:") {
             let path = Some(path).filter(|it| it.starts_with('/'));
             let path = path.ok_or_else(|| format!("metrics.listen: {text:?} is no absolute path"));
@@ -44,13 +44,6 @@ impl FromStr for Address {
         let address = text.parse().map(Self::Tcp);
         address
             .map_err(|_| format!("metrics.listen: {text:?} is neither ADDRESS:PORT nor unix:/PATH"))
-    }
-}
-
-impl<'de> Deserialize<'de> for Address {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        text.parse().map_err(serde::de::Error::custom)
     }
 }
 
@@ -67,16 +60,20 @@ impl fmt::Display for Address {
 mod tests {
     use super::*;
 
+    fn parse(text: &str) -> Result<Address, String> {
+        text.to_owned().try_into()
+    }
+
     #[test]
     fn only_loopback_and_unix_addresses_are_local() {
         for local in ["127.0.0.1:1", "127.9.9.9:1", "[::1]:1", "unix:/run/agent"] {
-            assert!(local.parse::<Address>().unwrap().is_local(), "{local}");
+            assert!(parse(local).unwrap().is_local(), "{local}");
         }
         for remote in ["0.0.0.0:1", "[::]:1", "192.0.2.1:1", "[::ffff:192.0.2.1]:1"] {
-            assert!(!remote.parse::<Address>().unwrap().is_local(), "{remote}");
+            assert!(!parse(remote).unwrap().is_local(), "{remote}");
         }
         for wrong in ["", "9799", "localhost:1", "unix:run", "127.0.0.1"] {
-            let error = wrong.parse::<Address>().unwrap_err();
+            let error = parse(wrong).unwrap_err();
             assert!(error.contains("metrics.listen") && error.contains(wrong));
         }
     }

@@ -1,8 +1,8 @@
 //! Limits on open connections.
 //!
 //! A client may connect and send nothing, or read its answer slowly. So a scrape needs one of
-//! [`MOST_SCRAPES`] places until its text is written. A connection without a place may be closed: if
-//! there are more than [`MOST_WAITING`], the oldest one makes room for a new one. A probe of
+//! [`MOST_SCRAPES`] places until its text is written. A connection without a place may be closed:
+//! if there are more than [`MOST_WAITING`], the oldest one makes room for a new one. A probe of
 //! `/healthz` sends its request at once and gets an answer of one packet, so it is done before
 //! enough other clients connect.
 
@@ -31,7 +31,7 @@ pub(super) struct Visitor {
     has_place: Arc<AtomicBool>,
 }
 
-/// The place of a scrape.
+/// A place for a scrape. The place is free again when this value is dropped.
 #[derive(Debug)]
 pub(super) struct Place {
     _permit: Option<OwnedSemaphorePermit>,
@@ -55,8 +55,8 @@ impl Places {
         }
     }
 
-    /// Adds a connection and the task that serves it. Closes the oldest one without a place if there
-    /// are too many.
+    /// Adds a connection and the task that serves it. Closes the oldest one without a place if
+    /// there are too many.
     pub fn admit(&mut self, visitor: Visitor, task: AbortHandle) {
         self.open.push_back((visitor, task));
         if self.open.len() <= MOST_WAITING {
@@ -105,5 +105,6 @@ impl AsRef<[u8]> for Kept {
 /// Maximum number of scrapes at a time. Further scrapes wait.
 const MOST_SCRAPES: usize = 32;
 
-/// Maximum number of connections without a place. Each has at most two buffers of [`super::LARGEST_HEADERS`].
+/// Maximum number of connections without a place. Each has at most two buffers of
+/// [`super::LARGEST_HEADERS`].
 const MOST_WAITING: usize = 256;

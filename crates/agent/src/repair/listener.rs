@@ -3,14 +3,13 @@
 use std::mem;
 
 use anyhow::Context as _;
-use tokio::sync::mpsc::Receiver;
 use upkeep::{Heard, Holdings, Losses, Suspicion};
 
-use crate::events::events;
+use crate::events::{Events, events};
 
 /// The kernel's reports of deletions.
 pub(super) struct Listener {
-    reports: Receiver<anyhow::Result<Heard>>,
+    reports: Events<Heard>,
     suspicion: Suspicion,
 }
 

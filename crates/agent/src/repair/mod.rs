@@ -213,8 +213,8 @@ impl Part {
         Ok(second)
     }
 
-    /// Compares the reported deletions with the kernel's state, and returns what is lost. If the loss
-    /// may pass by itself, compares again after [`CONFIRM`].
+    /// Compares the reported deletions with the kernel's state, and returns what is lost. If the
+    /// loss may pass by itself, compares again after [`CONFIRM`].
     async fn judged(&self, listener: &mut Listener) -> anyhow::Result<Option<Loss>> {
         let suspicion = Arc::new(listener.take());
         let first = self.judge(Arc::clone(&suspicion), listener).await?;

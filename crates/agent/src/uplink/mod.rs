@@ -4,19 +4,17 @@
 mod counters;
 mod report;
 
-use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use netlink::RouteEvent;
 use serde::Deserialize;
-use tokio::sync::mpsc::Receiver;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, timeout_at};
 use upkeep::Uplinks;
 
-use crate::events::route_events;
+use crate::events::{Events, route_events};
 use crate::shared::Shared;
 
 pub(crate) use self::counters::Counters;
@@ -45,8 +43,8 @@ pub(crate) async fn run(shared: Shared, counters: Counters) -> anyhow::Result<()
     }
 }
 
-/// Reads the state at once, after each change, and [`RETRY`] after a reading that failed. One thread
-/// listens, and at most one other thread reads.
+/// Reads the state at once, after each change, and [`RETRY`] after a reading that failed. One
+/// thread listens, and at most one other thread reads.
 ///
 /// # Errors
 /// The socket for the kernel's events failed.
@@ -65,9 +63,7 @@ async fn follow(
         counters.set(read.as_ref().unwrap_or(&Uplinks::default()));
         let pause = if let Ok(read) = read {
             report::changes(known.as_ref(), &read);
-            let concerns = Concerns::of(&read);
-            *known = Some(read);
-            concerns.next(&mut events).await?
+            until_outdated(known.insert(read), &mut events).await?
         } else {
             RETRY
         };
@@ -79,45 +75,31 @@ async fn follow(
     }
 }
 
-/// The events after which the state has to be read again.
-struct Concerns {
-    uplinks: BTreeSet<u32>,
-    has_other_mtu: bool,
-}
-
-impl Concerns {
-    fn of(read: &Uplinks) -> Self {
-        Self {
-            uplinks: read.links.keys().copied().collect(),
-            has_other_mtu: !read.other_mtu.is_empty(),
-        }
-    }
-
-    /// Waits for an event after which the state has to be read again. Returns how long the caller
-    /// should wait for further events before it reads the state.
-    async fn next(&self, events: &mut Events) -> anyhow::Result<Duration> {
-        loop {
-            match next(events).await? {
-                RouteEvent::Link(link) | RouteEvent::Address(link)
-                    if self.uplinks.contains(&link) =>
-                {
-                    return Ok(SETTLE);
-                }
-                RouteEvent::DefaultRoute | RouteEvent::Lost => return Ok(SETTLE),
-                // A pod with another MTU may have ended.
-                RouteEvent::Link(_) if self.has_other_mtu => return Ok(RECOUNT),
-                _ => {}
+/// Waits for an event after which `read` is outdated. Returns how long the caller should wait for
+/// further events before it reads the state again.
+async fn until_outdated(
+    read: &Uplinks,
+    events: &mut Events<RouteEvent>,
+) -> anyhow::Result<Duration> {
+    loop {
+        match next(events).await? {
+            RouteEvent::Link(link) | RouteEvent::Address(link)
+                if read.links.contains_key(&link) =>
+            {
+                return Ok(SETTLE);
             }
+            RouteEvent::DefaultRoute | RouteEvent::Lost => return Ok(SETTLE),
+            // A pod with another MTU may have ended.
+            RouteEvent::Link(_) if !read.other_mtu.is_empty() => return Ok(RECOUNT),
+            _ => {}
         }
     }
 }
 
-async fn next(events: &mut Events) -> anyhow::Result<RouteEvent> {
+async fn next(events: &mut Events<RouteEvent>) -> anyhow::Result<RouteEvent> {
     let event = events.recv().await;
     event.context("the thread that listens has ended")?
 }
-
-type Events = Receiver<anyhow::Result<RouteEvent>>;
 
 const PART: &str = "uplink";
 
