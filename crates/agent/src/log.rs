@@ -60,7 +60,7 @@ impl Log {
     /// Restores standard error, and waits a moment until all lines are written.
     pub fn end(self) {
         if dup2_stderr(&self.former).is_ok() {
-            // A plugin that still runs has the pipe open, so its end may not come.
+            // A plugin that still runs keeps the pipe open, so the last line may not come in time.
             self.ended.recv_timeout(LAST).ok();
         }
     }

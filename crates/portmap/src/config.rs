@@ -90,7 +90,7 @@ impl Config {
 }
 
 impl HostAddress {
-    /// Returns whether the port is forwarded for addresses of `version`.
+    /// Returns whether these addresses include an address of `version`.
     pub fn is_of(self, version: IpVersion) -> bool {
         match self {
             Self::Any => true,

@@ -234,8 +234,8 @@ impl<'a> Installation<'a> {
         Err(held(port, owner).into())
     }
 
-    /// Restores the attachment's elements in `deleted` and removes those that this ADD added,
-    /// whether or not the transaction was committed.
+    /// Adds the attachment's elements in `deleted` again, and removes those that this ADD added. It
+    /// does not matter whether the kernel committed the transaction of this ADD.
     fn restore(&self, deleted: &[Element]) -> Result<(), nft::Error> {
         let (connection, table) = (Connection::open()?, table::table());
         let is_own = |it: &Element| it.owner == self.claim.owner;

@@ -83,7 +83,7 @@ impl Config {
     }
 }
 
-/// What a request needs.
+/// What the handlers of `/metrics` and `/healthz` need.
 #[derive(Debug, Clone)]
 struct Served {
     text: Arc<Text>,
