@@ -139,8 +139,6 @@ fn counts(config: &Config, uplink: &Uplink, state: State) -> anyhow::Result<Opti
             uplink.name()
         ),
     };
-    let counts = config.counts(speed);
-    Ok(Some(
-        counts.with_context(|| format!("devices: {}", uplink.name()))?,
-    ))
+    let counts = config.counts(speed).map(Some);
+    counts.with_context(|| format!("devices: {}", uplink.name()))
 }

@@ -5,8 +5,9 @@
 //! set the monotonic clock, so the agent compares the wall clock with it. Rounds remove something
 //! only after this comparison has shown no step for longer than an ADD takes.
 
-use std::fs;
 use std::time::{Duration, Instant, SystemTime};
+
+use nix::sys::sysinfo::sysinfo;
 
 /// Compares both clocks from round to round.
 #[derive(Debug, Clone)]
@@ -23,7 +24,7 @@ impl Clock {
     /// been up for [`SETTLED`] counts as steady.
     pub fn start() -> Self {
         let now = (SystemTime::now(), Instant::now());
-        Self::after(uptime(), now)
+        Self::after(sysinfo().ok().map(|it| it.uptime()), now)
     }
 
     fn after(uptime: Option<Duration>, now: (SystemTime, Instant)) -> Self {
@@ -43,9 +44,9 @@ impl Clock {
     fn compare(&mut self, now: (SystemTime, Instant)) -> Option<Duration> {
         let passed = now.1.saturating_duration_since(self.last.1);
         let expected = self.last.0.checked_add(passed);
-        let step = expected.map(|it| match now.0.duration_since(it) {
-            Ok(forward) => forward,
-            Err(backward) => backward.duration(),
+        let step = expected.map(|it| {
+            let forward = now.0.duration_since(it);
+            forward.unwrap_or_else(|backward| backward.duration())
         });
         self.last = now;
         // NTP may slew the clock by 0.05 % without a step.
@@ -56,12 +57,6 @@ impl Clock {
         let steady = now.1.saturating_duration_since(self.since?);
         STEADY.checked_sub(steady).filter(|it| !it.is_zero())
     }
-}
-
-fn uptime() -> Option<Duration> {
-    let text = fs::read_to_string("/proc/uptime").ok()?;
-    let seconds = text.split_whitespace().next()?.parse().ok()?;
-    Duration::try_from_secs_f64(seconds).ok()
 }
 
 /// Longest time for which a lease without a link may belong to a running ADD: see

@@ -38,14 +38,13 @@ impl Listener {
     /// # Errors
     /// Another process listens at this address, or the path is a file that is no socket.
     pub async fn bind(address: &Address) -> anyhow::Result<Self> {
-        let listener = match address {
-            Address::Tcp(tcp) => TcpListener::bind(tcp).await.map(Self::Tcp)?,
+        match address {
+            Address::Tcp(tcp) => Ok(Self::Tcp(TcpListener::bind(tcp).await?)),
             Address::Unix(path) => {
                 remove_stale(path).await?;
-                Self::bind_unix(path)?
+                Self::bind_unix(path)
             }
-        };
-        Ok(listener)
+        }
     }
 
     /// Creates the socket under a temporary name, sets its permissions and then renames it. So the
