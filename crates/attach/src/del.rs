@@ -55,7 +55,7 @@ pub(crate) fn remove_protection(attachment: &Attachment) -> anyhow::Result<()> {
 /// The plugin cannot be run, or reports an error.
 pub fn forward(network: &Network, verb: Verb) -> anyhow::Result<()> {
     if let Some(delegate) = Delegate::ipam(network)? {
-        delegate.call(verb)?;
+        delegate.start(verb)?.finish()?;
     }
     Ok(())
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::environment::COMMAND;
-use crate::error::{Ending, Error, ErrorObject};
+use crate::error::{Error, ErrorObject};
 use crate::json;
 use crate::network::Network;
 use crate::process::Process;
@@ -70,14 +70,6 @@ impl<'a> Delegate<'a> {
             process: Process::start(&self.name, &mut command, Some(limit))?,
             network: self.network,
         })
-    }
-
-    /// Runs a verb without a result and waits for its end.
-    ///
-    /// # Errors
-    /// As [`Self::start`] and [`Started::finish`].
-    pub fn call(self, verb: Verb) -> Result<(), Error> {
-        self.start(verb)?.finish()
     }
 }
 
@@ -167,14 +159,11 @@ fn outcome(process: Process, request: &[u8]) -> Result<Vec<u8>, Error> {
         return Ok(output);
     }
     let value = serde_json::from_slice::<Value>(&output).ok();
-    let (object, ending) = match value.and_then(|value| json::read(&value, "").ok()) {
-        Some(printed) => (printed.value, Ending::Answered),
-        None => (unprinted_object(&output, status), Ending::Silent),
-    };
+    let printed = value.and_then(|value| json::read(&value, "").ok());
     Err(Error::Delegate {
         plugin,
-        object,
-        ending,
+        is_answer: printed.is_some(),
+        object: printed.map_or_else(|| unprinted_object(&output, status), |it| it.value),
     })
 }
 

@@ -96,11 +96,7 @@ fn accept(environment: &Environment, plugin: &Plugin) -> Result<Network, Error> 
     let network = Network::parse(document, environment.path.clone(), plugin.spec_versions)?;
     let (verb, version) = (environment.verb, network.version);
     if version < verb.since() {
-        return Err(Error::VerbTooNew {
-            verb,
-            version,
-            since: verb.since(),
-        });
+        return Err(Error::VerbTooNew { verb, version });
     }
     Ok(network)
 }

@@ -26,14 +26,15 @@ pub enum Error {
         supported: &'static [SpecVersion],
     },
     /// Code 1: a later version than `version` introduced the verb.
-    #[error("{verb} needs cniVersion {since} or later, the configuration says {version}")]
+    #[error(
+        "{verb} needs cniVersion {} or later, the configuration says {version}",
+        verb.since()
+    )]
     VerbTooNew {
         /// The requested verb.
         verb: Verb,
         /// The configuration's version.
         version: SpecVersion,
-        /// The first version with the verb.
-        since: SpecVersion,
     },
     /// Code 2: the value of a known key is not supported.
     #[error("{key}: {value} is not supported: {reason}")]
@@ -91,25 +92,23 @@ pub enum Error {
         plugin: String,
         /// The delegate's error object.
         object: ErrorObject,
-        /// How the delegate ended.
-        ending: Ending,
+        /// Whether the delegate printed `object`. Otherwise it crashed or was killed, and this
+        /// process made the object.
+        is_answer: bool,
     },
-}
-
-/// How a failed delegate ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ending {
-    /// The delegate printed an error object.
-    Answered,
-    /// The delegate printed no error object: it crashed or was killed.
-    Silent,
 }
 
 impl Error {
     /// Returns whether a delegate printed an error object. If so, the delegate itself refused the
     /// request; it neither crashed nor was killed.
     pub fn is_answer(&self) -> bool {
-        matches!(self, Self::Delegate { ending, .. } if *ending == Ending::Answered)
+        matches!(
+            self,
+            Self::Delegate {
+                is_answer: true,
+                ..
+            }
+        )
     }
 
     /// Returns the code of this failure in the specification's error object.
@@ -246,7 +245,7 @@ mod tests {
         let error = anyhow::Error::from(Error::Delegate {
             plugin: "host-local".into(),
             object,
-            ending: Ending::Answered,
+            is_answer: true,
         });
         let printed = ErrorObject::new(&error, SpecVersion::V1_0_0);
         assert_eq!(

@@ -1,27 +1,30 @@
-//! The version of the format of a file that only this suite reads.
+//! The format number in JSON files that only this suite writes and reads.
 
-use serde::de::Error as _;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
-/// The first format of a file: the value of its key `format`. A file without this key has the first
-/// format, too. A file of a later format cannot be parsed, even if it has all keys of the first one.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+/// The value 1 of the key `format` in a JSON file. Parsing fails for every other number, so a plugin
+/// rejects a file that a later version of this suite wrote in another format. Files without the key
+/// have format 1, so the field needs `#[serde(default)]`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "u64", into = "u64")]
 pub struct FirstFormat;
 
-impl<'de> Deserialize<'de> for FirstFormat {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        match u64::deserialize(deserializer)? {
-            FIRST => Ok(Self),
-            later => Err(D::Error::custom(format!(
-                "format {later} is of a later version; only format {FIRST} is known"
-            ))),
+impl TryFrom<u64> for FirstFormat {
+    type Error = String;
+
+    fn try_from(format: u64) -> Result<Self, String> {
+        if format == FIRST {
+            return Ok(Self);
         }
+        Err(format!(
+            "format {format} is of a later version; only format {FIRST} is known"
+        ))
     }
 }
 
-impl Serialize for FirstFormat {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_u64(FIRST)
+impl From<FirstFormat> for u64 {
+    fn from(_: FirstFormat) -> Self {
+        FIRST
     }
 }
 

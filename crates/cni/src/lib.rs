@@ -37,7 +37,7 @@ pub use args::CniArgs;
 pub use attachment::{Attachment, ContainerId, InterfaceName, NetworkName, hex};
 pub use dispatch::{Answer, Answered, Plugin, run, suite};
 pub use environment::SearchPath;
-pub use error::{Ending, Error, ErrorObject, all};
+pub use error::{Error, ErrorObject, all};
 pub use format::FirstFormat;
 pub use log::step;
 pub use network::{COMMON_KEYS, Document, Network};
