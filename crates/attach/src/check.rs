@@ -1,9 +1,9 @@
 //! CHECK: compares the kernel's state with the desired state of an attachment.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
+use cni::files::identity;
 use cni::keys::KNOWN_ARGS;
 use cni::result::Interface;
 use cni::{AddResult, CheckRequest, Error, Verb};
@@ -129,8 +129,9 @@ impl<T: Topology> Check<'_, T> {
     /// Returns a difference if the sandbox in `prevResult` is not the one in `CNI_NETNS`.
     fn other_sandbox(&self) -> Option<String> {
         let (asked, reported) = (&self.request.netns, self.reported?.sandbox.as_ref()?);
+        let inode = identity(fs::metadata(asked));
         let is_same = asked.as_path() == Path::new(reported)
-            || inode(asked).is_some_and(|it| inode(reported.as_ref()) == Some(it));
+            || inode.is_some() && inode == identity(fs::metadata(reported));
         let asked = asked.display();
         (!is_same).then(|| format!("the sandbox of prevResult is {reported}, not {asked}"))
     }
@@ -214,11 +215,4 @@ impl<T: Topology> Check<'_, T> {
         }
         Ok(())
     }
-}
-
-/// Returns the device and inode of a network namespace. They are the same for all paths to the
-/// namespace.
-fn inode(namespace: &Path) -> Option<(u64, u64)> {
-    let file = fs::metadata(namespace).ok()?;
-    Some((file.dev(), file.ino()))
 }

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fmt;
-use std::os::unix::fs::MetadataExt as _;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -12,6 +12,7 @@ use serde::de::{self, IntoDeserializer as _};
 use crate::args::is_true;
 use crate::attachment::{ContainerId, InterfaceName};
 use crate::error::Error;
+use crate::files::identity;
 use crate::verb::Verb;
 
 /// `CNI_PATH`: the directories to search for delegates, in order.
@@ -100,13 +101,12 @@ impl Environment {
     /// Returns whether `CNI_NETNS` is this process's own namespace and `CNI_NETNS_OVERRIDE` does
     /// not allow that. Compares inodes, because all paths to one namespace have the same inode.
     pub fn is_in_own_namespace(&self) -> bool {
-        let identity = |path: &Path| {
-            let file = std::fs::metadata(path).ok()?;
-            Some((file.dev(), file.ino()))
-        };
-        let sandbox = self.netns.as_deref().and_then(identity);
-        let is_own = sandbox.is_some() && sandbox == identity(Path::new("/proc/self/ns/net"));
-        is_own && !self.own_namespace_allowed
+        let own = || identity(fs::metadata("/proc/self/ns/net"));
+        let sandbox = self
+            .netns
+            .as_ref()
+            .and_then(|it| identity(fs::metadata(it)));
+        sandbox.is_some() && sandbox == own() && !self.own_namespace_allowed
     }
 }
 

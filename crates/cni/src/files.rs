@@ -1,7 +1,7 @@
 //! Reads files that another program may have replaced: a pipe does not block the caller, and the
 //! size is limited.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Read as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
@@ -101,16 +101,16 @@ pub fn lock(
         let Some(locked) = lock_until(open(path)?, hold, deadline)? else {
             return Ok(None);
         };
-        if is_still_at(&locked, path) {
+        if identity(locked.metadata()) == identity(fs::metadata(path)) {
             return Ok(Some(locked));
         }
     }
 }
 
-fn is_still_at(file: &File, path: &Path) -> bool {
-    let identity = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
-    let (held, found) = (file.metadata(), fs::metadata(path));
-    held.map(identity).ok() == found.map(identity).ok()
+/// Returns the device and inode of a file, which are the same for all paths to the file. Returns
+/// `None` if `metadata` is an error.
+pub fn identity(metadata: io::Result<Metadata>) -> Option<(u64, u64)> {
+    metadata.map(|it| (it.dev(), it.ino())).ok()
 }
 
 /// Locks `file` at once, or waits for the lock on a thread. Returns `None` if `deadline` passes

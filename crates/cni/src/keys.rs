@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use ipnetwork::IpNetwork;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -9,6 +10,7 @@ use serde_json::json;
 use crate::error::Error;
 use crate::json;
 use crate::result::{Dns, Route};
+use crate::version::SpecVersion;
 
 /// A route, with the attributes of specification 1.1.0.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
@@ -64,6 +66,26 @@ pub fn address(text: &str, key: &str) -> Result<Option<IpAddr>, Error> {
     parsed.map_err(|error| Error::invalid(key, format!("{text:?}: {error}")))
 }
 
+/// Rejects several of `networks` in one IP family if `version` is before 0.3.0, because a result of
+/// such a version has only one address of each family. `what` names the networks in the error.
+///
+/// # Errors
+/// Code 7 with `key`.
+pub fn expect_one_a_family(
+    version: SpecVersion,
+    networks: &[IpNetwork],
+    key: &str,
+    what: &str,
+) -> Result<(), Error> {
+    let ipv4 = networks.iter().filter(|it| it.is_ipv4()).count();
+    if version < SpecVersion::V0_3_0 && (ipv4 > 1 || networks.len() - ipv4 > 1) {
+        let reason =
+            format!("several {what} of one family need cniVersion 0.3.0 or later, not {version}");
+        return Err(Error::invalid(key, reason));
+    }
+    Ok(())
+}
+
 /// Parses `dns`. Returns `None` if no key is set; an empty list counts as set.
 pub fn dns(raw: RawDns) -> Option<Dns> {
     let domain = raw.domain.filter(|domain| !domain.is_empty());
@@ -89,3 +111,20 @@ pub const KNOWN_ARGS: &[&str] = &[
     "K8S_POD_INFRA_CONTAINER_ID",
     "K8S_POD_UID",
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn old_results_hold_one_address_of_each_family() {
+        let networks = ["10.1.0.0/24", "10.2.0.0/24", "fd00::/64"].map(|it| it.parse().unwrap());
+        let expect = |version, networks: &[IpNetwork]| {
+            expect_one_a_family(version, networks, "ipam.ranges", "range sets")
+        };
+        let error = expect(SpecVersion::V0_2_0, &networks).unwrap_err();
+        assert_eq!(error.code(), 7);
+        expect(SpecVersion::V0_3_0, &networks).unwrap();
+        expect(SpecVersion::V0_2_0, &networks[1..]).unwrap();
+    }
+}

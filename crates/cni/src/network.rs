@@ -183,6 +183,23 @@ impl Network {
         section(args.and_then(|args| json::value(args, "cni")), "args.cni")
     }
 
+    /// Returns the list `ips` of `runtimeConfig` and the list `ips` of `args.cni`, each with its key.
+    /// A missing list is empty.
+    ///
+    /// # Errors
+    /// [`Error::InvalidConfig`] with the key whose value has the wrong type.
+    pub fn asked_ips(&self) -> Result<[(&'static str, Vec<String>); 2], Error> {
+        #[derive(Default, Deserialize)]
+        #[serde(default)]
+        struct Section {
+            ips: Vec<String>,
+        }
+        Ok([
+            ("runtimeConfig.ips", self.runtime_config::<Section>()?.ips),
+            ("args.cni.ips", self.args_cni::<Section>()?.ips),
+        ])
+    }
+
     /// Returns the bytes of standard input. Delegates receive them unchanged.
     pub(crate) fn stdin(&self) -> &[u8] {
         &self.document.stdin

@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use cni::keys::routes;
+use cni::keys::{self, routes};
 use cni::result::{Dns, Route};
-use cni::{Error, Network, SpecVersion, WhenFull};
+use cni::{Error, Network, WhenFull};
 use ipnetwork::IpNetwork;
 use serde::Deserialize;
 use serde_json::Value;
@@ -60,7 +60,10 @@ impl Config {
         let ipam: RawConfig = network.ipam()?;
         let pod_cidrs = ipam.pod_cidrs()?;
         let config = Self::new(ipam, &network.runtime_config()?, pod_cidrs)?;
-        expect_one_a_family(&config.sets, network.version)?;
+        let ranges = config.sets.iter().filter_map(|set| set.ranges().first());
+        let subnets: Vec<_> = ranges.map(|range| range.subnet).collect();
+        let key = "ipam.ranges";
+        keys::expect_one_a_family(network.version, &subnets, key, "range sets")?;
         Ok(config)
     }
 
@@ -192,20 +195,6 @@ fn expect_apart(sets: &[RangeSet]) -> Result<(), Error> {
     let ranges: Vec<_> = sets.iter().flat_map(RangeSet::ranges).collect();
     let overlapping = |reason| Error::invalid("ipam.ranges", format!("{reason}, another set"));
     overlap(&ranges).map_or(Ok(()), |reason| Err(overlapping(reason)))
-}
-
-/// Rejects several range sets of one family if `version` is before 0.3.0, because a result of such
-/// a version has only one address of each family.
-fn expect_one_a_family(sets: &[RangeSet], version: SpecVersion) -> Result<(), Error> {
-    let is_ipv4 = |set: &&RangeSet| set.ranges().iter().any(|range| range.subnet.is_ipv4());
-    let ipv4 = sets.iter().filter(is_ipv4).count();
-    if version < SpecVersion::V0_3_0 && (ipv4 > 1 || sets.len() - ipv4 > 1) {
-        let reason = format!(
-            "several range sets of one family need cniVersion 0.3.0 or later, not {version}"
-        );
-        return Err(Error::invalid("ipam.ranges", reason));
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -6,7 +6,6 @@ use std::net::IpAddr;
 use cni::keys::KNOWN_ARGS;
 use cni::{AddRequest, Error};
 use ipnetwork::IpNetwork;
-use serde::Deserialize;
 
 use crate::range::RangeSet;
 
@@ -34,20 +33,14 @@ pub fn wanted<'a>(request: &AddRequest, sets: &'a [RangeSet]) -> Result<Vec<Want
 /// Returns the addresses requested in `CNI_ARGS`, `args.cni` and `runtimeConfig`. A runtime may
 /// pass the same address in several of them, so duplicates are merged.
 fn requested(request: &AddRequest) -> Result<BTreeSet<IpAddr>, Error> {
-    #[derive(Default, Deserialize)]
-    #[serde(default)]
-    struct Section {
-        ips: Vec<String>,
-    }
     let args = request.args()?;
     args.expect_only(KNOWN_ARGS)?;
     let words = args.value("IP").unwrap_or_default().split(',');
     let argument = words.filter(|it| !it.is_empty()).map(str::to_owned);
-    let conventional = request.network.args_cni::<Section>()?.ips;
-    let runtime = request.network.runtime_config::<Section>()?.ips;
     let mut addresses = listed("CNI_ARGS IP", &argument.collect::<Vec<_>>())?;
-    addresses.extend(listed("args.cni.ips", &conventional)?);
-    addresses.extend(listed("runtimeConfig.ips", &runtime)?);
+    for (key, texts) in request.network.asked_ips()? {
+        addresses.extend(listed(key, &texts)?);
+    }
     Ok(addresses)
 }
 

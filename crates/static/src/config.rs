@@ -2,9 +2,8 @@
 
 use cni::keys::{self, KNOWN_ARGS};
 use cni::result::{Dns, IpConfig, Route};
-use cni::{CniArgs, Error, Network, SpecVersion, note};
+use cni::{CniArgs, Error, Network, note};
 use ipnetwork::IpNetwork;
-use serde::Deserialize;
 
 use crate::raw::{RawAddress, RawConfig};
 
@@ -33,7 +32,9 @@ impl Config {
         if ips.is_empty() {
             ips = [configured(&ipam.addresses)?, of_args].concat();
         }
-        expect_one_a_family(&ips, network.version)?;
+        let addresses: Vec<_> = ips.iter().map(|it| it.address).collect();
+        let key = "ipam.addresses";
+        keys::expect_one_a_family(network.version, &addresses, key, "addresses")?;
         Ok(Self {
             ips,
             routes: keys::routes(&ipam.routes)?,
@@ -82,19 +83,8 @@ fn words<'a>(args: &'a CniArgs, key: &str) -> impl Iterator<Item = &'a str> {
 /// Returns the addresses of `ips` in `runtimeConfig`, or else in `args.cni`. If there are any, they
 /// replace all other addresses.
 fn replacement(network: &Network) -> Result<Vec<IpConfig>, Error> {
-    #[derive(Default, Deserialize)]
-    #[serde(default)]
-    struct Section {
-        ips: Vec<String>,
-    }
-    let sources = [
-        (
-            "runtimeConfig.ips",
-            network.runtime_config::<Section>()?.ips,
-        ),
-        ("args.cni.ips", network.args_cni::<Section>()?.ips),
-    ];
-    let given = sources.into_iter().find(|(_, ips)| !ips.is_empty());
+    let mut sources = network.asked_ips()?.into_iter();
+    let given = sources.find(|(_, ips)| !ips.is_empty());
     let (key, texts) = given.unwrap_or_default();
     let texts = texts.iter().enumerate();
     let ips = texts.map(|(index, text)| ip(text, &format!("{key}[{index}]")));
@@ -110,19 +100,6 @@ fn ip(text: &str, key: &str) -> Result<IpConfig, Error> {
         )),
         Err(error) => Err(Error::invalid(key, format!("{text:?}: {error}"))),
     }
-}
-
-/// Rejects several addresses of one family if `version` is before 0.3.0, because a result of such a
-/// version has only one address of each family.
-fn expect_one_a_family(ips: &[IpConfig], version: SpecVersion) -> Result<(), Error> {
-    let ipv4 = ips.iter().filter(|ip| ip.address.is_ipv4()).count();
-    if version < SpecVersion::V0_3_0 && (ipv4 > 1 || ips.len() - ipv4 > 1) {
-        let reason = format!(
-            "several addresses of one family need cniVersion 0.3.0 or later, not {version}"
-        );
-        return Err(Error::invalid("ipam.addresses", reason));
-    }
-    Ok(())
 }
 
 #[cfg(test)]

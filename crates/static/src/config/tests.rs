@@ -1,4 +1,4 @@
-use cni::{Document, SearchPath};
+use cni::{Document, SearchPath, SpecVersion};
 use serde_json::{Value, json};
 
 use super::*;
