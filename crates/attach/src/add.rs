@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use cni::delegate::{Delegate, Started};
 use cni::result::Interface;
 use cni::{AddRequest, AddResult, Answer, Answered, Error, Network, Undo, Verb};
-use netlink::{Connection, Link, LinkChange, MacAddress, Monitor, VethEnd, VethPair, Wait};
+use netlink::{Connection, Link, LinkChange, MacAddress, Monitor, VethEnd, VethPair};
 use netns::{Netns, Sysctl};
 
 use crate::addressing::{Addressing, Gateway};
@@ -19,7 +19,7 @@ use crate::names;
 use crate::note::note_failure;
 use crate::rollback::Made;
 use crate::routed;
-use crate::sandbox::{self, DEADLINE, Sandbox};
+use crate::sandbox::{self, Sandbox};
 
 /// Connects the sandbox and returns the result.
 ///
@@ -328,11 +328,7 @@ impl<T: Topology> Add<'_, T> {
             return Ok(port);
         }
         let what = format!("port {} to come up", port.name);
-        let wait = Wait {
-            link: port.index,
-            what: &what,
-            deadline: DEADLINE,
-        };
+        let wait = sandbox::wait(&port, &what);
         Ok(Monitor::new().wait_for_link(self.host, &wait, works)?)
     }
 

@@ -59,7 +59,7 @@ impl MtuChoice {
             Self::Asked(mtu) => return Ok((mtu, None)),
             Self::Detect { overhead } => overhead,
         };
-        let Detected { mtu, why } = detect(host)?;
+        let (mtu, why) = detect(host)?;
         let rest = less_overhead(mtu, overhead).ok_or_else(|| {
             let reason = format!("{overhead} leaves too little of {mtu} bytes, {why}");
             Error::invalid("mtuOverhead", reason)
@@ -72,7 +72,8 @@ impl MtuChoice {
     }
 }
 
-fn detect(host: &Connection) -> anyhow::Result<Detected> {
+/// Returns the MTU of the host's uplinks in bytes, and where it comes from.
+fn detect(host: &Connection) -> anyhow::Result<(u32, String)> {
     let routes = host.default_routes_in_use()?;
     let mut uplinks: Vec<_> = routes.iter().flat_map(Route::links).collect();
     uplinks.sort_unstable();
@@ -90,36 +91,24 @@ fn detect(host: &Connection) -> anyhow::Result<Detected> {
         None => of_physical_links(&host.links()?),
         detected => detected,
     };
-    Ok(detected.unwrap_or(Detected {
-        mtu: FALLBACK,
-        why: "Ethernet's, since no link of the host is up".to_owned(),
-    }))
+    let why = || "Ethernet's, since no link of the host is up".to_owned();
+    Ok(detected.unwrap_or_else(|| (FALLBACK, why())))
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Detected {
-    /// In bytes.
-    pub mtu: u32,
-    /// Where the MTU comes from, for the line on standard error.
-    pub why: String,
-}
-
-/// Returns the smallest MTU of the host's links that are up and not virtual.
-fn of_physical_links(links: &[Link]) -> Option<Detected> {
+/// Returns the smallest MTU of the links that are up and not virtual, with the reason as
+/// [`smallest`].
+fn of_physical_links(links: &[Link]) -> Option<(u32, String)> {
     let is_physical = |link: &&Link| link.is_up && link.kind == LinkKind::Physical;
-    smallest(
-        links.iter().filter(is_physical),
-        "is up, while no link carries a default route",
-    )
+    let links = links.iter().filter(is_physical);
+    smallest(links, "is up, while no link carries a default route")
 }
 
-/// Returns the smallest MTU of `links`; `None` if there are no links.
-fn smallest<'a>(links: impl Iterator<Item = &'a Link>, reason: &str) -> Option<Detected> {
+/// Returns the smallest MTU of `links` in bytes, and a text that names its link and `reason`, why
+/// this link counts. Returns `None` if there are no links.
+fn smallest<'a>(links: impl Iterator<Item = &'a Link>, reason: &str) -> Option<(u32, String)> {
     let link = links.min_by_key(|link| link.mtu)?;
-    Some(Detected {
-        mtu: link.mtu,
-        why: format!("the MTU of {}, which {reason}", link.name),
-    })
+    let why = format!("the MTU of {}, which {reason}", link.name);
+    Some((link.mtu, why))
 }
 
 /// Returns `mtu` minus `overhead`; `None` if the difference is below the minimum of IPv4.
@@ -156,11 +145,9 @@ mod tests {
             link("eth0", LinkKind::Physical, 9000),
             link("wg0", LinkKind::Other("wireguard".into()), 1420),
         ];
-        let detected = smallest(uplinks.iter(), "carries a default route").unwrap();
-        assert_eq!(
-            (detected.mtu, detected.why.as_str()),
-            (1420, "the MTU of wg0, which carries a default route")
-        );
+        let (mtu, why) = smallest(uplinks.iter(), "carries a default route").unwrap();
+        assert_eq!(mtu, 1420);
+        assert_eq!(why, "the MTU of wg0, which carries a default route");
         assert_eq!(smallest([].iter(), ""), None);
     }
 
@@ -178,7 +165,7 @@ mod tests {
             link("eth0", LinkKind::Physical, 1450),
             down,
         ];
-        assert_eq!(of_physical_links(&links).unwrap().mtu, 1450);
+        assert_eq!(of_physical_links(&links).unwrap().0, 1450);
         assert_eq!(of_physical_links(&links[..4]), None);
     }
 

@@ -41,20 +41,14 @@ pub(crate) fn is_marked_mac(mac: MacAddress, first: u8, network: &NetworkName) -
     mac.0.starts_with(&[first, a, b])
 }
 
-/// Returns the MAC of a container's end that has no address yet. The MAC is derived from the
-/// attachment.
-pub(crate) fn early_mac(attachment: &Attachment) -> MacAddress {
-    mac(&[0x06], &attachment.digest())
-}
-
 /// Returns the MAC of a container's end. It is derived from the first IPv4 address in `ips`, or
-/// else from the first IPv6 address. If an address is leased again, its new container has the same
-/// MAC, so entries in the neighbours' caches stay valid.
+/// else from the first IPv6 address, or else from the attachment. If an address is leased again, its
+/// new container has the same MAC, so entries in the neighbours' caches stay valid.
 pub fn derived_mac(ips: &[IpConfig], attachment: &Attachment) -> MacAddress {
     let v4 = ips.iter().find(|ip| ip.address.is_ipv4());
     match v4.or(ips.first()) {
         Some(ip) => mac_of(ip.address.ip()),
-        None => early_mac(attachment),
+        None => mac(&[0x06], &attachment.digest()),
     }
 }
 
@@ -131,7 +125,8 @@ mod tests {
     fn names_and_macs_of_the_pair_are_fit_for_the_kernel() {
         let name = host_link_name(&attachment());
         assert_eq!((name.len(), &name[..4]), (15, "veth"));
-        assert!(host_mac(&attachment()).is_unicast() && early_mac(&attachment()).is_unicast());
-        assert_ne!(host_mac(&attachment()), early_mac(&attachment()));
+        let early_mac = derived_mac(&[], &attachment());
+        assert!(host_mac(&attachment()).is_unicast() && early_mac.is_unicast());
+        assert_ne!(host_mac(&attachment()), early_mac);
     }
 }

@@ -70,11 +70,8 @@ pub(crate) fn host_requests(
     Ok(requests)
 }
 
-/// Returns the addresses that the requests of [`host_requests`] add to the host's end.
+/// Returns the addresses that [`host_requests`] adds to the host's end of a pair without a bridge.
 pub(crate) fn host_addresses(end: &Link, addressing: &Addressing) -> Vec<IpAddr> {
-    if addressing.mode != Gateway::HostEnd {
-        return Vec::new();
-    }
     let link_local = end.mac.filter(|_| need_ipv6(&addressing.ips));
     let link_local = link_local.map(|mac| mac.link_local().into());
     let gateways = addressing.gateways.iter().map(IpNetwork::ip);

@@ -157,14 +157,11 @@ impl<'a> Sandbox<'a> {
     /// addresses again, for example after the link was down.
     pub fn wait_until_ready(&mut self, link: &Link, desired: &Container) -> anyhow::Result<Link> {
         let up = format!("the container's {} to come up", self.interface);
-        let wait = Wait {
-            link: link.index,
-            what: &up,
-            deadline: DEADLINE,
-        };
         let link = self
             .monitor
-            .wait_for_link(&self.connection, &wait, |link| link.is_operational)?;
+            .wait_for_link(&self.connection, &wait(link, &up), |link| {
+                link.is_operational
+            })?;
         self.wait_for_addresses(&link, desired.dad)?;
         let ips = &desired.addressing.ips;
         let is_given = self.link_local == LinkLocal::Given && need_ipv6(ips);
@@ -190,11 +187,6 @@ impl<'a> Sandbox<'a> {
             return Ok(());
         }
         let settled = format!("the IPv6 addresses of the container's {}", self.interface);
-        let wait = Wait {
-            link: link.index,
-            what: &settled,
-            deadline: DEADLINE,
-        };
         let is_settled = |addresses: &[Address]| {
             let is_pending =
                 |it: &Address| it.is_tentative && dad == Dad::Perform && !it.is_duplicate;
@@ -202,9 +194,9 @@ impl<'a> Sandbox<'a> {
             (has_link_local || link_local == LinkLocal::Unwanted)
                 && !addresses.iter().any(is_pending)
         };
-        let addresses = self
-            .monitor
-            .wait_for_addresses(&self.connection, &wait, is_settled)?;
+        let addresses =
+            self.monitor
+                .wait_for_addresses(&self.connection, &wait(link, &settled), is_settled)?;
         if let Some(Address { address, .. }) = addresses.iter().find(|it| it.is_duplicate) {
             anyhow::bail!("{address} is in use by another host on the network");
         }
@@ -254,12 +246,19 @@ pub(crate) fn wait_for_local_routes(
     addresses: &[IpAddr],
 ) -> anyhow::Result<()> {
     let what = format!("the local routes of the IPv6 addresses of {}", link.name);
-    let wait = Wait {
+    Ok(monitor.wait_for_local_routes(connection, &wait(link, &what), addresses)?)
+}
+
+/// Returns the description of a wait for `link`. `what` names the awaited event in the error.
+///
+/// The kernel brings a veth pair up in one or two milliseconds. Duplicate address detection takes
+/// one to two seconds.
+pub(crate) fn wait<'a>(link: &Link, what: &'a str) -> Wait<'a> {
+    Wait {
         link: link.index,
-        what: &what,
-        deadline: DEADLINE,
-    };
-    Ok(monitor.wait_for_local_routes(connection, &wait, addresses)?)
+        what,
+        deadline: Duration::from_secs(10),
+    }
 }
 
 /// Returns the routes that the sandbox needs: first those to the gateways, then those of the
@@ -283,7 +282,3 @@ fn new_route(route: &Route, addressing: &Addressing, link: &Link) -> NewRoute {
         ..NewRoute::on_link(route.dst, link.index)
     }
 }
-
-/// Maximum time of one wait inside the sandbox. The kernel brings a veth pair up in one or two
-/// milliseconds. Duplicate address detection takes one to two seconds.
-pub(crate) const DEADLINE: Duration = Duration::from_secs(10);

@@ -113,15 +113,12 @@ fn without(
     range: &RangeInclusive<u16>,
     native: Option<u16>,
 ) -> impl Iterator<Item = RangeInclusive<u16>> {
-    let (first, last) = (*range.start(), *range.end());
+    let (first, last) = range.clone().into_inner();
     let parts = match native.filter(|it| range.contains(it)) {
-        None => [Some(first..=last), None],
-        Some(native) => [
-            (first < native).then(|| first..=native.saturating_sub(1)),
-            (native < last).then(|| native.saturating_add(1)..=last),
-        ],
+        None => vec![first..=last],
+        Some(native) => vec![first..=native - 1, native + 1..=last],
     };
-    parts.into_iter().flatten()
+    parts.into_iter().filter(|part| !part.is_empty())
 }
 
 fn trunk_ranges(trunk: &[RawTrunk]) -> Result<Vec<RangeInclusive<u16>>, Error> {

@@ -1,8 +1,6 @@
 //! CHECK: compares the leases with the result of ADD.
 
-use std::net::IpAddr;
-
-use anyhow::bail;
+use anyhow::ensure;
 use cni::CheckRequest;
 
 use crate::config::Config;
@@ -19,19 +17,22 @@ pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
     let store = Store::inspect(&config.storage, &request.network.name)?;
     let held = store.map(|store| store.leases_of(&request.attachment));
     let leases = held.transpose()?.unwrap_or_default();
-    if leases.is_empty() {
-        bail!("{} holds no address", request.attachment);
-    }
+    ensure!(
+        !leases.is_empty(),
+        "{} holds no address",
+        request.attachment
+    );
+    let is_ours = |it| config.sets.iter().any(|set| set.range_of(it).is_some());
+    let is_held = |it| leases.iter().any(|lease| lease.address == it);
     let ips = request.prev_result.iter().flat_map(|result| &result.ips);
-    let is_ours = |it: &IpAddr| config.sets.iter().any(|set| set.range_of(*it).is_some());
-    let is_lost = |it: &IpAddr| leases.iter().all(|lease| lease.address != *it);
-    let lost = ips
-        .map(|ip| ip.address.ip())
-        .filter(is_ours)
-        .filter(is_lost);
+    let lost = ips.map(|ip| ip.address.ip());
+    let lost = lost.filter(|it| is_ours(*it) && !is_held(*it));
     let lost: Vec<_> = lost.map(|address| address.to_string()).collect();
-    if lost.is_empty() {
-        return Ok(());
-    }
-    bail!("{} does not hold {}", request.attachment, lost.join(", "))
+    ensure!(
+        lost.is_empty(),
+        "{} does not hold {}",
+        request.attachment,
+        lost.join(", ")
+    );
+    Ok(())
 }

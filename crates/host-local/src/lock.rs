@@ -1,4 +1,4 @@
-//! The lock on a network's leases. The reference takes the same lock.
+//! The lock on a network's leases (flock(2)). The reference's host-local locks the same file.
 
 use std::fs::File;
 use std::path::Path;
@@ -10,30 +10,22 @@ use cni::files::{Hold, lock};
 
 use crate::scratch::open;
 
-/// A held lock: other processes wait until this value is dropped.
-#[derive(Debug)]
-pub(crate) struct Lock {
-    _file: File,
-}
-
-impl Lock {
-    /// Waits for the lock (flock(2)) up to `timeout`. Creates the lock file if necessary.
-    ///
-    /// # Errors
-    /// - Code 11: another process still holds the lock.
-    /// - Code 100: the file cannot be created.
-    pub fn take(path: &Path, timeout: Duration) -> anyhow::Result<Self> {
-        let action = || format!("lock {}", path.display());
-        let taken = lock(path, open, Hold::Exclusive, timeout).with_context(action)?;
-        let kept = || {
-            let timeout = humantime::format_duration(timeout);
-            Error::TryAgain(format!(
-                "another process has had the lock for more than {timeout}"
-            ))
-        };
-        let file = taken.ok_or_else(kept).with_context(action)?;
-        Ok(Self { _file: file })
-    }
+/// Waits up to `timeout` for the lock on the file at `path`, which is created if it is missing.
+/// Returns the locked file. Other processes wait for the lock until the caller drops this file.
+///
+/// # Errors
+/// - Code 11: another process still holds the lock.
+/// - Code 100: the file cannot be created.
+pub(crate) fn take(path: &Path, timeout: Duration) -> anyhow::Result<File> {
+    let action = || format!("lock {}", path.display());
+    let taken = lock(path, open, Hold::Exclusive, timeout).with_context(action)?;
+    let kept = || {
+        let timeout = humantime::format_duration(timeout);
+        Error::TryAgain(format!(
+            "another process has had the lock for more than {timeout}"
+        ))
+    };
+    taken.ok_or_else(kept).with_context(action)
 }
 
 #[cfg(test)]
@@ -47,11 +39,11 @@ mod tests {
     fn wait_for_a_held_lock_ends_after_the_time_out() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("lock");
-        let kept = Lock::take(&path, Duration::ZERO).unwrap();
-        let error = Lock::take(&path, Duration::from_millis(50)).unwrap_err();
+        let kept = take(&path, Duration::ZERO).unwrap();
+        let error = take(&path, Duration::from_millis(50)).unwrap_err();
         let code = error.downcast_ref::<Error>().map(Error::code);
         assert_eq!(code, Some(11), "{error:#}");
-        let waiting = thread::spawn(move || Lock::take(&path, Duration::from_secs(20)).map(drop));
+        let waiting = thread::spawn(move || take(&path, Duration::from_secs(20)).map(drop));
         drop(kept);
         waiting.join().unwrap().unwrap();
     }
@@ -61,21 +53,21 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("lock");
         let (old, patience) = (
-            Lock::take(&path, Duration::ZERO).unwrap(),
+            take(&path, Duration::ZERO).unwrap(),
             Duration::from_secs(20),
         );
         let waiting = {
             let path = path.clone();
-            thread::spawn(move || Lock::take(&path, patience).unwrap())
+            thread::spawn(move || take(&path, patience).unwrap())
         };
         fs::remove_file(&path).unwrap();
         drop(old);
         let taken = waiting.join().unwrap();
-        // The test does not call `Lock::take` here: its waiting thread would take the lock for a
+        // The test does not call `take` here: its waiting thread would take the lock for a
         // moment after `drop(taken)`.
         let kept = open(&path).unwrap().try_lock();
         assert!(matches!(kept, Err(TryLockError::WouldBlock)), "{kept:?}");
         drop(taken);
-        Lock::take(&path, Duration::ZERO).unwrap();
+        take(&path, Duration::ZERO).unwrap();
     }
 }

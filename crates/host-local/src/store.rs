@@ -5,6 +5,7 @@
 //! the index, or if the index is not trusted, the store reads all lease files.
 
 use std::collections::HashSet;
+use std::fs::File;
 use std::net::IpAddr;
 
 use anyhow::{Context as _, bail};
@@ -14,7 +15,7 @@ use crate::files::Files;
 use crate::free::{Free, near};
 use crate::index::Record;
 use crate::lease::{Holder, Lease};
-use crate::lock::Lock;
+use crate::lock;
 use crate::range::RangeSet;
 use crate::rebuild::rebuild;
 use crate::request::Wanted;
@@ -25,8 +26,8 @@ use crate::storage::{EarlierBoot, Storage};
 #[derive(Debug)]
 pub struct Store {
     files: Files,
-    // Fields are dropped in order: the lock must be the last one.
-    _lock: Lock,
+    /// The locked file. Rust drops fields in their order, so the lock must be the last field.
+    _lock: File,
 }
 
 impl Store {
@@ -83,10 +84,9 @@ impl Store {
 
     fn lock(storage: &Storage, network: &NetworkName) -> anyhow::Result<Self> {
         let file = storage.lease_directory(network).join(LOCK);
-        let lock = Lock::take(&file, storage.lock_timeout)?;
         Ok(Self {
+            _lock: lock::take(&file, storage.lock_timeout)?,
             files: Files::open(storage, network),
-            _lock: lock,
         })
     }
 
