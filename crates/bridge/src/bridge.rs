@@ -9,7 +9,7 @@ use cni::{Error, note};
 use netlink::{Connection, Link, LinkChange, LinkKind, MacAddress, Request, created};
 use netns::Sysctl;
 
-use crate::config::{BridgeMode, BridgeNfCall, Config};
+use crate::config::Config;
 use crate::host_end::HostEnd;
 use crate::vlan;
 
@@ -31,14 +31,14 @@ pub(crate) fn ensure(host: &Connection, config: &Config) -> anyhow::Result<HostS
     // The configured name may be an alternative name of the link. Sysctls need the main name.
     let name = link.name.as_str();
     ignore_router_advertisements(name, config.gateway)?;
-    if config.bridge_nf_call == BridgeNfCall::Enable {
+    if config.sets_nf_call {
         enable_bridge_nf_call()?;
     }
     let mut changes = Vec::new();
     if !link.is_up {
         changes.push(LinkChange::Up);
     }
-    if config.bridge_mode == BridgeMode::Promiscuous && !link.is_promiscuous {
+    if config.is_promiscuous && !link.is_promiscuous {
         changes.push(LinkChange::Promiscuous(true));
     }
     let requests = changes.iter().map(|it| Request::change_link(name, it));

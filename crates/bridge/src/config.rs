@@ -20,8 +20,8 @@ pub struct Config {
     pub other_address: OtherAddress,
     /// MTU of the veth pair and of a new bridge.
     pub mtu: MtuChoice,
-    /// Whether the bridge is promiscuous.
-    pub bridge_mode: BridgeMode,
+    /// `promiscMode`: the host receives all frames on the bridge, not only those addressed to it.
+    pub is_promiscuous: bool,
     /// Flags that are on at the port, the host's end of the veth pair.
     pub port_flags: Vec<PortFlag>,
     /// VLANs of the port.
@@ -36,31 +36,13 @@ pub struct Config {
     pub container_link: ContainerLink,
     /// Duplicate address detection for IPv6 inside the sandbox.
     pub dad: netlink::Dad,
-    /// Whether ADD sets `net.bridge.bridge-nf-call-*`.
-    pub bridge_nf_call: BridgeNfCall,
+    /// Whether ADD sets `net.bridge.bridge-nf-call-*` to 1, so that bridged traffic passes through
+    /// netfilter. Kubernetes requires this of bridge plugins.
+    pub sets_nf_call: bool,
     /// DNS settings that replace those of the IPAM plugin, if configured.
     pub dns: Option<Dns>,
     /// What STATUS reports if the bridge has no free port.
     pub when_full: WhenFull,
-}
-
-/// Which frames the host itself receives from the bridge.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum BridgeMode {
-    /// Only frames that are addressed to the bridge.
-    Plain,
-    /// `promiscMode`: all frames. A packet of a container to itself through a Service is lost, if
-    /// netfilter sees bridged frames.
-    Promiscuous,
-}
-
-/// Whether bridged traffic passes through netfilter.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum BridgeNfCall {
-    /// ADD enables this, as Kubernetes requires of bridge plugins.
-    Enable,
-    /// ADD leaves the host's setting unchanged.
-    Leave,
 }
 
 #[cfg(test)]
@@ -98,7 +80,6 @@ impl Config {
     /// Checks the keys against each other and parses them. `ipam` is the value of `ipam.type`.
     pub(crate) fn of(raw: RawConfig, ipam: Option<&str>) -> Result<Self, Error> {
         let bridge = named(raw.bridge.as_deref())?;
-        let leaves_nf_call = raw.bridge_nf_call == Some(false);
         let (keep, leave) = (DefaultVlan::Keep, DefaultVlan::Leave);
         let (replace, refuse) = (OtherAddress::Replace, OtherAddress::Refuse);
         Ok(Self {
@@ -107,13 +88,13 @@ impl Config {
             gateway: gateway(&raw),
             other_address: choose(raw.force_address, replace, refuse),
             mtu: MtuChoice::parse(raw.mtu, raw.mtu_overhead)?,
-            bridge_mode: bridge_mode(&raw)?,
+            is_promiscuous: is_promiscuous(&raw)?,
             port_flags: port_flags(&raw),
             checks_mac: raw.macspoofchk,
             masquerade: masquerade(&raw)?,
             container_link: container_link(&raw, ipam)?,
             dad: choose(raw.enabledad, netlink::Dad::Perform, netlink::Dad::Skip),
-            bridge_nf_call: choose(leaves_nf_call, BridgeNfCall::Leave, BridgeNfCall::Enable),
+            sets_nf_call: raw.bridge_nf_call.unwrap_or(true),
             bridge,
             dns: dns(raw.dns),
             when_full: raw.status_when_full,
@@ -175,15 +156,12 @@ fn port_flags(raw: &RawConfig) -> Vec<PortFlag> {
     hairpin.into_iter().chain(isolated).collect()
 }
 
-fn bridge_mode(raw: &RawConfig) -> Result<BridgeMode, Error> {
-    match (raw.hairpin_mode, raw.promisc_mode) {
-        (true, true) => Err(Error::invalid(
-            "promiscMode",
-            "true excludes hairpinMode: true; choose one of them",
-        )),
-        (false, true) => Ok(BridgeMode::Promiscuous),
-        (_, false) => Ok(BridgeMode::Plain),
+fn is_promiscuous(raw: &RawConfig) -> Result<bool, Error> {
+    if raw.promisc_mode && raw.hairpin_mode {
+        let reason = "true excludes hairpinMode: true; choose one of them";
+        return Err(Error::invalid("promiscMode", reason));
     }
+    Ok(raw.promisc_mode)
 }
 
 fn container_link(raw: &RawConfig, ipam: Option<&str>) -> Result<ContainerLink, Error> {

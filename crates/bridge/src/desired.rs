@@ -9,7 +9,7 @@ use netlink::{Connection, Link, LinkKind};
 use netns::Sysctl;
 
 use crate::bridge;
-use crate::config::{self, BridgeMode, BridgeNfCall, Config};
+use crate::config::{self, Config};
 use crate::host_end::HostEnd;
 use crate::status;
 use crate::vlan;
@@ -31,7 +31,7 @@ impl Topology for Config {
     fn guard(&self) -> Guard {
         Guard {
             checks_mac: self.checks_mac,
-            drops_copies: self.bridge_mode == BridgeMode::Promiscuous,
+            drops_copies: self.is_promiscuous,
             masquerade: self.masquerade.clone(),
         }
     }
@@ -63,15 +63,14 @@ impl Topology for Config {
             format!("{name} is no bridge")
         });
         found.unless(bridge.is_up, || format!("bridge {name} is down"));
-        let promiscuous = self.bridge_mode == BridgeMode::Promiscuous;
-        found.unless(promiscuous == bridge.is_promiscuous, || {
-            let state = if promiscuous { "not " } else { "" };
+        found.unless(self.is_promiscuous == bridge.is_promiscuous, || {
+            let state = if self.is_promiscuous { "not " } else { "" };
             format!("bridge {name} is {state}promiscuous")
         });
         found.unless(self.vlans.is_empty() || vlan::is_filtering(&bridge), || {
             format!("bridge {name} does not filter VLANs")
         });
-        if self.bridge_nf_call == BridgeNfCall::Enable {
+        if self.sets_nf_call {
             for name in BRIDGE_NF_CALL {
                 found.compare_enabled(&Sysctl::new(&["net", "bridge", name]))?;
             }

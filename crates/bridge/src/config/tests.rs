@@ -15,15 +15,15 @@ fn defaults_are_those_of_the_reference() {
     assert_eq!(config, Config::default());
     assert_eq!(config.bridge.as_str(), "cni0");
     assert_eq!(
-        (config.gateway, config.bridge_mode, config.port_flags),
-        (Gateway::None, BridgeMode::Plain, Vec::new())
+        (config.gateway, config.is_promiscuous, config.port_flags),
+        (Gateway::None, false, Vec::new())
     );
     assert_eq!(config.mtu, MtuChoice::Detect { overhead: 0 });
     assert_eq!(
         (config.dad, config.other_address),
         (netlink::Dad::Skip, OtherAddress::Refuse)
     );
-    assert_eq!(config.bridge_nf_call, BridgeNfCall::Enable);
+    assert!(config.sets_nf_call);
 }
 
 #[test]
@@ -36,19 +36,15 @@ fn keys_mean_what_they_say() {
     let config = config.unwrap();
     assert_eq!(config.bridge.as_str(), "br1");
     assert_eq!(
-        (config.gateway, config.bridge_mode, config.port_flags),
-        (
-            Gateway::DefaultRoute,
-            BridgeMode::Plain,
-            vec![PortFlag::Hairpin]
-        )
+        (config.gateway, config.is_promiscuous, config.port_flags),
+        (Gateway::DefaultRoute, false, vec![PortFlag::Hairpin])
     );
     assert_eq!(config.mtu, MtuChoice::Asked(1400));
     assert_eq!(
         (config.dad, config.other_address),
         (netlink::Dad::Perform, OtherAddress::Replace)
     );
-    assert_eq!(config.bridge_nf_call, BridgeNfCall::Leave);
+    assert!(!config.sets_nf_call);
     assert_eq!(config.dns.unwrap().nameservers, ["10.1.0.1"]);
 }
 
