@@ -52,7 +52,7 @@ impl Attachment {
         (attachment.owner() == owner).then_some(attachment)
     }
 
-    /// Returns whether `text` is the tag of an attachment.
+    /// Returns whether `text` starts as the tag of every attachment does.
     pub fn is_owner(text: &str) -> bool {
         text.starts_with(OWNER_PREFIX)
     }
@@ -93,8 +93,8 @@ const OWNER_LIMIT: usize = 128;
 
 const OWNER_PREFIX: &str = "cni:";
 
-/// Returns the parts of a tag: network, container ID and interface. The first two may be hashes of
-/// the names.
+/// Returns the parts of a tag: the network's name, the container ID and the interface. The first
+/// two are hashes if the tag would otherwise be too long.
 fn names(owner: &str) -> Option<[&str; 3]> {
     let (network, rest) = owner.strip_prefix(OWNER_PREFIX)?.split_once('/')?;
     let (container, interface) = rest.split_once('/')?;
@@ -112,7 +112,8 @@ fn stand_in(name: &str) -> String {
 }
 
 impl NetworkName {
-    /// Returns two bytes of the name's SHA-256, for MACs, which have no room for the name itself.
+    /// Returns two bytes of the name's SHA-256. They identify the network in a MAC, which has no
+    /// room for the name itself.
     pub fn mark(&self) -> [u8; 2] {
         let [a, b, ..] = <[u8; 32]>::from(Sha256::digest(self.as_str()));
         [a, b]
@@ -168,14 +169,14 @@ macro_rules! name_type {
 }
 
 name_type!(
-    /// A container ID: safe as part of a path.
+    /// A container ID. It is safe as part of a path.
     ContainerId,
     "container ID",
     "it starts with a letter or digit and holds letters, digits, '_', '.' and '-'",
     is_identifier
 );
 name_type!(
-    /// A network's name: safe as part of a path.
+    /// A network's name. It is safe as part of a path.
     NetworkName,
     "network name",
     "it starts with a letter or digit and holds letters, digits, '_', '.' and '-'",

@@ -15,7 +15,7 @@ use crate::result::{self, AddResult};
 use crate::stderr::note;
 use crate::verb::Verb;
 
-/// A plugin that runs with this plugin's own environment and standard input.
+/// Another plugin, which gets the environment and the standard input of this plugin.
 #[derive(Debug, Clone)]
 pub struct Delegate<'a> {
     name: String,
@@ -50,12 +50,12 @@ impl<'a> Delegate<'a> {
     }
 
     /// Starts the executable, but does not send the request yet. The first call of
-    /// [`Started::proceed`], [`Started::result`] or [`Started::finish`] sends it.
+    /// [`Started::proceed`], [`Started::result`] or [`Started::finish`] sends the request.
     ///
     /// # Errors
     /// - [`Error::Io`]: the executable cannot be started.
-    /// - [`Error::InvalidConfig`]: `ipamTimeout` is invalid. DEL and GC ignore this, because they
-    ///   must work under any configuration.
+    /// - [`Error::InvalidConfig`]: `ipamTimeout` is invalid. For DEL and GC, this is no error,
+    ///   because they must work even if the configuration has become invalid.
     pub fn start(self, verb: Verb) -> Result<Started<'a>, Error> {
         let limit = match self.network.ipam_timeout() {
             Err(error) if matches!(verb, Verb::Del | Verb::Gc) => {
@@ -144,7 +144,8 @@ pub fn run_within(
     request: &[u8],
 ) -> Result<Vec<u8>, Error> {
     match outcome(Process::start(name, command, Some(limit))?, request) {
-        // The text of the error must not name `ipamTimeout`, because the limit is another one.
+        // The text of the error in `Process` names the key `ipamTimeout`, which did not set
+        // `limit`.
         Err(Error::TryAgain(_)) => Err(Error::TryAgain(format!(
             "{name} did not end within {limit:?} and was killed"
         ))),

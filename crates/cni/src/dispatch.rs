@@ -1,4 +1,5 @@
-//! Runs a plugin's verb from the process's inputs to its outputs.
+//! Reads the request from the environment and standard input, runs the plugin's verb, and prints
+//! the result or the error.
 
 use std::io::{self, Read as _, Write as _};
 use std::process::ExitCode;
@@ -34,14 +35,14 @@ pub struct Plugin {
     pub status: fn(&StatusRequest) -> anyhow::Result<()>,
     /// Removes resources of unlisted attachments; continues after a failure.
     pub gc: fn(&GcRequest) -> anyhow::Result<()>,
-    /// Restores what a reload of the host's firewall removed from a sandbox, and leaves existing
-    /// resources alone. The verb RELOAD is not in the specification. `None` for a plugin without
-    /// firewall rules.
+    /// Restores the firewall rules of a sandbox that a reload of the host's firewall removed, and
+    /// does not change existing rules. The verb RELOAD is not in the specification. `None` for a
+    /// plugin without firewall rules.
     pub reload: Option<fn(&CheckRequest) -> anyhow::Result<()>>,
 }
 
-/// Permission to print the result of an ADD once. If printing fails, the ADD has failed, so a
-/// plugin prints before it discards its rollback steps.
+/// Permission to print the result of an ADD once. A plugin prints before it discards its rollback
+/// steps, because an ADD whose result cannot be printed has failed.
 #[derive(Debug)]
 pub struct Answer(SpecVersion);
 
@@ -77,8 +78,8 @@ pub fn run(plugin: &Plugin) -> ExitCode {
     }
 }
 
-/// Runs the request. The error object has the version of the request. If the request cannot be
-/// parsed far enough to know its version, the error object has the newest version.
+/// Runs the verb of the request. A returned error object has the version of the request, or the
+/// newest version if the version of the request is unknown.
 fn obey(plugin: &Plugin, environment: Result<Environment, Error>) -> Result<(), ErrorObject> {
     let newest = |error: Error| ErrorObject::new(&error.into(), SpecVersion::CURRENT);
     let environment = environment.map_err(newest)?;
@@ -135,8 +136,8 @@ fn by_hand(plugin: &Plugin) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Prints the supported versions and verbs. Callers of RELOAD first look for this verb in the list,
-/// because a plugin of another suite may do anything if it does not know a verb.
+/// Prints the supported versions and verbs. Callers of RELOAD first look for RELOAD in the list of
+/// verbs, because plugins of other suites do not know this verb and may do anything.
 fn print_versions(plugin: &Plugin) -> Result<(), Error> {
     let versions = plugin.spec_versions.iter();
     let mut verbs = Verb::ALL.to_vec();
@@ -196,8 +197,8 @@ fn print_panics_as_errors() {
     }));
 }
 
-/// Largest request in bytes. A configuration and a result take a few KiB. GC lists a hundred bytes
-/// per attachment, and a network has at most 65,536 addresses.
+/// Largest request in bytes. A configuration and a result take a few KiB. In a request for GC, each
+/// attachment takes about a hundred bytes, so the limit is enough for 80,000 attachments.
 const STDIN_LIMIT: u64 = 8 << 20;
 
 /// Returns the names of the suite's plugins, each with its role (`crates/plugins.txt`).

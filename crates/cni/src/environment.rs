@@ -1,4 +1,4 @@
-//! The `CNI_` variables: verb and sandbox.
+//! The environment variables of CNI, whose names start with `CNI_`.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -99,7 +99,7 @@ impl Environment {
     }
 
     /// Returns whether `CNI_NETNS` is this process's own namespace and `CNI_NETNS_OVERRIDE` does
-    /// not allow that. Compares inodes, because all paths to one namespace have the same inode.
+    /// not allow that.
     pub fn is_in_own_namespace(&self) -> bool {
         let own = || identity(fs::metadata("/proc/self/ns/net"));
         let sandbox = self

@@ -1,4 +1,4 @@
-//! Errors, and the only function that assigns their codes.
+//! Errors with the codes of the specification. Only [`Error::code`] assigns the codes.
 
 use std::io;
 use std::path::PathBuf;
@@ -79,13 +79,13 @@ pub enum Error {
         "CNI_NETNS {0:?} is the plugin's own network namespace; set CNI_NETNS_OVERRIDE=1 if that is meant"
     )]
     OwnNamespace(PathBuf),
-    /// Code 11: a later attempt may succeed. The text names the obstacle, which may disappear.
+    /// Code 11: a later attempt may succeed. The text names the temporary obstacle.
     #[error("{0}; try again later")]
     TryAgain(String),
     /// Code 50: ADD would fail for every container. The text contains the reason, and what to do.
     #[error("not available: {0}")]
     Unavailable(String),
-    /// The delegate's own code and message, passed through.
+    /// The delegate's own code: the delegate (an IPAM plugin) failed.
     #[error("{plugin}: {}", object.msg)]
     Delegate {
         /// The delegate's file name.
@@ -99,8 +99,8 @@ pub enum Error {
 }
 
 impl Error {
-    /// Returns whether a delegate printed an error object. If so, the delegate itself refused the
-    /// request; it neither crashed nor was killed.
+    /// Returns whether this is the error object that a delegate printed. Then the delegate itself
+    /// refused the request; it neither crashed nor was killed.
     pub fn is_answer(&self) -> bool {
         matches!(
             self,
@@ -162,13 +162,13 @@ pub struct ErrorObject {
     /// The attempted action.
     #[serde(default)]
     pub msg: String,
-    /// The chain of causes, outermost first.
+    /// The causes of the failure, joined by ": ", outermost first.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub details: String,
 }
 
 impl ErrorObject {
-    /// Returns whether the code is specific to the failure, not the general code 100.
+    /// Returns whether the code is not 100, the code of all failures without a code of their own.
     pub fn is_specific(&self) -> bool {
         self.code != UNSPECIFIED
     }

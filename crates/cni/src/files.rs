@@ -1,5 +1,5 @@
-//! Reads files that another program may have replaced: a pipe does not block the caller, and the
-//! size is limited.
+//! Reads and locks files that another program may have replaced. A pipe in place of a file does not
+//! block the caller, and the size of the content is limited.
 
 use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Read as _};
@@ -26,8 +26,8 @@ pub enum Links {
 /// The file cannot be read, is not a regular file, or is larger.
 pub fn read_regular(path: &Path, links: Links, largest: u64) -> io::Result<Vec<u8>> {
     let (file, length) = open(path, links)?;
-    // The buffer has one byte more than the file. So the first read fetches the whole file, and the
-    // second read finds the end of the file without a larger buffer.
+    // The buffer has one byte more than the file. So the first read(2) fetches the whole file, and
+    // the second one, which finds the end of the file, needs no larger buffer.
     let room = usize::try_from(length.min(largest)).unwrap_or_default();
     let mut bytes = Vec::with_capacity(room + 1);
     file.take(largest + 1).read_to_end(&mut bytes)?;
@@ -75,12 +75,12 @@ pub fn if_present<T>(outcome: io::Result<T>) -> io::Result<Option<T>> {
     }
 }
 
-/// Who else may hold a lock at the same time.
+/// Kind of a lock: which other processes may hold a lock on the same file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hold {
-    /// Other processes with a shared lock.
+    /// Processes with a shared lock.
     Shared,
-    /// No other process.
+    /// None.
     Exclusive,
 }
 
@@ -116,8 +116,8 @@ pub fn identity(metadata: io::Result<Metadata>) -> Option<(u64, u64)> {
 /// Locks `file` at once, or waits for the lock on a thread. Returns `None` if `deadline` passes
 /// before the thread has the lock.
 ///
-/// A thread that gets the lock after the deadline releases it at once. The thread does not outlive
-/// the process.
+/// If the thread gets the lock only after the deadline, it releases the lock at once. If it never
+/// gets the lock, it ends with the process.
 fn lock_until(file: File, hold: Hold, deadline: Instant) -> io::Result<Option<File>> {
     let (tried, wait): (_, fn(&File) -> io::Result<()>) = match hold {
         Hold::Shared => (file.try_lock_shared(), File::lock_shared),

@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The value 1 of the key `format` in a JSON file. Parsing fails for every other number, so a plugin
-/// rejects a file that a later version of this suite wrote in another format. Files without the key
-/// have format 1, so the field needs `#[serde(default)]`.
+/// The value 1 of the key `format` in a JSON file. Parsing fails for every other number, so a
+/// plugin rejects a file that a later version of this suite wrote in another format. Files without
+/// the key have format 1, so the field needs `#[serde(default)]`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "u64", into = "u64")]
 pub struct FirstFormat;

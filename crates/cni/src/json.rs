@@ -1,7 +1,7 @@
 //! Reads JSON with keys in any case.
 //!
-//! The reference ignores the case of keys and runtimes rely on it: containerd sends `HostPort`,
-//! CRI-O `hostPort`. A `null` counts as an absent key.
+//! The Go plugins ignore the case of keys, and runtimes rely on that: containerd sends `HostPort`,
+//! CRI-O `hostPort`. A key with the value `null` counts as absent.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -82,8 +82,8 @@ pub(crate) fn is_set(value: &Value) -> bool {
 struct Node<'a> {
     value: &'a Value,
     at: String,
-    /// Keys that the value of the field `*` does not contain, because they belong to other fields
-    /// of the struct.
+    /// Only for the field `*`: the keys of the object that belong to other fields of the struct, so
+    /// the value of this field does not contain them.
     left_out: &'static [&'static str],
     unknown: &'a RefCell<Vec<String>>,
 }
@@ -209,8 +209,8 @@ impl<'de> de::Deserializer<'de> for Node<'de> {
     }
 }
 
-/// The error for a value of the wrong type. The path is `None` until one of the levels around the
-/// value sets it.
+/// The error for a value of the wrong type. The path `at` is `None` until the innermost [`Node`]
+/// around the value sets it.
 #[derive(Debug, thiserror::Error)]
 #[error("{reason}")]
 struct Mismatch {
@@ -219,7 +219,7 @@ struct Mismatch {
 }
 
 impl Mismatch {
-    /// Sets the path to `at` unless an inner level of the value has already set it.
+    /// Sets the path to `at`, unless an inner [`Node`] has set it already.
     fn inside(mut self, at: &str) -> Self {
         self.at.get_or_insert_with(|| at.to_owned());
         self

@@ -7,7 +7,8 @@
 //! This crate does not know interfaces, routes or namespaces. Paths, names and addresses pass
 //! through it as the specification spells them.
 //!
-//! Source: CNI specification 1.1.0, SPEC.md and CONVENTIONS.md.
+//! Source: CNI specification 1.1.0, SPEC.md and CONVENTIONS.md. "The Go plugins" in the comments
+//! are those of containernetworking/plugins.
 
 mod args;
 mod attachment;
@@ -49,7 +50,7 @@ pub use verb::Verb;
 pub use version::SpecVersion;
 pub use when_full::WhenFull;
 
-/// Memory allocator of all executables. The allocator of musl returns every freed page to the
-/// kernel at once; an ADD of bridge made 350 system calls for that.
+/// Memory allocator of all executables. It replaces the allocator of musl, which returns every
+/// freed page to the kernel at once: an ADD of bridge made 350 system calls for that.
 #[global_allocator]
 static ALLOCATOR: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;

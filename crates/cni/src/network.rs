@@ -93,8 +93,8 @@ impl Network {
         Ok(json::read(&self.document.config, "")?.value)
     }
 
-    /// Returns a key that occurs twice in the object under `key`, if there is such a key.
-    /// [`Self::config`] uses only its last value.
+    /// Returns a key that occurs twice in the object under `key`, if there is such a key. Other
+    /// functions, such as [`Self::config`], see only its last value.
     pub fn repeated_key(&self, key: &str) -> Option<String> {
         repeated::key(self.stdin(), key)
     }
@@ -183,8 +183,8 @@ impl Network {
         section(args.and_then(|args| json::value(args, "cni")), "args.cni")
     }
 
-    /// Returns the list `ips` of `runtimeConfig` and the list `ips` of `args.cni`, each with its key.
-    /// A missing list is empty.
+    /// Returns the list `ips` of `runtimeConfig` and the list `ips` of `args.cni`, each with its
+    /// key. A missing list is empty.
     ///
     /// # Errors
     /// [`Error::InvalidConfig`] with the key whose value has the wrong type.

@@ -42,7 +42,8 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts `command`, the plugin called `name`, with this time limit.
+    /// Starts `command`, the plugin called `name`. `limit` is the time that the process may take
+    /// after it gets its request.
     pub fn start(
         name: &str,
         command: &mut Command,
@@ -72,8 +73,8 @@ impl Process {
         })
     }
 
-    /// Writes as much of the request as the pipe holds, and starts the time limit. A second call
-    /// does nothing.
+    /// Starts the time limit and writes as much of the request as fits into the pipe at once. Later
+    /// calls do nothing.
     pub fn feed(&mut self, request: &[u8]) -> Result<(), Error> {
         let (Some(pipe), None) = (&self.child.stdin, &self.request) else {
             return Ok(());
@@ -98,8 +99,8 @@ impl Process {
             if prints {
                 self.read(&mut output)?;
             } else if ended {
-                // The plugin has ended. Other processes may still have its output open, but they do
-                // not write its result.
+                // The plugin has ended, and its output was read. If children of the plugin still
+                // have the output open, they are not awaited.
                 let status = self.child.wait().map_err(|source| self.failed(source))?;
                 self.is_reaped = true;
                 return Ok((output, status));

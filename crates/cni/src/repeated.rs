@@ -1,4 +1,5 @@
-//! Finds keys that occur twice in an object. A [`serde_json::Value`] keeps only the last of them.
+//! Finds keys that occur twice in a JSON object. [`serde_json::Value`] cannot show this, because it
+//! keeps only the last value of each key.
 
 use std::collections::BTreeSet;
 use std::fmt;

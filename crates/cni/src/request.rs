@@ -20,8 +20,8 @@ use crate::stderr::{GOING_ON, note, or_note};
 pub struct AddRequest {
     /// The attachment.
     pub attachment: Attachment,
-    /// The path in `CNI_NETNS`, which may not exist. A request is rejected if the path is the
-    /// plugin's own namespace, unless `CNI_NETNS_OVERRIDE` allows that.
+    /// The path in `CNI_NETNS`. There may be no file at this path. It is not the plugin's own
+    /// namespace, unless `CNI_NETNS_OVERRIDE` allows that.
     pub netns: PathBuf,
     /// The text of `CNI_ARGS`; [`Self::args`] parses it.
     pub args: String,
@@ -39,8 +39,9 @@ pub type CheckRequest = AddRequest;
 pub struct DelRequest {
     /// The attachment.
     pub attachment: Attachment,
-    /// `CNI_NETNS`. `None` if the runtime passes none, or if the path is the plugin's own
-    /// namespace: the process ID in the path may have been reused.
+    /// The path in `CNI_NETNS`. `None` if the runtime passes no path, or if the path is the
+    /// plugin's own namespace: another process may have reused the process ID in
+    /// `/proc/<pid>/ns/net`, so the sandbox is gone.
     pub netns: Option<PathBuf>,
     /// The configuration.
     pub network: Network,
@@ -77,8 +78,8 @@ impl AddRequest {
             .ok_or_else(|| Error::invalid("prevResult", reason))
     }
 
-    /// Parses `CNI_ARGS`, for a plugin with arguments. Other plugins ignore the variable, as in the
-    /// reference.
+    /// Parses `CNI_ARGS`. Only plugins that have arguments call this function. All others ignore
+    /// the variable, even if it is malformed, as the Go plugins do.
     ///
     /// # Errors
     /// [`Error::Environment`] if a pair does not contain exactly one `=`.
@@ -135,8 +136,8 @@ impl GcRequest {
         Ok(Self { network, valid })
     }
 
-    /// Returns a function that takes an owner's tag. The function returns true if the owner is an
-    /// attachment of this network that the runtime does not list.
+    /// Returns a function that takes a tag ([`Attachment::owner`]). The function returns true if
+    /// the tag is that of an attachment of this network which the runtime does not list.
     pub fn stale(&self) -> impl Fn(&str) -> bool {
         let valid: HashSet<_> = self.valid.iter().map(Attachment::owner).collect();
         let network = &self.network.name;
@@ -204,9 +205,9 @@ impl Listed {
         })
     }
 
-    /// Returns whether the invalid entry may belong to an existing attachment. Runtimes written in
-    /// Go send an empty text for an unknown name. The reference accepts control characters in
-    /// interface names.
+    /// Returns whether the invalid entry may belong to an existing attachment. This is so for an
+    /// empty name, which runtimes written in Go send for an unknown name, and for an interface name
+    /// with control characters, which the Go plugins accept.
     fn may_be_attached(&self) -> bool {
         let has_control = self.ifname.contains(char::is_control);
         self.container.is_empty() || self.ifname.is_empty() || has_control

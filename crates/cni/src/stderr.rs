@@ -11,8 +11,8 @@ pub fn note(line: impl Display) {
     drop(std::io::stderr().lock().write_all(line.as_bytes()));
 }
 
-/// Returns the value of `outcome`. If it is an error, writes the error and its consequence to
-/// stderr and returns `None`.
+/// Returns the value of `outcome`. If `outcome` is an error, writes the error and `consequence` to
+/// standard error, and returns `None`.
 pub fn or_note<T>(outcome: Result<T, impl Into<anyhow::Error>>, consequence: &str) -> Option<T> {
     let noted = |error: anyhow::Error| note(format_args!("{error:#}; {consequence}"));
     outcome.map_err(Into::into).map_err(noted).ok()

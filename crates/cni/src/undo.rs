@@ -14,8 +14,8 @@ type Step<'a> = Box<dyn FnOnce() -> anyhow::Result<()> + 'a>;
 impl<'a> Undo<'a> {
     /// Adds the rollback step `undo`. `name` is its action, such as `delete the host link`.
     ///
-    /// The caller may add `undo` before it takes the step that `undo` reverts. In this case, `undo`
-    /// must also succeed if that step failed and left nothing to revert.
+    /// The caller may add `undo` before it takes the step that `undo` reverts. Then `undo` must
+    /// also succeed if that step made no change.
     pub fn push(&mut self, name: &'static str, undo: impl FnOnce() -> anyhow::Result<()> + 'a) {
         self.steps.push((name, Box::new(undo)));
     }

@@ -22,7 +22,7 @@ pub enum Verb {
     Gc,
     /// Lists the supported versions.
     Version,
-    /// Restores what a reload of the host's firewall removed; not in the specification.
+    /// Restores rules that a reload of the host's firewall removed; not in the specification.
     Reload,
 }
 

@@ -69,8 +69,8 @@ impl fmt::Display for SpecVersion {
 impl FromStr for SpecVersion {
     type Err = UnknownVersion;
 
-    /// Accepts only the exact spelling, as the reference does: `1.0` is not a version. An empty
-    /// text means 0.1.0.
+    /// Accepts only the exact spelling, as the Go plugins do: `1.0` is not a version. An empty text
+    /// means 0.1.0.
     fn from_str(text: &str) -> Result<Self, UnknownVersion> {
         if text.is_empty() {
             return Ok(Self::V0_1_0);

@@ -12,8 +12,8 @@ use nix::fcntl::OFlag;
 /// its owner, because a log describes what runs on a host.
 ///
 /// # Errors
-/// The file cannot be opened or written, or it is a symbolic link, a pipe or a device. This suite
-/// never creates these as a log.
+/// The file cannot be opened or written, or it is a symbolic link, a pipe or a device. Another
+/// program must have created these, because this function creates a regular file.
 pub(super) fn append(path: &Path, line: &[u8]) -> io::Result<()> {
     let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
     let opened = OpenOptions::new()

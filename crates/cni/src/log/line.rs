@@ -1,4 +1,4 @@
-//! The log line, and the data of an invocation that it is made from.
+//! The log line, and the data of an invocation from which the line is made.
 
 use std::ffi::OsString;
 use std::io;
@@ -13,8 +13,7 @@ use crate::environment::{ARGS, COMMAND, CONTAINER_ID, IFNAME};
 use crate::error::ErrorObject;
 use crate::json;
 
-/// Data of an invocation for its log line. It is collected until the invocation ends, and then
-/// written.
+/// Data of an invocation, collected until its end for its log line.
 #[derive(Debug)]
 pub(super) struct Log {
     pub plugin: &'static str,
@@ -35,8 +34,8 @@ pub(super) struct Step {
     pub start: Instant,
 }
 
-/// Returns the log line with its line feed. The fields are in reading order; fields without a value
-/// are left out.
+/// Returns the log line with its line feed. Leaves out fields without a value. The time and the
+/// outcome precede the longer fields, for people who read the log.
 pub(super) fn line(
     log: &Log,
     outcome: Result<(), &ErrorObject>,
@@ -149,8 +148,8 @@ fn mask(value: &mut Value) {
     }
 }
 
-/// Keys that the runtime adds. The log leaves them out, since their length grows with the number of
-/// the network's attachments.
+/// Keys that the runtime adds. The log leaves them out, because they can be long: a list of
+/// attachments has an entry for each container of the network.
 const OTHERS: &[&str] = &[
     "prevResult",
     "cni.dev/attachments",

@@ -50,8 +50,8 @@ fn mark(key: &'static str, name: &'static str) {
     }
 }
 
-/// Starts the time measurement. If the environment names a log file, even an invalid request is
-/// logged.
+/// Starts the measurement of time, and takes the path of the log file and the level from the
+/// environment. So even an invalid request is logged.
 pub(crate) fn begin(plugin: &'static str) {
     if let Some(mut log) = held() {
         *log = Some(Log {
@@ -96,8 +96,9 @@ pub(crate) fn end(outcome: Result<(), &ErrorObject>) {
     }
 }
 
-/// Locks the log. Returns `None` if the lock is held: the panic hook calls this function, and the
-/// panic came from a function that holds the lock. In this case, nothing is logged.
+/// Locks the log. Returns `None` if this thread holds the lock already, so that no caller waits
+/// forever. This happens only if a function of this module panics: the panic hook then calls
+/// [`end`], which logs nothing.
 fn held() -> Option<MutexGuard<'static, Option<Log>>> {
     LOG.try_lock().ok()
 }

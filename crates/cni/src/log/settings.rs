@@ -13,8 +13,8 @@ use serde_json::Value;
 use crate::json;
 use crate::stderr::note;
 
-/// Which invocations are logged, and with which data. Each level includes the levels above it in
-/// this list.
+/// Which invocations are logged, and with which data. `Info` includes `Error`, and `Debug` includes
+/// both.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Level {

@@ -1,4 +1,4 @@
-//! The result of an ADD. In memory, it is always in the newest version.
+//! The result of an ADD. In memory, it has the form of the newest version of the specification.
 
 mod read;
 mod spelling;

@@ -15,7 +15,7 @@ use crate::version::SpecVersion;
 /// Reads the result `value` in the version of its `cniVersion`, or in `version` if the result has
 /// none.
 ///
-/// Accepts keys of older versions in a newer result, and `null` for a list.
+/// Keys of older versions in a newer result are no error. A list may be `null`.
 ///
 /// # Errors
 /// [`Error::Decode`] with `what` and the invalid key.
@@ -47,7 +47,8 @@ fn any_version(mut keys: Map<String, Value>, version: SpecVersion) -> Result<Add
         _ => json::read::<AddResult>(&keys, "")?.value,
     };
     drop_known(&mut result.extra, RESULT);
-    // IPAM plugins send the index 0 and no interfaces; the reference ignores both.
+    // IPAM plugins send addresses with the interface index 0, but no interfaces. Such an index
+    // means nothing.
     let count = result.interfaces.len();
     for ip in &mut result.ips {
         drop_known(&mut ip.extra, IP);
@@ -99,9 +100,9 @@ impl From<PerFamily> for AddResult {
     }
 }
 
-/// Drops the keys `known`, in any case, from the unknown keys. They belong to other versions of a
-/// result. If the result is later written in one of those versions, such a key could have another
-/// meaning.
+/// Removes the keys `known`, in any case, from `extra`, the unknown keys of a result. In other
+/// versions of the specification, the keys `known` have a meaning. So they must not be in a result
+/// that is later written in such a version.
 fn drop_known(extra: &mut Map<String, Value>, known: &[&str]) {
     extra.retain(|name, _| !known.iter().any(|it| it.eq_ignore_ascii_case(name)));
 }

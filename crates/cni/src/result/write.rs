@@ -1,4 +1,4 @@
-//! Writes a result in any version. Older versions drop the keys that they cannot represent.
+//! Writes a result in any version. Leaves out what an older version cannot represent.
 
 use ipnetwork::IpNetwork;
 use serde::Serialize;
@@ -63,8 +63,9 @@ fn ip(ip: &IpConfig, version: SpecVersion) -> Value {
     object.into()
 }
 
-/// Returns a route. Results of every version contain the attributes of 1.1.0: the reference prints
-/// them as well, and a chain with version 0.3.1 depends on them.
+/// Returns the JSON object of a route. It contains the attributes of version 1.1.0 in results of
+/// every version, because the Go plugins do the same and the next plugins of a chain use the
+/// attributes.
 fn route(route: &Route) -> Value {
     with_extra(route, &route.extra).into()
 }
@@ -76,8 +77,8 @@ fn list<'a, T: 'a>(
     values.into_iter().map(write).collect()
 }
 
-/// Returns an object with the keys of `own` that have a value, and with the unknown keys in
-/// `extra`.
+/// Returns an object with the keys of `own` whose values are neither `null` nor empty lists, and
+/// with the unknown keys in `extra`.
 fn with_extra(own: &impl Serialize, extra: &Map<String, Value>) -> Map<String, Value> {
     let mut object = extra.clone();
     if let Value::Object(own) = json!(own) {
