@@ -26,7 +26,7 @@ use crate::sandbox::{self, Sandbox};
 /// # Errors
 /// - Codes 2, 4 and 7: the configuration or an argument is invalid.
 /// - Other codes: a step failed. The rollback has then removed the veth pair, its `nf_tables`
-///   elements and the lease. The host's side stays, because other attachments may use it.
+///   elements and the lease. The bridge stays, because other attachments may use it.
 pub fn add<T: Topology>(request: &AddRequest, answer: Answer) -> anyhow::Result<Answered> {
     let mac = asked_mac(&request.network, &request.args()?)?;
     let topology = T::parse(&request.network)?;
@@ -128,8 +128,8 @@ struct Pair {
 }
 
 impl<T: Topology> Add<'_, T> {
-    /// Rejects a second ADD of the attachment before it changes anything, so its rollback cannot
-    /// remove what the first ADD created.
+    /// Rejects an ADD of an attachment that exists. The caller calls this function before it
+    /// registers any rollback, because the rollback would remove what the first ADD created.
     fn expect_nothing_there(&self) -> anyhow::Result<()> {
         let attachment = &self.request.attachment;
         if self.host.find_link(&self.host_name)?.is_some() {
@@ -144,8 +144,8 @@ impl<T: Topology> Add<'_, T> {
         Ok(())
     }
 
-    /// Registers the rollback of the lease, the veth pair and the elements. The attachment alone
-    /// identifies them, so the rollback can be registered before they exist.
+    /// Registers the rollback of the lease, the veth pair and the `nf_tables` elements before they
+    /// exist. This is possible because the attachment alone identifies them.
     fn prepare_undo(&mut self) {
         let (made, request) = (self.made, self.request);
         let undo = &mut self.undo;
@@ -156,15 +156,15 @@ impl<T: Topology> Add<'_, T> {
         });
     }
 
-    /// Sets up the host's side while the IPAM plugin runs. The leased addresses determine the MAC
-    /// of the container's end.
+    /// Sets up the bridge while the IPAM plugin runs. Creates the veth pair after the lease,
+    /// because the leased addresses determine the MAC of the container's end.
     fn lease_first(&mut self, mut delegate: Started<'_>) -> anyhow::Result<AddResult> {
         delegate.proceed()?;
         let side = self.topology.ensure_host_side(self.host);
         cni::step("lease addresses");
         let lease = delegate.result();
-        // If the plugin refused, it leased nothing to this ADD. A lease that exists then may belong
-        // to a concurrent ADD, so the rollback must not release it.
+        // If the plugin printed an error, it leased nothing to this ADD. A lease of the attachment
+        // then belongs to a concurrent ADD, so the rollback must not release it.
         let is_refused = lease.as_ref().is_err_and(Error::is_answer);
         self.made.lease.set(!is_refused);
         let (side, lease) = (side?, lease?);
@@ -178,7 +178,8 @@ impl<T: Topology> Add<'_, T> {
         Ok(self.result(&configured, desired, lease))
     }
 
-    /// Runs the IPAM plugin after the link is up in the sandbox, with its final MAC.
+    /// Brings the link up in the sandbox before the IPAM plugin runs, because the plugin may use
+    /// the link, as `dhcp` does. The link then already has its final MAC.
     fn link_first(&mut self, delegate: Delegate<'_>) -> anyhow::Result<AddResult> {
         let side = self.topology.ensure_host_side(self.host)?;
         let early = self.topology.desired(side, Addressing::default());
@@ -222,8 +223,8 @@ impl<T: Topology> Add<'_, T> {
         };
         let flags = desired.port.flag_requests(&self.host_name);
         let made = self.host.add_veth(&pair, flags);
-        // If the name exists, another ADD created the pair. After any other error, this ADD may
-        // have created the pair, so the rollback deletes it.
+        // If the error is that the name exists, another ADD created the pair. After any other
+        // error, this ADD may have created the pair, so the rollback deletes it.
         let is_anothers = made.as_ref().is_err_and(netlink::Error::is_already_exists);
         self.made.pair.set(!is_anothers);
         let (host, bridge) =
@@ -260,8 +261,8 @@ impl<T: Topology> Add<'_, T> {
         pair.container = self.sandbox.wait_until_ready(&pair.container, container)?;
         let link = desired.side.gateway_link().unwrap_or(&pair.host);
         sandbox::wait_for_local_routes(self.host, &mut Monitor::new(), link, &added)?;
-        // Without a bridge, only the host is a neighbour. Its end of the pair is new, so the host
-        // has not cached an earlier MAC for the addresses there.
+        // Without a bridge, the container's only neighbour is the host. The host has not cached an
+        // earlier MAC for the container's addresses on the new veth pair.
         if let Some(mac) = pair.container.mac
             && pair.bridge.is_some()
             && names::must_announce(&container.addressing.ips, mac)
@@ -303,9 +304,12 @@ impl<T: Topology> Add<'_, T> {
         Ok(())
     }
 
-    /// Brings the host's end up, as the last step. Both ends are up then, and the kernel announces
-    /// the container's IPv6 addresses to every port of the bridge. During these announcements, the
-    /// kernel answers netlink requests slowly.
+    /// Brings the host's end up. Without a bridge, also adds its gateway addresses and the routes
+    /// to the container.
+    ///
+    /// The caller does this late: as soon as both ends are up, the kernel announces the container's
+    /// IPv6 addresses to every port of the bridge. During these announcements, the kernel answers
+    /// netlink requests slowly.
     fn bring_up_port(&self, pair: &Pair, desired: &Desired) -> anyhow::Result<Link> {
         cni::step("bring up the port");
         let port = &pair.host.name;
@@ -361,7 +365,8 @@ fn disable_ipv6(port: &str) {
     note_failure(Sysctl::ipv6(port, "disable_ipv6").ensure_if_present("1"));
 }
 
-/// Returns the `interfaces` entry of the result for `link`, without a sandbox.
+/// Returns the entry of `link` in `interfaces` of the result. Its `sandbox` is `None`, as for a
+/// link of the host.
 pub fn interface(link: &Link) -> Interface {
     Interface {
         name: link.name.clone(),

@@ -23,9 +23,7 @@ pub enum Gateway {
     HostEnd,
 }
 
-/// Addresses and routes from a lease.
-///
-/// Empty for a layer 2 network, which has no lease.
+/// Addresses and routes from a lease; empty if the network has no IPAM plugin.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Addressing {
     /// The container's addresses, each with its gateway.
@@ -96,8 +94,8 @@ pub(crate) fn need_ipv6(ips: &[IpConfig]) -> bool {
 }
 
 /// Rejects an IPv6 address that occurs twice, and an IPv4 address that occurs twice with the same
-/// prefix length. The kernel permits one IPv4 address with several prefix lengths
-/// (`ipv6_add_addr()` in net/ipv6/addrconf.c refuses this).
+/// prefix length. The kernel accepts one IPv4 address with several prefix lengths, but rejects this
+/// for IPv6 (`ipv6_add_addr()` in net/ipv6/addrconf.c).
 fn expect_distinct(ips: &[IpConfig]) -> Result<(), Error> {
     let addresses = ips.iter().map(|ip| ip.address);
     for (index, one) in addresses.clone().enumerate() {
@@ -112,8 +110,8 @@ fn expect_distinct(ips: &[IpConfig]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Returns the addresses without prefix lengths. If an address occurs with several prefix lengths,
-/// the function returns it once, because it has one element in a set and one route on the host.
+/// Returns the addresses without prefix lengths. Returns an address with several prefix lengths
+/// only once, because it has one element in an `nf_tables` set and one route on the host.
 pub(crate) fn hosts(ips: &[IpConfig]) -> BTreeSet<IpAddr> {
     ips.iter().map(|ip| ip.address.ip()).collect()
 }
@@ -158,8 +156,8 @@ fn gateways(ips: &[IpConfig], mode: Gateway) -> Result<Vec<IpNetwork>, Error> {
 }
 
 /// Rejects a gateway of `ip` that cannot be an address of the host: one of the container's
-/// addresses `all`, or not the address of a single host. The kernel would accept most of these
-/// addresses, so no later step would fail.
+/// addresses `all`, or not the address of a single host. No later step would reject these gateways,
+/// because the kernel accepts most of them.
 fn expect_of_host(gateway: IpAddr, ip: &IpConfig, all: &[IpConfig]) -> Result<(), Error> {
     let is_broadcast = match (gateway, ip.address) {
         (IpAddr::V4(it), IpNetwork::V4(network)) => {
@@ -184,9 +182,9 @@ fn expect_of_host(gateway: IpAddr, ip: &IpConfig, all: &[IpConfig]) -> Result<()
     Err(Error::invalid("ipam", reason))
 }
 
-/// Returns the lease's routes, plus default routes for [`Gateway::DefaultRoute`]. If the lease
-/// itself has a default route in the main table, that route stays, and gets the gateway as its next
-/// hop if it has none.
+/// Returns the routes `leased`. For [`Gateway::DefaultRoute`], adds a default route for each IP
+/// version. If `leased` has a default route in the main table, does not add one, but sets the next
+/// hop of the existing one if it has none.
 fn routes(ips: &[IpConfig], leased: &[Route], mode: Gateway) -> Result<Vec<Route>, Error> {
     let mut routes = leased.to_vec();
     if mode != Gateway::DefaultRoute {

@@ -24,7 +24,7 @@ use crate::sandbox::Sandbox;
 ///
 /// Later plugins of the chain may have changed MTUs, added addresses of other interfaces, and
 /// removed routes from the result or moved them to other tables. An operator may lower the MTU of a
-/// network while containers run. CHECK reports none of this as a difference.
+/// network while containers run. So CHECK reports none of these changes as a difference.
 ///
 /// # Errors
 /// - Code 7: `prevResult` is missing.
@@ -139,9 +139,9 @@ impl<T: Topology> Check<'_, T> {
     /// Compares the host's end of the veth pair: its state, master, port flags, VLANs, MAC, alias
     /// and `nf_tables` elements. Returns the host's end, or `None` if it is not on this host.
     ///
-    /// The function finds the host's end as the peer of `container`, because the reference gives it
-    /// a random name. So CHECK also accepts an attachment that the reference made. For such an
-    /// attachment, it does not compare the alias and the elements.
+    /// The function finds the host's end as the peer of `container`, because the Go plugins give
+    /// the host's end a random name. So CHECK also accepts an attachment that the Go plugins made.
+    /// For such an attachment, the function does not compare the alias and the elements.
     fn compare_port(
         &self,
         container: &Link,
@@ -163,8 +163,8 @@ impl<T: Topology> Check<'_, T> {
         }
         found.compare_mac(&port, self.on_host(name));
         if *name != names::host_link_name(&self.request.attachment) {
-            // The reference made this attachment. It protects the attachment by rules of its own,
-            // which only CHECK of the reference compares.
+            // A Go plugin made this attachment. Its rules of `nf_tables` or iptables are not those
+            // of this suite, and only CHECK of the Go plugin compares them.
             return Ok(Some(port));
         }
         let owner = self.request.attachment.owner();
@@ -176,8 +176,9 @@ impl<T: Topology> Check<'_, T> {
         Ok(Some(port))
     }
 
-    /// Compares the addresses and routes of the link that has the gateway addresses. This is the
-    /// bridge or its VLAN link, or without a bridge, `port`, the host's end.
+    /// Compares the addresses and routes of the link that has the gateway addresses. This link is
+    /// the bridge or its VLAN link. Without a bridge, it is `port`, the host's end of the veth
+    /// pair.
     fn compare_gateways(
         &self,
         port: Option<&Link>,

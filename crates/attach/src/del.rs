@@ -10,20 +10,20 @@ use crate::guard::{self, Removal};
 use crate::names;
 
 /// Deletes the veth pair, removes its `nf_tables` elements and releases the lease. A missing object
-/// counts as removed.
+/// counts as removed. Also deletes a veth pair that a Go plugin made; such a pair has no alias, so
+/// [`Topology::is_foreign_end`] recognises it.
 ///
-/// The reference sets no alias on its links, so [`Topology::is_foreign_end`] recognises them.
-///
-/// DEL needs no lock against a concurrent RELOAD of the attachment, because it deletes the port
+/// DEL needs no lock against a concurrent RELOAD of the attachment, because DEL deletes the pair
 /// before it removes elements. If RELOAD adds elements before DEL looks for them, DEL removes them.
-/// If RELOAD adds elements later, RELOAD finds that the port is gone and removes them itself.
+/// If RELOAD adds elements later, RELOAD finds that the pair is gone and removes them itself.
 ///
 /// # Errors
-/// All errors of the steps. If the port cannot be deleted, the elements and the lease stay, because
-/// the port's address must not be leased again.
+/// All errors of the steps. If the pair cannot be deleted, the elements and the lease stay, because
+/// the container's address must not be leased again while the pair exists.
 pub fn del<T: Topology>(request: &DelRequest) -> anyhow::Result<()> {
     cni::step("start the IPAM plugin");
-    // The IPAM plugin starts while DEL deletes the links. It releases the lease only after that.
+    // The executable of the IPAM plugin starts while DEL deletes the veth pair. It gets its
+    // request, and so releases the lease, only after that.
     let lease = Delegate::ipam(&request.network)
         .and_then(|delegate| delegate.map(|it| it.start(Verb::Del)).transpose());
     let host = Connection::open()?;
@@ -40,7 +40,7 @@ pub fn del<T: Topology>(request: &DelRequest) -> anyhow::Result<()> {
     cni::all([protection, lease.map_err(anyhow::Error::from)])
 }
 
-/// Removes all elements of the attachment from the tables of [`guard::tables`].
+/// Removes the attachment's `nf_tables` elements from the tables of this crate.
 pub(crate) fn remove_protection(attachment: &Attachment) -> anyhow::Result<()> {
     let owner = attachment.owner();
     let mut removal = Removal::start(guard::tables())?;
@@ -61,10 +61,8 @@ pub fn forward(network: &Network, verb: Verb) -> anyhow::Result<()> {
 }
 
 /// Finds the host's end of the veth pair by the name that [`names::host_link_name`] derives from
-/// the attachment. Skips a link whose alias names another attachment.
-///
-/// A link of that name without an alias is left over from an ADD that was killed, so the function
-/// returns it.
+/// the attachment. Skips a link whose alias names another attachment. Returns a link without an
+/// alias, because an ADD that was killed left it.
 pub(crate) fn find_host_link(
     host: &Connection,
     attachment: &Attachment,
@@ -83,8 +81,8 @@ pub(crate) fn find_host_link(
     }))
 }
 
-/// Deletes a veth pair that the reference made: the peer of the container's interface has no alias
-/// of another owner, and [`Topology::is_foreign_end`] accepts the peer.
+/// Deletes the veth pair of the interface in the sandbox, if a Go plugin made it: the host's end
+/// has no alias of another attachment, and [`Topology::is_foreign_end`] accepts the host's end.
 fn delete_container_link<T: Topology>(
     host: &Connection,
     request: &DelRequest,

@@ -14,7 +14,8 @@ use crate::differences::Differences;
 use crate::guard::Guard;
 use crate::protection::{Protection, Subject};
 
-/// The configuration of an interface plugin, which knows the host's side of its network.
+/// The parsed configuration of an interface plugin, such as `bridge` or `ptp`. The verbs of this
+/// crate call these functions where the plugins differ.
 pub trait Topology: Sized {
     /// The CNI `type`.
     const NAME: &'static str;
@@ -26,21 +27,22 @@ pub trait Topology: Sized {
     fn parse(network: &Network) -> Result<Self, Error>;
 
     /// Returns whether `end`, a link of the host without an alias, is the host's end of a veth pair
-    /// that the reference made for this network. DEL needs the answer without the whole
-    /// configuration.
+    /// that a Go plugin made for this network. DEL calls this function without parsing the whole
+    /// configuration, because DEL must work even if other keys are invalid.
     ///
     /// # Errors
     /// - Code 7: a key that names a link is invalid.
     /// - Code 100: the kernel refuses a request.
     fn is_foreign_end(network: &Network, host: &Connection, end: &Link) -> anyhow::Result<bool>;
 
-    /// Returns the protection of each veth pair in `nf_tables`.
+    /// Returns how `nf_tables` protects each veth pair of the network.
     fn guard(&self) -> Guard;
 
     /// Returns the role of the host for the containers: whether it is their gateway.
     fn gateway(&self) -> Gateway;
 
-    /// Checks whether the host's side lets an ADD succeed; changes nothing.
+    /// Checks whether the state of the host, for example of the bridge, lets an ADD succeed;
+    /// changes nothing.
     ///
     /// # Errors
     /// - Code 50: every ADD would fail; the error names the reason.
@@ -56,7 +58,7 @@ pub trait Topology: Sized {
     /// The kernel refuses a request. Another kind of link has the name of the bridge.
     fn ensure_host_side(&self, host: &Connection) -> anyhow::Result<HostSide>;
 
-    /// Finds what [`Self::ensure_host_side`] created; `None` if it no longer exists. Adds
+    /// Finds the host's side without a change; `None` if the bridge no longer exists. Adds its
     /// differences from the configuration to `found`.
     ///
     /// # Errors
@@ -85,7 +87,8 @@ pub struct HostSide {
 }
 
 impl HostSide {
-    /// Returns the link that has the gateway addresses.
+    /// Returns the link that has the gateway addresses of all attachments. Returns `None` without a
+    /// bridge: the host's end of each veth pair then has them.
     pub fn gateway_link(&self) -> Option<&Link> {
         self.vlan_link.as_ref().or(self.bridge.as_ref())
     }
@@ -99,13 +102,14 @@ impl HostSide {
 pub struct Desired {
     /// The host's side that the attachment joins.
     pub side: HostSide,
-    /// The host's end of the veth pair. CHECK compares all of this field.
+    /// The host's end of the veth pair. CHECK compares this field, except for the native VLAN.
     pub port: Port,
     /// The container's end.
     pub container: Container,
-    /// What ADD does with another address on the gateway's link. CHECK ignores other addresses.
+    /// What ADD does with an address that conflicts with a gateway address. CHECK ignores such
+    /// addresses.
     pub other_address: OtherAddress,
-    /// The elements in `nf_tables`. CHECK compares all of them.
+    /// How `nf_tables` protects the veth pair. CHECK compares all elements.
     pub guard: Guard,
     /// DNS settings that replace those of the IPAM plugin. ADD only copies them into the result.
     pub dns: Option<Dns>,
@@ -171,7 +175,8 @@ pub enum ContainerLink {
 pub struct Port {
     /// Flags that are on.
     pub flags: Vec<PortFlag>,
-    /// VLANs of the port; `None` if the network configures none, so the bridge need not filter.
+    /// VLANs of the port; `None` if the network configures none, so the bridge need not filter by
+    /// VLAN.
     pub vlans: Option<PortVlanSet>,
 }
 
@@ -184,7 +189,7 @@ pub struct PortVlanSet {
     /// this suite did not set it.
     pub native: Option<PortVlans>,
     /// The bridge's default VLAN, which ADD removes from the port. CHECK accepts it as an untagged
-    /// VLAN, because earlier versions and the reference did not remove it.
+    /// VLAN, because earlier versions of this suite and the Go plugins did not remove it.
     pub left: Option<PortVlans>,
 }
 

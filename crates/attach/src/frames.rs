@@ -1,5 +1,5 @@
-//! Frames to drop: frames from a foreign MAC, and the host's copies of frames that the bridge
-//! delivers itself.
+//! The `nf_tables` table that drops frames on bridges: frames of a container from another MAC than
+//! its own, and the host's copies of frames that a promiscuous bridge delivers to containers.
 
 use netlink::MacAddress;
 use netns::Sysctl;
@@ -11,8 +11,8 @@ use nft::{
 use crate::addressing::hosts;
 use crate::protection::Subject;
 
-/// Returns the elements that let the bridge accept only frames with the container's MAC from the
-/// container's port.
+/// Returns the elements that make the rules drop frames which enter the bridge by the container's
+/// port and do not have the container's MAC.
 pub(crate) fn sources(subject: &Subject<'_>) -> [Element; 2] {
     let MacAddress(mac) = subject.mac;
     let port = Value::InterfaceName(subject.port);
@@ -28,8 +28,8 @@ pub(crate) fn sources(subject: &Subject<'_>) -> [Element; 2] {
 ///
 /// An IP version gets such elements only if its bridged frames pass netfilter ([`BRIDGE_NF_CALL`]).
 /// If they do, netfilter translates a frame to a Service on the bridge, and the bridge sends the
-/// frame to the right port. So the host's copy is a duplicate. If they do not, the host's copy is
-/// the only frame and must not be dropped.
+/// frame to the right port. So the host's copy is a duplicate. If they do not, only the host's copy
+/// reaches the Service, so it must not be dropped.
 pub(crate) fn duplicates(subject: &Subject<'_>) -> anyhow::Result<Vec<Element>> {
     let Some(MacAddress(bridge)) = subject.bridge.and_then(|it| it.mac) else {
         return Ok(Vec::new());
@@ -50,8 +50,9 @@ pub(crate) fn duplicates(subject: &Subject<'_>) -> anyhow::Result<Vec<Element>> 
     Ok(elements.collect())
 }
 
-/// Returns whether netfilter sees bridged frames. Without the module `br_netfilter`, the sysctl
-/// does not exist and netfilter sees none.
+/// Returns whether netfilter sees bridged frames of an IP version: whether the sysctl `name` below
+/// `net.bridge` is 1. Without the module `br_netfilter`, the sysctl does not exist, and netfilter
+/// sees no bridged frames.
 fn is_on(name: &str) -> Result<bool, netns::Error> {
     match Sysctl::new(&["net", "bridge", name]).read() {
         Err(error) if error.is_not_found() => Ok(false),
@@ -59,7 +60,7 @@ fn is_on(name: &str) -> Result<bool, netns::Error> {
     }
 }
 
-/// Returns the table that filters frames on bridges.
+/// Returns the table with its sets and rules, but without elements.
 pub(crate) fn table() -> Table {
     let set = |name, key: &[Type]| Set {
         name,
@@ -101,7 +102,7 @@ pub(crate) fn table() -> Table {
     }
 }
 
-/// Returns a base chain that filters.
+/// Returns a base chain of type `filter`.
 pub fn filter_chain(name: &str, hook: Hook, priority: i32, rules: Vec<Rule>) -> Chain {
     Chain {
         name: name.to_owned(),
@@ -122,7 +123,8 @@ const SOURCES: &str = "sources";
 const ROUTED_V4: &str = "routed4";
 const ROUTED_V6: &str = "routed6";
 
-/// Runs before all other chains of the bridge family (`NF_BR_PRI_NAT_DST_BRIDGED`).
+/// `NF_BR_PRI_NAT_DST_BRIDGED`: the lowest standard priority of the bridge family, so the chain
+/// runs before the chains of other programs.
 const BEFORE_TRANSLATION: i32 = -300;
 
 /// Priority of filter chains in the bridge family (`NF_BR_PRI_FILTER_BRIDGED`).

@@ -70,8 +70,8 @@ pub(crate) fn expect_free(
 }
 
 /// Returns whether the link has the address. A route lookup alone cannot show this, because the
-/// kernel makes no local route for a tentative address. The host's end of an attachment that the
-/// reference made has a tentative address for a while.
+/// kernel makes no local route for a tentative address. The host's end of a veth pair that a Go
+/// plugin made has a tentative address until duplicate address detection ends.
 fn has_address(host: &Connection, link: u32, address: IpAddr) -> Result<bool, netlink::Error> {
     let addresses = host.addresses(link)?;
     Ok(addresses.iter().any(|it| it.address.ip() == address))
@@ -81,11 +81,11 @@ impl Gateways<'_> {
     /// Adds the missing gateway addresses to the link and enables forwarding. Adds the rollback to
     /// `undo`. Returns the addresses that it added.
     ///
-    /// The caller must have made the host's end a port of the bridge first. So a concurrent ADD
-    /// that fails sees this port and does not remove the addresses.
+    /// The caller must make the host's end a port of the bridge first. Then the rollback of a
+    /// concurrent ADD sees this port and does not remove the addresses.
     ///
     /// # Errors
-    /// - Code 7: another address conflicts.
+    /// - Code 7: another address of the link conflicts with a gateway address.
     /// - Code 100: the kernel refuses a request.
     pub fn ensure(&self, undo: &mut Undo<'_>) -> anyhow::Result<Vec<IpAddr>> {
         let mut added = Vec::new();
@@ -204,7 +204,7 @@ impl AddressRollback {
 
     fn is_shared(&self, host: &Connection) -> anyhow::Result<bool> {
         let ports = host.ports(self.bridge)?;
-        // Ports that the reference made count, too: their names have the same prefix.
+        // Ports that a Go plugin made count, too: their names have the same prefix.
         let mut others = ports.iter().filter(|port| port.name != self.port);
         Ok(others.any(|port| port.name.starts_with(HOST_LINK_PREFIX)))
     }

@@ -1,4 +1,4 @@
-//! GC: deletes host links and `nf_tables` elements of attachments that the runtime does not list,
+//! GC: deletes veth pairs and `nf_tables` elements of attachments that the runtime does not list,
 //! then releases their leases.
 
 use std::collections::BTreeSet;
@@ -14,12 +14,13 @@ use crate::{del, guard};
 /// Removes all resources of this network whose attachment the runtime does not list.
 ///
 /// # Errors
-/// All errors of the steps together. GC tries every step, with one exception: if a port could not
-/// be deleted, the leases stay, because the port's address must not be leased again.
+/// All errors of the steps together. GC tries every step, with one exception: if a veth pair could
+/// not be deleted, the leases stay, because the container's address must not be leased again while
+/// the pair exists.
 pub fn gc(request: &GcRequest) -> anyhow::Result<()> {
     let valid: BTreeSet<_> = request.valid.iter().map(host_link_name).collect();
-    // The alias alone does not prove that a link is a host's end. A container can set an alias on a
-    // network card, and the card returns to the host with it.
+    // The alias alone does not prove that a link is the host's end of a veth pair. A container can
+    // set any alias on a network card, which keeps the alias when it returns to the host.
     let is_host_end = |link: &Link| link.kind == LinkKind::Veth && is_host_link_name(&link.name);
     cni::step("delete pairs");
     let links = delete_stale_links(request, is_host_end, HOST_MAC, &valid);
@@ -34,7 +35,7 @@ pub fn gc(request: &GcRequest) -> anyhow::Result<()> {
 }
 
 /// Deletes stale links of the host among those that `is_of_plugin` accepts. A link is stale if its
-/// alias is an owner in this network that the runtime does not list.
+/// alias is the tag of an attachment of this network that the runtime does not list.
 ///
 /// A link without an alias is left over from an ADD that was killed. Such a link is stale if both
 /// are true:
@@ -70,8 +71,8 @@ pub fn delete_stale_links(
     }))
 }
 
-/// Removes the elements in `tables` whose owner is an attachment of this network that the runtime
-/// does not list.
+/// Removes the elements in `tables` that are tagged with an attachment of this network which the
+/// runtime does not list.
 ///
 /// # Errors
 /// The kernel refuses a request.

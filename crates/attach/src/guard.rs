@@ -1,7 +1,8 @@
 //! The elements of an attachment in `nf_tables`.
 //!
 //! All attachments share the tables, chains and rules, so these stay after DEL. Each attachment
-//! adds elements that have its owner as a comment, and DEL finds them by this comment alone.
+//! adds elements to sets. The comment of each element is the attachment's tag
+//! ([`cni::Attachment::owner`]), by which DEL finds the element.
 
 use cni::result::IpConfig;
 use cni::{Error, note};
@@ -28,8 +29,8 @@ impl Guard {
         self.checks_mac || self.drops_copies || self.masquerade.is_some()
     }
 
-    /// Returns the elements for `subject`, grouped by table. The list is empty if the network needs
-    /// none.
+    /// Returns the elements of the attachment `subject`, grouped by table. The list is empty if the
+    /// network needs no elements.
     ///
     /// # Errors
     /// A sysctl cannot be read.
@@ -54,7 +55,8 @@ impl Guard {
     /// Checks, without a change, whether the kernel supports what the network needs.
     ///
     /// # Errors
-    /// Code 50: the kernel does not support it, or this process has no access to `nf_tables`.
+    /// Code 50: the kernel lacks a part of `nf_tables`, or this process has no access to
+    /// `nf_tables`.
     pub fn probe(&self) -> Result<(), Error> {
         if !self.is_needed() {
             return Ok(());
@@ -67,7 +69,8 @@ impl Guard {
     }
 }
 
-/// Installs all elements. They replace stale elements with the same keys. Returns what changed.
+/// Adds the elements and what their tables lack. Replaces existing elements with the same keys.
+/// Returns what changed.
 ///
 /// # Errors
 /// - Code 11: other processes keep changing the rules.
@@ -87,11 +90,13 @@ pub(crate) fn install(protections: &[Protection]) -> anyhow::Result<Updated> {
 }
 
 /// Removes the elements of `protections` while `is_gone` returns true, that is, while the
-/// attachment's veth pair does not exist. Each attempt of the transaction calls `is_gone` again. A
-/// concurrent ADD creates its pair before its elements, so this function does not remove those.
+/// attachment's veth pair does not exist. Each attempt of the transaction calls `is_gone` again. So
+/// this function does not remove the elements of a concurrent ADD, which creates its veth pair
+/// first.
 ///
 /// # Errors
-/// As `install`; errors of `is_gone`.
+/// - Code 11: other processes keep changing the rules.
+/// - Code 100: the kernel refuses a request, or `is_gone` fails.
 pub fn take_back(
     protections: &[Protection],
     is_gone: impl Fn() -> anyhow::Result<bool>,
@@ -116,8 +121,9 @@ pub fn take_back(
     Ok(())
 }
 
-/// Deletes tracked connections that a container began while no rule masqueraded them. Replies to
-/// them cannot reach the container. A failure affects only these connections and is logged.
+/// Deletes tracked connections that a container began while no rule masqueraded its packets.
+/// Replies on these connections cannot reach the container. If the deletion fails, only these
+/// connections are affected, so the function logs the error.
 pub(crate) fn forget_unanswered(ips: &[IpConfig]) {
     let forget = || {
         let connection = Connection::open()?;
@@ -134,7 +140,7 @@ pub(crate) fn forget_unanswered(ips: &[IpConfig]) {
     }
 }
 
-/// Returns the tables in which attachments have elements.
+/// Returns the tables of this crate, with their sets and rules.
 pub fn tables() -> [Table; 2] {
     [frames::table(), masquerade::table()]
 }

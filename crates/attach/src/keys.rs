@@ -1,4 +1,4 @@
-//! Keys that all interface plugins parse in the same way.
+//! Keys that `bridge`, `ptp` and other plugins parse in the same way.
 
 use cni::keys::KNOWN_ARGS;
 use cni::{CniArgs, Error, Network};

@@ -1,17 +1,20 @@
 //! Connects a sandbox to the host by a veth pair, for all interface plugins that create one.
 //!
-//! The central type is [`Desired`], the desired state on both sides. A plugin computes it in
-//! [`Topology::desired`] from its configuration, the host's side and the leased addresses.
-//! [`add()`] applies this state, [`check()`] compares the kernel with it, and [`reload()`] applies
-//! its `nf_tables` part. [`del()`] and [`gc()`] find what to remove by its owner, so they need
-//! neither the configuration nor the sandbox. A plugin registers these functions as its verbs.
+//! The central type is [`Desired`], the desired state on the host and in the sandbox. A plugin
+//! computes it in [`Topology::desired`] from its configuration, the state of the bridge and the
+//! leased addresses. [`add()`] applies this state, [`check()`] compares the kernel with it, and
+//! [`reload()`] applies its `nf_tables` part. [`del()`] and [`gc()`] find what to remove by the
+//! attachment's tag, so they need neither the whole configuration nor the sandbox. A plugin
+//! registers these functions as its verbs.
 //!
 //! This crate configures the ports of a bridge. The `bridge` plugin creates the bridge and parses
 //! the keys that configure it. Without a bridge, the host's end of the veth pair has the gateway
 //! addresses (`routed.rs`).
 //!
-//! [`OwnerFiles`] are the records of plugins that create no link: `portmap`, `firewall` and
+//! [`OwnerFiles`] are the records of plugins that create no veth pair: `portmap`, `firewall` and
 //! `bandwidth`.
+//!
+//! "The Go plugins" in the comments are those of containernetworking/plugins.
 
 mod add;
 mod addressing;
@@ -60,5 +63,5 @@ pub use reload::reload;
 pub use status::status;
 
 /// Maximum number of ports of a bridge: `BR_MAX_PORTS` in `net/bridge/br_private.h` minus 1,
-/// because the bridge itself counts as a port.
+/// because the kernel reserves the port number 0 (`find_portno()` in `net/bridge/br_if.c`).
 pub const MAX_PORTS: usize = 1023;

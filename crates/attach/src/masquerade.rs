@@ -21,7 +21,7 @@ pub struct Masquerade {
     source_port: SourcePort,
 }
 
-/// The keys as written in JSON.
+/// The keys of masquerading, as written in JSON.
 #[derive(Debug, Default)]
 pub struct RawMasquerade {
     /// `ipMasq`.
@@ -67,9 +67,9 @@ impl Masquerade {
         }))
     }
 
-    /// Returns an element for each of the container's addresses. Each element points to a chain.
-    /// The chain leaves packets to exempt destinations unchanged and masquerades all others.
-    /// Containers with the same exempt networks share one chain.
+    /// Returns an element for each of the container's addresses, in a table with the chain to which
+    /// all these elements point. The chain leaves packets to exempt destinations unchanged and
+    /// masquerades all others. Containers with the same exempt networks share one chain.
     pub(crate) fn protection(&self, subject: &Subject<'_>) -> Protection {
         let own = subject.ips.iter().map(|ip| ip.address);
         let all = own.chain(multicast()).chain(self.exempt.iter().copied());
@@ -100,7 +100,7 @@ impl Masquerade {
     }
 }
 
-/// Returns the table that masquerades, without the chains that elements point to.
+/// Returns the table without elements, and without the chains to which elements point.
 pub(crate) fn table() -> Table {
     let pods = |name, address| Set {
         name,
@@ -139,7 +139,7 @@ fn multicast() -> impl Iterator<Item = IpNetwork> {
     networks.flat_map(str::parse)
 }
 
-/// Name of the table of family `inet`, whose rules masquerade.
+/// Name of the table of family `inet` that masquerades.
 pub const MASQUERADE_TABLE: &str = "cni-masquerade";
 
 const PODS_V4: &str = "pods4";

@@ -85,8 +85,8 @@ fn detect(host: &Connection) -> anyhow::Result<(u32, String)> {
     if let Some(detected) = smallest(links.iter(), "carries a default route") {
         return Ok(detected);
     }
-    // Tries links without a master first: the list of all links is longer, because it has a port
-    // for each container.
+    // Lists the links without a master first. The list of all links is longer, because it contains
+    // a bridge port for each container.
     let detected = match of_physical_links(&host.links_without_master()?) {
         None => of_physical_links(&host.links()?),
         detected => detected,
@@ -95,16 +95,15 @@ fn detect(host: &Connection) -> anyhow::Result<(u32, String)> {
     Ok(detected.unwrap_or_else(|| (FALLBACK, why())))
 }
 
-/// Returns the smallest MTU of the links that are up and not virtual, with the reason as
-/// [`smallest`].
+/// Returns what [`smallest`] returns for the links that are up and not virtual.
 fn of_physical_links(links: &[Link]) -> Option<(u32, String)> {
     let is_physical = |link: &&Link| link.is_up && link.kind == LinkKind::Physical;
     let links = links.iter().filter(is_physical);
     smallest(links, "is up, while no link carries a default route")
 }
 
-/// Returns the smallest MTU of `links` in bytes, and a text that names its link and `reason`, why
-/// this link counts. Returns `None` if there are no links.
+/// Returns the smallest MTU of `links` in bytes, and a text for the operator with the link's name
+/// and `reason`. Returns `None` if there are no links.
 fn smallest<'a>(links: impl Iterator<Item = &'a Link>, reason: &str) -> Option<(u32, String)> {
     let link = links.min_by_key(|link| link.mtu)?;
     let why = format!("the MTU of {}, which {reason}", link.name);

@@ -14,9 +14,9 @@ pub(crate) fn host_link_name(attachment: &Attachment) -> String {
     format!("{HOST_LINK_PREFIX}{digits}")
 }
 
-/// Returns the MAC of the host's end. It is locally administered and differs from every MAC that the
-/// plugins derive for a container. Two of its bytes identify the network. So GC recognises a link
-/// without an alias that a killed ADD left.
+/// Returns the MAC of the host's end. It is locally administered and differs from every MAC that
+/// the plugins derive for a container. Two of its bytes identify the network, so GC recognises the
+/// link even without an alias, which a killed ADD did not set.
 pub(crate) fn host_mac(attachment: &Attachment) -> MacAddress {
     marked_mac(HOST_MAC, attachment)
 }
@@ -42,8 +42,8 @@ pub(crate) fn is_marked_mac(mac: MacAddress, first: u8, network: &NetworkName) -
 }
 
 /// Returns the MAC of a container's end. It is derived from the first IPv4 address in `ips`, or
-/// else from the first IPv6 address, or else from the attachment. If an address is leased again, its
-/// new container has the same MAC, so entries in the neighbours' caches stay valid.
+/// else from the first IPv6 address, or else from the attachment. If an address is leased again,
+/// its new container has the same MAC, so entries in the neighbours' caches stay valid.
 pub fn derived_mac(ips: &[IpConfig], attachment: &Attachment) -> MacAddress {
     let v4 = ips.iter().find(|ip| ip.address.is_ipv4());
     match v4.or(ips.first()) {
@@ -61,8 +61,8 @@ fn mac_of(address: IpAddr) -> MacAddress {
     }
 }
 
-/// Returns the MAC for an existing bridge without a fixed MAC. All concurrent ADDs get the same
-/// MAC. It changes with each boot.
+/// Returns a MAC for an existing bridge without a fixed MAC. It is derived from the ID of the boot
+/// and the bridge's name, so all concurrent ADDs get the same MAC.
 pub fn bridge_mac(boot_id: &str, bridge: &str) -> MacAddress {
     mac(&[0x02], &Sha256::digest(format!("{boot_id}/{bridge}")))
 }
@@ -76,8 +76,8 @@ pub(crate) fn mac(prefix: &[u8], rest: &[u8]) -> MacAddress {
     MacAddress(bytes)
 }
 
-/// Returns whether an address does not determine `mac`. Neighbours may then have cached another MAC
-/// for the address, so it must be announced.
+/// Returns whether `ips` contains an address from which `mac` is not derived. If the address was
+/// leased before, neighbours may have cached another MAC for it, so ADD must announce it.
 pub(crate) fn must_announce(ips: &[IpConfig], mac: MacAddress) -> bool {
     ips.iter().any(|ip| mac_of(ip.address.ip()) != mac)
 }
@@ -89,9 +89,9 @@ pub const HOST_LINK_PREFIX: &str = "veth";
 /// bytes.
 const HOST_NAME_DIGITS: usize = 11;
 
-/// First byte of the MAC of each host's end: the highest first byte of a unicast MAC. A bridge
-/// without a fixed MAC takes the lowest MAC of its ports. So it takes such a MAC only if it has no
-/// other port.
+/// First byte of the MAC of each host's end: the highest one that a unicast MAC can have. A bridge
+/// without a fixed MAC takes the lowest MAC of its ports. So the bridge takes the MAC of a host's
+/// end only if it has no other ports.
 pub(crate) const HOST_MAC: u8 = 0xfe;
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Logs failures that do not make a verb fail.
 
-/// Logs a failure on standard error. The attachment works despite the failure.
+/// Writes the error to standard error if `outcome` is one. For failures without which the
+/// attachment still works.
 pub fn note_failure<E: Into<anyhow::Error>>(outcome: Result<(), E>) {
     if let Err(error) = outcome {
         cni::note(format_args!("{:#}", error.into()));

@@ -1,9 +1,11 @@
-//! Directories that have one file for each attachment in a list. The file is named after the owner.
+//! Directories in which attachments have a file each. The file is named after the attachment's tag,
+//! its owner ([`cni::Attachment::owner`]).
 //!
 //! A file with text is the record of an attachment. DEL and GC rename ("retire") the record before
-//! they look for what the attachment has. RELOAD needs no lock against them, because it restores
-//! only attachments with a record, and looks for the record again afterwards. If RELOAD restored
-//! something after DEL had looked, RELOAD finds no record and removes it itself.
+//! they look for the attachment's rules. RELOAD needs no lock against DEL and GC: it restores rules
+//! only for attachments with a record, and looks for the record again afterwards. If RELOAD
+//! restored rules after DEL had looked for them, RELOAD finds no record and removes the rules
+//! itself.
 
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -36,7 +38,7 @@ pub struct Retired {
 }
 
 impl OwnerFiles {
-    /// Returns whether `owner` has a file. A retired record does not count.
+    /// Returns whether `owner` has a file that is not retired.
     pub fn has(&self, owner: &str) -> bool {
         self.file("", owner).exists()
     }
@@ -62,7 +64,8 @@ impl OwnerFiles {
         self.find(owner).ok().or_else(retired)
     }
 
-    /// Adds an empty file for `owner` if the directory exists. Returns whether the directory exists.
+    /// Adds an empty file for `owner` if the directory exists. Returns whether the directory
+    /// exists.
     ///
     /// # Errors
     /// The file cannot be created.
@@ -75,8 +78,8 @@ impl OwnerFiles {
         }
     }
 
-    /// Adds a file for `owner`. Returns `false` if there is one already. If this process is killed
-    /// during the call, the file may lack its text.
+    /// Adds a file with `text` for `owner`. Returns `false` if there is one already. If this
+    /// process is killed during the call, the file may be empty or incomplete.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -90,8 +93,8 @@ impl OwnerFiles {
         Ok(true)
     }
 
-    /// Writes the record of `owner`. The record has either its former or the new text, wherever
-    /// this process is killed.
+    /// Writes the record of `owner`. Even if this process is killed during the call, the record has
+    /// either its former text or the new one.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -112,8 +115,8 @@ impl OwnerFiles {
         write().with_context(|| unwritten(&path))
     }
 
-    /// Retires (renames) the record of `owner`. DEL and GC call this function before they remove
-    /// what the attachment has.
+    /// Retires (renames) the record of `owner`, so that RELOAD no longer finds it. DEL and GC call
+    /// this function before they remove the attachment's rules.
     pub fn retire(&self, owner: &str) -> Retired {
         let [path, retired, new] = ["", RETIRED, NEW].map(|prefix| self.file(prefix, owner));
         Retired {
@@ -182,18 +185,16 @@ impl Retired {
     /// Removes the record, also if it is incomplete.
     ///
     /// # Errors
-    /// The record stays in both cases, and the next DEL or GC has to complete the removal:
-    ///
-    /// - The record could be neither renamed nor removed, so RELOAD may have restored something.
-    /// - The record could not be read.
+    /// The record could be neither renamed nor removed, could not be read, or cannot be removed
+    /// now. It stays in all these cases, so that the next DEL or GC completes the removal.
     pub fn remove(self) -> anyhow::Result<()> {
         self.text?;
         self.files.iter().try_for_each(|it| remove_file(it))
     }
 }
 
-/// Renames a record and returns its text. If it cannot be renamed, removes it, because RELOAD must
-/// not find it any more.
+/// Renames the record at `path` to `retired` and returns its text. If the record cannot be renamed,
+/// removes it, because RELOAD must not find it any more.
 fn take(path: &Path, retired: &Path) -> anyhow::Result<Option<String>> {
     if if_present(fs::rename(path, retired)).is_err()
         && let Some(text) = read(path)?
@@ -220,7 +221,7 @@ fn remove_file(path: &Path) -> anyhow::Result<()> {
     }
 }
 
-/// Returns the owner of the file with this name; `None` if it is not the file of an owner.
+/// Returns the owner whose file has this name, with or without a prefix; `None` for another file.
 fn owner_of(name: &str) -> Option<String> {
     let prefixes = [NEW, RETIRED].into_iter();
     let name = prefixes.fold(name, |name, it| name.strip_prefix(it).unwrap_or(name));

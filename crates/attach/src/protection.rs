@@ -1,10 +1,10 @@
-//! The elements of an attachment in one table, and the data they are made from.
+//! The `nf_tables` elements of an attachment, and the data from which they are made.
 
 use cni::result::IpConfig;
 use netlink::{Link, MacAddress};
 use nft::{Element, Table};
 
-/// The elements of an attachment in one table.
+/// The elements of an attachment in one `nf_tables` table.
 #[derive(Debug)]
 pub struct Protection {
     /// The table, with the sets, chains and rules that it must have.
@@ -13,7 +13,7 @@ pub struct Protection {
     pub elements: Vec<Element>,
 }
 
-/// The data of an attachment from which its elements are made.
+/// The data of an attachment from which its `nf_tables` elements are made.
 #[derive(Debug)]
 pub(crate) struct Subject<'a> {
     /// The bridge, if the host's end of the veth pair is a port of one.

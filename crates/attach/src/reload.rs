@@ -14,11 +14,11 @@ use crate::guard;
 use crate::names;
 use crate::sandbox::Sandbox;
 
-/// Restores the missing elements of the veth pair. Existing elements stay untouched. RELOAD does
-/// not call the IPAM plugin, because that has no firewall rules.
+/// Restores the missing `nf_tables` elements of the veth pair. Existing elements stay untouched.
+/// RELOAD does not call the IPAM plugin, because IPAM plugins have no firewall rules.
 ///
-/// RELOAD needs no lock against DEL and GC, because they delete the port before they look for
-/// elements. If they looked before RELOAD added its elements, RELOAD finds that the port is gone,
+/// RELOAD needs no lock against DEL and GC, because they delete the veth pair before they look for
+/// elements. If they looked before RELOAD added its elements, RELOAD finds that the pair is gone,
 /// and removes its elements again.
 ///
 /// # Errors
@@ -67,9 +67,10 @@ pub fn reload<T: Topology>(request: &CheckRequest) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns the MAC that ADD gave the container's link, as the result reports it. The container may
-/// have set another MAC later, with which it must not be allowed to send. Results of old versions
-/// report no MAC, so the function uses the current one for them.
+/// Returns the MAC that ADD gave the container's link, from the result `reported`. The link's
+/// current MAC does not count, because the container may have changed it and must not be allowed to
+/// send from the changed MAC. Results before version 0.3.0 report no MAC; for these, returns the
+/// current one.
 fn container_mac(request: &CheckRequest, reported: &AddResult) -> anyhow::Result<MacAddress> {
     let interface = &request.attachment.interface;
     let link = reported.in_sandbox(interface);
@@ -83,8 +84,8 @@ fn container_mac(request: &CheckRequest, reported: &AddResult) -> anyhow::Result
     mac.with_context(|| format!("{interface} in the sandbox is gone"))
 }
 
-/// Finds the host's end by the name that the attachment determines, or by the reported name and MAC
-/// if the reference made the pair.
+/// Finds the host's end by the name that is derived from the attachment. If there is none, finds
+/// the host's end of a pair that a Go plugin made, by the name and MAC in `reported`.
 fn find_port(
     host: &Connection,
     bridge: Option<&Link>,

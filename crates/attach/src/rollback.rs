@@ -8,11 +8,12 @@ use netlink::Connection;
 
 use crate::{del, names};
 
-/// Whether this ADD created each object. The rollback removes only objects of this ADD, because a
-/// concurrent ADD of the same attachment may have created the others.
+/// Which objects this ADD created. The rollback removes only these, because a concurrent ADD of the
+/// same attachment may have created the others.
 ///
-/// The kernel creates only one veth pair of the name, so only one of several concurrent ADDs
-/// succeeds. ADD adds the `nf_tables` elements after the pair, so they belong to that ADD, too.
+/// The kernel creates only one veth pair of a name, so only one of several concurrent ADDs
+/// succeeds. ADD adds the `nf_tables` elements after the pair, so the elements belong to the same
+/// ADD as the pair.
 #[derive(Debug, Default)]
 pub(crate) struct Made {
     /// Whether this ADD has a lease, or may have one because the IPAM plugin was killed.
@@ -23,8 +24,8 @@ pub(crate) struct Made {
 }
 
 impl Made {
-    /// Releases the lease, unless the host's end of the pair still exists: the sandbox may then
-    /// still use the address.
+    /// Releases the lease, if this ADD has one. Fails if the host's end of the pair still exists,
+    /// because the sandbox may then still use the address.
     pub fn release_lease(&self, request: &AddRequest) -> anyhow::Result<()> {
         if !self.lease.get() {
             return Ok(());

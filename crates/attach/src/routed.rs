@@ -1,9 +1,8 @@
 //! Veth pairs without a bridge: the host's end has the gateway addresses, and the host has a route
 //! to each address of the container.
 //!
-//! The plugin adds the same routes and addresses as the reference's `ptp`. So CHECK of either suite
-//! accepts an attachment that the other one made. The kernel deletes the routes and addresses with
-//! the link.
+//! The routes and addresses are those of the Go plugin `ptp`, so CHECK of each `ptp` accepts an
+//! attachment that the other one made. The kernel deletes the routes and addresses with the link.
 
 use std::net::IpAddr;
 
@@ -78,8 +77,9 @@ pub(crate) fn host_addresses(end: &Link, addressing: &Addressing) -> Vec<IpAddr>
     gateways.chain(link_local).collect()
 }
 
-/// Returns the requests that add a link-local address to `end`, which must be down. The address is
-/// usable at once. The kernel uses it as the source address when it asks neighbours for their MAC.
+/// Returns the requests that add the link-local address of `mac` to `end`, which must be down. The
+/// requests also keep the kernel from generating this address itself, which would be usable only
+/// later. The kernel needs the address as a source address when it asks neighbours for their MAC.
 pub(crate) fn link_local(end: &Link, mac: MacAddress) -> anyhow::Result<Vec<Request>> {
     let address = IpNetwork::new(mac.link_local().into(), LINK_LOCAL_PREFIX)?;
     let generate_none = LinkChange::LinkLocal(LinkLocalOrigin::None);
@@ -102,8 +102,9 @@ fn preceding(there: &Route) -> Option<u32> {
 }
 
 /// Returns the routes that the container has instead of the kernel's route to its own network: one
-/// to each gateway, and one to the network through the gateway. They equal `ip route add GATEWAY
-/// dev … src ADDRESS` and `ip route add NETWORK via GATEWAY dev … src ADDRESS`.
+/// to each gateway, and one to the network through the gateway. Returns none for a port of a
+/// bridge. Equivalent to `ip route add GATEWAY dev … src ADDRESS` and `ip route add NETWORK via
+/// GATEWAY dev … src ADDRESS`.
 pub(crate) fn container_routes(addressing: &Addressing, link: u32) -> Vec<NewRoute> {
     let mut routes = Vec::<NewRoute>::new();
     if addressing.mode != Gateway::HostEnd {
@@ -131,7 +132,7 @@ pub(crate) fn container_routes(addressing: &Addressing, link: u32) -> Vec<NewRou
 }
 
 /// Returns a message for the operator for each address of the container to which the host does not
-/// route through `end`.
+/// route through `end`. Returns none for a port of a bridge.
 ///
 /// # Errors
 /// The kernel refuses a request.
@@ -153,8 +154,8 @@ pub(crate) fn differences(
     Ok(missing.map(message).collect())
 }
 
-/// `RT_SCOPE_HOST` of rtnetlink(7), which the reference uses, too. A route with this scope stays
-/// while its link is down.
+/// `RT_SCOPE_HOST` of rtnetlink(7), which the Go plugin `ptp` uses, too. A route with this scope
+/// stays while its link is down.
 const HOST_SCOPE: u8 = 254;
 
 /// `IP6_RT_PRIO_USER` of the kernel: the metric of an IPv6 route that is added without one.

@@ -26,7 +26,7 @@ pub(crate) struct Sandbox<'a> {
     link_local: LinkLocal,
 }
 
-/// State of the link's link-local address.
+/// State of the IPv6 link-local address of the container's link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LinkLocal {
     /// No link-local address: IPv6 is off, or nothing is configured yet.
@@ -59,7 +59,7 @@ impl<'a> Sandbox<'a> {
         })
     }
 
-    /// Returns the link, or `None` if it does not exist.
+    /// Returns the container's link, or `None` if it does not exist.
     pub fn find_link(&self) -> anyhow::Result<Option<Link>> {
         Ok(self.connection.find_link(self.interface)?)
     }
@@ -93,14 +93,13 @@ impl<'a> Sandbox<'a> {
             .context("configure the container's link")
     }
 
-    /// Returns the requests that must precede the addresses. They enable gratuitous ARP for a new
-    /// MAC and, for containers that use IPv6, add a link-local address that is usable at once.
-    /// Before that, the function sets the sysctls that IPv6 needs for `ips`.
+    /// Sets the sysctls that IPv6 needs for `ips`. Then returns the requests that the kernel must
+    /// carry out before those that add `ips`. They enable gratuitous ARP for a new MAC and, for
+    /// containers that use IPv6, add a link-local address that is usable at once. The kernel would
+    /// generate a link-local address only after the pair is up.
     ///
-    /// Without this address, the kernel would generate a link-local address only after the pair is
-    /// up. `accept_dad` decides whether duplicate address detection delays it. The function sets
-    /// these sysctls only for containers with IPv6 addresses or with duplicate address detection,
-    /// because the lookup of sysctls takes time.
+    /// The function sets sysctls only for containers with IPv6 addresses or with duplicate address
+    /// detection, because the lookup of sysctls takes time.
     fn prepare(&mut self, link: &Link, dad: Dad, ips: &[IpConfig]) -> anyhow::Result<Vec<Request>> {
         let mut requests = vec![Request::change_link(self.interface, &LinkChange::ArpNotify)];
         if need_ipv6(ips) || dad == Dad::Perform {
@@ -152,9 +151,6 @@ impl<'a> Sandbox<'a> {
 
     /// Waits until the link passes traffic and its IPv6 addresses are usable, including the
     /// link-local address if the link gets one. Returns the changed link.
-    ///
-    /// If ADD added the link-local address, the function then lets the kernel generate link-local
-    /// addresses again, for example after the link was down.
     pub fn wait_until_ready(&mut self, link: &Link, desired: &Container) -> anyhow::Result<Link> {
         let up = format!("the container's {} to come up", self.interface);
         let link = self
@@ -174,8 +170,9 @@ impl<'a> Sandbox<'a> {
     }
 
     /// Waits until the kernel has generated the link-local address and until duplicate address
-    /// detection has ended. If ADD itself added the link-local address, does not wait: only lets
-    /// the kernel generate link-local addresses again, for example after the link was down.
+    /// detection has ended. If ADD itself added the link-local address, does not wait. Instead,
+    /// lets the kernel generate link-local addresses again, because the kernel deletes the added
+    /// one when the link goes down.
     fn wait_for_addresses(&mut self, link: &Link, dad: Dad) -> anyhow::Result<()> {
         let link_local = self.link_local;
         if link_local == LinkLocal::Given {
@@ -238,7 +235,8 @@ impl<'a> Sandbox<'a> {
     }
 }
 
-/// Waits until the kernel delivers packets to `addresses` of `link`, which this ADD has added.
+/// Waits until the kernel delivers packets to the IPv6 addresses among `addresses`, which this ADD
+/// has added to `link`.
 pub(crate) fn wait_for_local_routes(
     connection: &Connection,
     monitor: &mut Monitor,
@@ -249,8 +247,7 @@ pub(crate) fn wait_for_local_routes(
     Ok(monitor.wait_for_local_routes(connection, &wait(link, &what), addresses)?)
 }
 
-/// Returns the description of a wait for `link`. `what` names the awaited event in the error.
-///
+/// Returns a wait of at most ten seconds for `link`. `what` names the awaited event in the error.
 /// The kernel brings a veth pair up in one or two milliseconds. Duplicate address detection takes
 /// one to two seconds.
 pub(crate) fn wait<'a>(link: &Link, what: &'a str) -> Wait<'a> {
@@ -261,8 +258,8 @@ pub(crate) fn wait<'a>(link: &Link, what: &'a str) -> Wait<'a> {
     }
 }
 
-/// Returns the routes that the sandbox needs: first those to the gateways, then those of the
-/// result, because the kernel accepts a route only if its next hop is reachable.
+/// Returns the routes that the sandbox needs. Routes to the gateways precede those of the result,
+/// because the kernel accepts a route only if its next hop is reachable.
 fn wanted_routes(addressing: &Addressing, link: &Link) -> Vec<NewRoute> {
     let reported = addressing.routes.iter();
     let reported = reported.map(|route| new_route(route, addressing, link));

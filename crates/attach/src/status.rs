@@ -5,12 +5,12 @@ use cni::{StatusRequest, Verb};
 use crate::del::forward;
 use crate::desired::Topology;
 
-/// Checks the configuration, the kernel and the host's side, then calls STATUS of the IPAM plugin.
+/// Checks the configuration, the kernel and the bridge, then calls STATUS of the IPAM plugin.
 ///
 /// # Errors
 /// - The configuration is invalid.
 /// - Code 50: the kernel lacks a part of `nf_tables` that the configuration needs.
-/// - Code 50: every ADD would fail because of the state of the host's side.
+/// - Code 50: every ADD would fail because of the state of the bridge.
 pub fn status<T: Topology>(request: &StatusRequest) -> anyhow::Result<()> {
     let topology = T::parse(&request.network)?;
     topology.guard().probe()?;
