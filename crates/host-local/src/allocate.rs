@@ -6,11 +6,10 @@ use std::ops::RangeInclusive;
 
 use crate::range::{Range, RangeSet, number};
 
-/// Returns all addresses of `set` that may be leased without a request, without duplicates.
-/// Gateways and excluded addresses are not among them. The order is a round robin through the
-/// ranges. It starts after `last`, the address that was leased last.
-///
-/// If `last` is outside all ranges, the order starts with the first range.
+/// Returns all addresses of `set` that may be leased without a request, each once. Gateways and
+/// excluded addresses are not among them. The order is a round robin through the ranges. It starts
+/// after `last`, the address that was leased last, or with the first range if `last` is in no
+/// range.
 pub(crate) fn leasable(set: &RangeSet, last: Option<IpAddr>) -> impl Iterator<Item = IpAddr> {
     rotated(set, last).into_iter().flat_map(move |mut numbers| {
         let candidates = iter::from_fn(move || {
@@ -26,7 +25,8 @@ pub(crate) fn leasable(set: &RangeSet, last: Option<IpAddr>) -> impl Iterator<It
     })
 }
 
-/// Returns each address of the set once, as ranges of numbers, starting after `last`.
+/// Returns the ranges of the set as numbers, in the order of the round robin that starts after
+/// `last`. The range of `last` is split in two parts, the first and last ones of the list.
 fn rotated(set: &RangeSet, last: Option<IpAddr>) -> Vec<RangeInclusive<u128>> {
     let ranges = set.ranges();
     let mut spans: Vec<_> = ranges.iter().map(Range::numbers).collect();

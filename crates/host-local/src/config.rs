@@ -94,8 +94,8 @@ impl Config {
         Ok(self)
     }
 
-    /// Reads name servers and search domains from the file that `resolvConf` names. Without this
-    /// key, the result is empty.
+    /// Reads name servers and search domains from the file that `resolvConf` names. Returns none of
+    /// them without this key.
     pub(crate) fn dns(&self) -> anyhow::Result<Dns> {
         self.resolv_conf
             .as_deref()
@@ -118,9 +118,9 @@ impl RawConfig {
         }
     }
 
-    /// Returns the range sets of the older keys, such as `subnet` and `rangeStart`, which are in
-    /// the `ipam` section itself. These keys form one set. With `usePodCidr`, the node's pod CIDRs
-    /// form one set for each IP family.
+    /// Returns the range sets of the keys that are in the `ipam` section itself, such as `subnet`
+    /// and `rangeStart`, not in `ranges`. These keys form one set. If `subnet` is `usePodCidr`,
+    /// `pod_cidrs` form one set for each IP family.
     fn flat_sets(&self, pod_cidrs: Vec<IpNetwork>) -> Result<Vec<RangeSet>, Error> {
         let range = RawRange {
             subnet: self.subnet.clone(),
@@ -162,8 +162,8 @@ fn set_per_family(ranges: Vec<Range>, at: &str) -> Result<Vec<RangeSet>, Error> 
     families.map(|family| RangeSet::new(family, at)).collect()
 }
 
-/// Parses `ipRanges`, a list of range sets. One library sends a flat list of ranges instead. Such
-/// ranges form one set for each IP family.
+/// Parses `ipRanges`, a list of range sets. Some runtimes send a flat list of ranges instead, which
+/// form one set for each IP family.
 fn runtime_sets(value: &Value) -> Result<Vec<RangeSet>, Error> {
     let at = "runtimeConfig.ipRanges";
     let is_flat = |elements: &Vec<Value>| elements.iter().any(Value::is_object);

@@ -1,6 +1,6 @@
 //! Times of release, for the cooldown of addresses.
 //!
-//! The times are a hint: if one is lost, the cooldown of its address ends early.
+//! The times are only a hint: if a file is lost, the cooldown of its address ends early.
 
 use std::fs;
 use std::io;
@@ -46,7 +46,7 @@ impl Cooldown {
         !self.delay.is_zero() && released().is_some_and(|age| age < self.delay)
     }
 
-    /// Removes the files whose times of release are older than both `delay` and `LONGEST_USUAL`.
+    /// Removes the files whose times of release are older than both `delay` and 24 hours.
     pub fn tidy(&self) {
         let begin = SystemTime::now().checked_sub(self.delay.max(LONGEST_USUAL));
         if let Some(Err(error)) = begin.map(|begin| self.remove_older(begin)) {
@@ -83,8 +83,8 @@ impl Cooldown {
     }
 }
 
-/// Minimum age at which [`Cooldown::tidy`] removes a time of release. A DEL may call `tidy` with an
-/// older configuration, whose `delay` is shorter than that of the current configuration.
+/// Minimum age at which [`Cooldown::tidy`] removes a file. A DEL may call `tidy` with an old
+/// configuration, in which `delay` is shorter than in the current one.
 const LONGEST_USUAL: Duration = Duration::from_hours(24);
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
-//! The leases of one network on disk, in the format of the reference.
+//! The leases of one network on disk, in the format of the Go plugin `host-local`.
 //!
-//! The file `<dataDir>/<network>/<address>` contains the holder of an address.
-//! `last_reserved_ip.<n>` contains the last address that range set `n` provided. Apart from the
-//! lock file, no other file may exist there, since the reference reads every file. So incomplete
-//! files are written to another directory. This module takes no lock; its callers must hold the
-//! network's lock for every change.
+//! The file `<dataDir>/<network>/<address>` contains the holder of an address. The file
+//! `last_reserved_ip.<n>` in the same directory contains the last address that range set `n`
+//! provided. Apart from the lock file, the directory may contain no other file, because the Go
+//! plugin reads every file there. So incomplete files are written to another directory. This module
+//! takes no lock; its callers must hold the network's lock for every change.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -31,12 +31,14 @@ pub(crate) struct Directory {
     /// The date (modification time) that this plugin gave the directory, to detect changes by other
     /// programs. `None` if the directory is not watched, or if another program changed it.
     ///
-    /// Adding or removing a file sets the directory's date to the current time. After each change
-    /// of its own, the plugin sets the date to a past time. As long as the directory has that date,
-    /// no other program has changed it. There is one exception: a program without the lock that
-    /// changes the directory just before the plugin sets the date (`Store::distrust_index`). The
-    /// current time would not do as this date: the kernel's clock stands still for milliseconds, so
-    /// a change by another program could leave the same date.
+    /// When a file is added or removed, the kernel sets the directory's date to the current time.
+    /// After each change of its own, the plugin sets the date to a past time. As long as the
+    /// directory has that date, no other program has changed it. There is one exception: a program
+    /// without the lock that changes the directory just before the plugin sets the date
+    /// (`Store::distrust_index`).
+    ///
+    /// The plugin cannot leave the current time as the date: the kernel's clock stands still for
+    /// milliseconds, so a change by another program could result in the same date.
     watched: Cell<Option<Stamp>>,
 }
 
@@ -83,7 +85,8 @@ impl Content {
 
 impl Directory {
     /// Opens the directory at `path`. Incomplete files are written to `scratch`. If `scratch` is on
-    /// another file system, they are written to `path`, since a rename cannot cross file systems.
+    /// another file system, they are written to `path`, because no file can be renamed to another
+    /// file system.
     pub fn new(path: PathBuf, scratch: Scratch) -> Self {
         let device = |path: &Path| fs::metadata(path).map(|metadata| metadata.dev()).ok();
         let scratch = match (device(&path), device(&scratch.0)) {
@@ -178,8 +181,9 @@ impl Directory {
         self.watched.set(self.date_back().ok());
     }
 
-    /// Continues the watch of an earlier process. `date` is the modification time that this process
-    /// gave the directory. Returns `true` if no other program has changed the directory since then.
+    /// Continues the watch of an earlier process. `date` is the modification time that the earlier
+    /// process gave the directory. Returns `true` if no other program has changed the directory
+    /// since then.
     pub fn resume_watch(&self, date: Stamp) -> bool {
         self.watched.set(Some(date));
         self.undisturbed_since().is_some()
@@ -193,8 +197,9 @@ impl Directory {
         (Stamp::of(&metadata) == date).then_some(date)
     }
 
-    /// Makes a change and sets the directory's date to a past time, so that later changes by other
-    /// programs are detected. Ends the watch if another program has already changed the directory.
+    /// Makes a change of this plugin and sets the directory's date to a past time, so that later
+    /// changes by other programs are detected. Ends the watch if another program has already
+    /// changed the directory.
     fn change<T>(&self, change: impl FnOnce() -> T) -> T {
         let before = self.undisturbed_since();
         let outcome = change();
@@ -228,14 +233,14 @@ impl Stamp {
     }
 }
 
-/// Returns whether `path` is a symbolic link, pipe, socket or device. IPAM plugins never create
-/// such a file as a lease.
+/// Returns whether `path` is a symbolic link, pipe, socket or device, which is no lease of any IPAM
+/// plugin.
 fn is_special(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok_and(|it| !it.is_file() && !it.is_dir())
 }
 
-/// How far into the past the directory's date is set. It exceeds a tick of any clock, and two
-/// seconds, the resolution of the coarsest file system.
+/// How far into the past the directory's date is set. This is more than a tick of the kernel's
+/// clock, and more than the two seconds to which the coarsest file systems round times.
 const BACK: Duration = Duration::from_secs(10);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The files of one network: its leases, their index and the cooldowns. This module takes no lock.
+//! The files of one network: its leases, their index and the cooldowns.
 
 use cni::NetworkName;
 
@@ -8,12 +8,12 @@ use crate::index::Index;
 use crate::scratch::Scratch;
 use crate::storage::Storage;
 
-/// The files of one network.
+/// The files of one network. A caller that changes them must hold the network's lock.
 #[derive(Debug)]
 pub(crate) struct Files {
-    /// The leases, which are authoritative.
+    /// The leases, which are authoritative if the index disagrees with them.
     pub leases: Directory,
-    /// The index of the leases, which is only a hint.
+    /// The index of the leases, which only speeds up the search for leases.
     pub index: Index,
     /// The times of release, for the cooldown of addresses.
     pub cooldown: Cooldown,

@@ -64,6 +64,5 @@ impl<'a> Free<'a> {
     }
 }
 
-/// Maximum number of addresses that `near` examines: all of a /22. An address takes about a
-/// microsecond.
+/// Maximum number of addresses that `near` examines: all of a /22. Each takes about a microsecond.
 const LOOKS: usize = 1_024;

@@ -1,13 +1,13 @@
 //! The index of leases: addresses by holder.
 //!
-//! The directory `<dataDir>/.host-local/<network>` contains a record file for each holder
-//! (`records`). The file `state` contains the boot ID and the modification times of two
-//! directories, of the leases and of the records. It was written when the contents of both
-//! directories agreed.
+//! The directory `<dataDir>/.host-local/<network>` contains the directory `records`, with a record
+//! file for each holder, and the file `state`. The plugin writes `state` when the records agree
+//! with the lease files. It contains the boot ID and the modification times of the directory of the
+//! leases and of `records`.
 //!
 //! The index is only a hint. After a change by another program, an interrupted change or a reboot,
-//! `state` no longer matches the directories. Then the plugin does not trust the index until it is
-//! rebuilt.
+//! `state` no longer matches the directories. Then the plugin does not trust the index until it has
+//! rebuilt it.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -159,8 +159,8 @@ impl Index {
     }
 
     /// Replaces all records by `new`, and trusts the index if every record could be written. `old`
-    /// is the result of [`Self::read_all`]; records that are the same in `old` and `new` are not
-    /// rewritten.
+    /// are the existing records ([`Self::read_all`]); those that are the same in `new` are not
+    /// written again.
     pub fn replace(&self, old: &Records, new: &Records) -> anyhow::Result<()> {
         let directory = &self.records;
         make_directory(directory)?;
@@ -184,8 +184,8 @@ impl Index {
 
     /// Writes the file `state` if the index agrees with `leases` and `state` is out of date.
     pub fn settle(&self, leases: &Directory) {
-        // If another program changed the leases, the old `state` stays. It does not match them, so
-        // the next process does not trust the index.
+        // If another program changed the leases, the old `state` stays. It does not match the
+        // leases, so the next process does not trust the index.
         if self.standing.get() == Standing::Unsettled
             && let Some(date) = leases.undisturbed_since()
         {
@@ -252,7 +252,7 @@ pub(crate) fn boot_id() -> anyhow::Result<String> {
     }
 }
 
-/// Returns the holder that the name of a record file stands for.
+/// Returns the holder whose record file is called `name`; `None` if no record file has this name.
 fn parse_name(name: &str) -> Option<Holder> {
     let mut names = name.splitn(2, SEPARATOR);
     Holder::of_names(names.next()?, names.next())

@@ -1,4 +1,5 @@
-//! The holder of an address: the content of a lease's file, in the format of the reference.
+//! The holder of an address: the content of a lease's file, in the format of the Go plugin
+//! `host-local`.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -19,7 +20,7 @@ pub struct Lease {
 pub struct Holder {
     /// The container ID.
     pub container: ContainerId,
-    /// The interface. `None` in files of old versions of the reference, which wrote only the
+    /// The interface. `None` in files of old versions of the Go plugin, which wrote only the
     /// container ID.
     pub interface: Option<InterfaceName>,
 }
@@ -52,8 +53,8 @@ impl Holder {
         }
     }
 
-    /// Returns the holder as an old version of the reference would have written it: the
-    /// attachment's container without an interface.
+    /// Returns the holder that an old version of the Go plugin wrote for this attachment: the
+    /// container without an interface.
     pub fn old_entry_of(attachment: &Attachment) -> Self {
         Self {
             interface: None,

@@ -1,4 +1,4 @@
-//! The lock on a network's leases (flock(2)). The reference's host-local locks the same file.
+//! The lock on a network's leases (flock(2)). The Go plugin `host-local` locks the same file.
 
 use std::fs::File;
 use std::path::Path;

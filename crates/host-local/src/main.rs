@@ -1,4 +1,4 @@
-//! CNI plugin `host-local`: leases addresses from ranges and records the leases in files.
+//! The executable `host-local`.
 
 use std::process::ExitCode;
 

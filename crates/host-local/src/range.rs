@@ -24,7 +24,7 @@ pub struct Range {
     pub exclude: Vec<IpNetwork>,
 }
 
-/// Ranges of one family; a container gets one address of the set.
+/// Ranges of one IP family; a container gets one address of the set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RangeSet {
     ranges: Vec<Range>,
@@ -71,13 +71,13 @@ impl Range {
         })
     }
 
-    /// Returns the first to the last address as numbers.
+    /// Returns the addresses of the range as numbers.
     pub fn numbers(&self) -> RangeInclusive<u128> {
         number(self.first)..=number(self.last)
     }
 
-    /// Returns whether `address` is between the first and last address. The gateway may be one of
-    /// these addresses.
+    /// Returns whether `address` is between the first and last address, even if it is the gateway
+    /// or excluded.
     pub fn contains(&self, address: IpAddr) -> bool {
         address.is_ipv4() == self.first.is_ipv4() && self.numbers().contains(&number(address))
     }
@@ -162,7 +162,7 @@ pub(crate) fn overlap(ranges: &[&Range]) -> Option<String> {
     ))
 }
 
-/// Converts an address to a number, so that callers can count addresses.
+/// Converts an address to a number, with which callers can compute the next address.
 pub fn number(address: IpAddr) -> u128 {
     match address {
         IpAddr::V4(address) => u128::from(u32::from(address)),

@@ -7,8 +7,8 @@ use std::path::Path;
 use anyhow::Context as _;
 use cni::files::{Links, if_present, read_regular};
 
-/// Reads a file that this plugin or the reference writes. Refuses a symbolic link, because neither
-/// plugin creates one.
+/// Reads a file that this plugin or the Go plugin `host-local` writes. Refuses a symbolic link,
+/// because neither plugin creates one.
 ///
 /// # Errors
 /// The file cannot be read, is a symbolic link or another special file, or exceeds 1 MiB.

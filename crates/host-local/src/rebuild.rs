@@ -1,4 +1,4 @@
-//! Rebuilds the index from the lease files, and releases stale leases that no DEL would release.
+//! Rebuilds the index from the lease files, and releases leases that no DEL would release.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -94,8 +94,8 @@ impl Findings {
 /// Returns the content and the record of the lease file of `address`; `None` if there is no file.
 /// The record comes from `known`. If `known` has none, it is a new record with the current boot ID.
 ///
-/// Reads the file even if it has a record: with a coarse clock, a later file may have the same
-/// inode and change time.
+/// Reads the lease file even if `known` has a record with its identity: with a coarse clock, a
+/// later file may have the same inode and change time.
 fn examine(
     leases: &Directory,
     address: IpAddr,

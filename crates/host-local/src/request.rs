@@ -44,7 +44,7 @@ fn requested(request: &AddRequest) -> Result<BTreeSet<IpAddr>, Error> {
     Ok(addresses)
 }
 
-/// Parses the addresses of one list. A duplicate within the list is an error.
+/// Parses the list of addresses under `key`. A duplicate within the list is an error.
 fn listed(key: &str, texts: &[String]) -> Result<BTreeSet<IpAddr>, Error> {
     let mut addresses = BTreeSet::new();
     for text in texts {

@@ -18,8 +18,8 @@ use crate::rebuild::survivors;
 /// - The configuration is invalid.
 /// - Code 50: the node's pod CIDRs are not known yet, `resolvConf` cannot be read, or the data
 ///   directory cannot be written.
-/// - Code 50: a range set has no free address, and `statusWhenFull` is "fail". With another value,
-///   the function only writes a message.
+/// - Code 50: a range set has no free address, and `statusWhenFull` is "fail". With "warn", the
+///   function only writes a message.
 pub(crate) fn status(request: &StatusRequest) -> anyhow::Result<()> {
     let config = match Config::parse_for_status(&request.network) {
         Err(Error::TryAgain(reason)) => Err(Error::Unavailable(reason)),
@@ -41,8 +41,8 @@ fn expect_free_addresses(config: &Config, network: &NetworkName) -> anyhow::Resu
     if sets.is_empty() {
         return Ok(());
     }
-    // If the index is not trusted, the next ADD first releases stale leases. Their addresses count
-    // as free.
+    // If the index is not trusted, the next ADD rebuilds it and so releases leases of an earlier
+    // boot. The addresses of these leases count as free.
     let held = if files.index.is_trusted() {
         files.leases.addresses()?
     } else {

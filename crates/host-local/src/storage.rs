@@ -33,7 +33,7 @@ pub enum EarlierBoot {
 }
 
 impl Storage {
-    /// Reads the settings for DEL and GC, which require only a valid `dataDir`. If another setting
+    /// Reads the settings for DEL and GC, which must work if `dataDir` is valid. If another setting
     /// is invalid, reports the error and uses the defaults of all settings except `dataDir`.
     ///
     /// # Errors
@@ -115,14 +115,14 @@ fn duration(key: &str, text: &str) -> Result<Duration, Error> {
 /// plugin's error instead of killing the plugin.
 const DEFAULT_LOCK_TIMEOUT: &str = "30s";
 
-/// Default of `reuseDelay`, as in the reference: the round robin alone decides when an address is
-/// reused.
+/// Default of `reuseDelay`: the round robin alone decides when an address is reused, as in the Go
+/// plugin `host-local`.
 const DEFAULT_REUSE_DELAY: &str = "0s";
 
 /// Default of `dataDir`.
 pub const DEFAULT_DATA_DIR: &str = "/var/lib/cni/networks";
 
-/// Directory of the indexes in `dataDir`. It is no network's directory, since network names never
+/// Directory of the indexes in `dataDir`. No network has this name, because network names never
 /// start with a dot.
 const OURS: &str = ".host-local";
 

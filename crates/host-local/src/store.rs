@@ -57,8 +57,8 @@ impl Store {
         storage: &Storage,
         network: &NetworkName,
     ) -> anyhow::Result<Option<Self>> {
-        // A network without lock file and leases needs no lock. Creating the lock file could fail
-        // on a full disk.
+        // Does not create the lock file of a network without leases: a full disk could prevent it,
+        // and a DEL without leases must succeed.
         let has_lock = storage.lease_directory(network).join(LOCK).exists();
         let leases = || Files::open(storage, network).leases.addresses();
         if !has_lock && leases()?.is_empty() {
@@ -67,11 +67,11 @@ impl Store {
         Self::lock(storage, network).map(Some)
     }
 
-    /// Lets the next verb that changes leases of `network` rebuild the index from the lease files.
+    /// Makes the next verb that changes leases of `network` rebuild the index from the lease files.
     ///
     /// The date of the directory normally shows that another program has changed leases. It does
     /// not show a lease that a program adds without the lock while a verb changes leases. The index
-    /// has no record of such a lease, so DEL does not find it.
+    /// has no record of such a lease, so a DEL that uses the index does not find the lease.
     ///
     /// # Errors
     /// The leases cannot be read, or another process holds the lock for too long.
@@ -111,8 +111,8 @@ impl Store {
             Some(address) => self.lease_requested(address, holder)?,
             None => self.lease_next(wanted.set, leases.last_reserved(wanted.number), holder)?,
         };
-        // The next round robin also starts after a requested address, as in the reference. If the
-        // address cannot be recorded, only the start of that round robin changes.
+        // The next round robin also starts after a requested address, as in the Go plugin. If this
+        // address cannot be recorded, the next round robin starts elsewhere, which is no error.
         or_note(
             leases.set_last_reserved(wanted.number, lease.address),
             GOING_ON,
@@ -163,8 +163,9 @@ impl Store {
         Ok(Some(lease))
     }
 
-    /// Returns the leases of `attachment`. If there are none, returns the leases that an old
-    /// version of the reference made for the attachment's container, without naming the interface.
+    /// Returns the leases of `attachment`. If there are none, returns the leases of the
+    /// attachment's container that name no interface, because an old version of the Go plugin made
+    /// them.
     ///
     /// # Errors
     /// A file cannot be read.
@@ -202,8 +203,8 @@ impl Store {
     /// Some leases cannot be released: the error names each. All other leases are released.
     pub fn release(&self, leases: &[Lease]) -> anyhow::Result<()> {
         // The cooldown starts before the release. If this process is killed in between, a leased
-        // address has a cooldown, which is harmless. A free address without one could be leased
-        // again too early.
+        // address has a cooldown, which is harmless. In the other order, a free address would have
+        // no cooldown and could be leased again too early.
         for lease in leases {
             self.files.cooldown.start(lease.address);
         }
@@ -265,7 +266,7 @@ impl Store {
     }
 }
 
-/// Name of the lock file. It is in the directory of the leases because the reference locks the same
+/// Name of the lock file in the directory of the leases. The Go plugin `host-local` locks the same
 /// file.
 const LOCK: &str = "lock";
 
