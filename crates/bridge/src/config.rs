@@ -55,8 +55,8 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Logs keys that have no effect. They are no error, because the reference accepts them
-    /// silently.
+    /// Logs keys that have no effect. They are no error, because the Go plugin `bridge` accepts
+    /// them silently.
     pub(crate) fn note_idle_keys(&self) {
         if self.container_link == ContainerLink::Addressed {
             return;

@@ -1,9 +1,9 @@
 //! The host's end of the gateway's VLAN: the link that has the gateway addresses of a network with
 //! a VLAN.
 //!
-//! This plugin creates a VLAN link on top of the bridge. The reference instead adds a veth pair
-//! whose one end is a port of the bridge. Packets from a container to the host then pass netfilter
-//! twice.
+//! This plugin creates a VLAN link on top of the bridge. The Go plugin `bridge` creates a veth pair
+//! instead, one end of which is a port of the bridge. With that pair, packets from a container to
+//! the host pass netfilter twice.
 
 use anyhow::{Context as _, bail};
 use attach::note_failure;
@@ -92,8 +92,8 @@ impl<'a> HostEnd<'a> {
         if link.kind == LinkKind::Veth {
             warn_of_pair(&link.name);
         }
-        // Ignores router advertisements, as on the bridge (CVE-2020-10749). Sysctls need the link's
-        // main name.
+        // Makes the link ignore router advertisements, as the bridge does (CVE-2020-10749). Sysctls
+        // need the main name of the link, not an alternative one.
         Sysctl::ipv6(&link.name, "accept_ra").ensure_if_present("0")?;
         if !link.is_up {
             host.execute(vec![Request::change_link(&link.name, &LinkChange::Up)])?;
@@ -124,7 +124,7 @@ fn receive_and_make_link(
 fn make_link(host: &Connection, bridge: &Link, access: &Access) -> anyhow::Result<Link> {
     let name = access.gateway_link.as_str();
     let mac = bridge.mac.context("the bridge has no MAC")?;
-    // A concurrent ADD may have created the link. Then the existing link is used.
+    // If a concurrent ADD has created the link, this ADD uses that link.
     let link = Request::add_vlan_link(name, mac, access.vlan, bridge.index);
     created(host.execute([link]))?;
     let Some(link) = host.find_link(name)? else {
@@ -148,8 +148,8 @@ fn taken_by_another(host: &Connection, bridge: &Link, vlan: u16) -> anyhow::Resu
     Ok(Error::invalid("vlan", reason))
 }
 
-/// Checks that the link is a VLAN link on the bridge. Also accepts what the reference makes
-/// instead: a veth whose peer is a port of the bridge.
+/// Checks that the link is a VLAN link on the bridge. Also accepts a veth whose peer is a port of
+/// the bridge, because the Go plugin `bridge` creates such a link instead.
 fn expect_end(
     host: &Connection,
     bridge: &Link,

@@ -7,7 +7,7 @@ use netlink::Connection;
 use crate::bridge;
 use crate::config::Config;
 
-/// Checks the configured bridge, if it exists.
+/// Checks that the configured bridge can take another port, if the bridge exists.
 ///
 /// # Errors
 /// Code 50: another kind of link has the bridge's name, or the bridge has no free port and

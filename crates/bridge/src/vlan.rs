@@ -33,7 +33,7 @@ pub enum DefaultVlan {
     /// `preserveDefaultVlan`: the port stays in the default VLAN.
     Keep,
     /// The port leaves the default VLAN and carries only the configured VLANs. A trunk without
-    /// `vlan` carries VLAN 1 untagged, as in the reference.
+    /// `vlan` carries VLAN 1 untagged, as in the Go plugin `bridge`.
     Leave,
 }
 
@@ -107,8 +107,8 @@ fn untagged(vlan: u16) -> PortVlans {
     PortVlans::one(vlan, Tagging::Access)
 }
 
-/// Returns the parts of `range` below and above `native`. A port cannot carry the native VLAN both
-/// untagged and tagged.
+/// Returns `range` without `native`, the untagged VLAN of a port, because a port cannot carry a
+/// VLAN both untagged and tagged.
 fn without(
     range: &RangeInclusive<u16>,
     native: Option<u16>,
@@ -154,7 +154,7 @@ fn number(vlan: i64, key: &str) -> Result<u16, Error> {
 /// Valid VLAN numbers. 0 and 4095 are reserved (IEEE 802.1Q).
 const VLANS: RangeInclusive<u16> = 1..=4094;
 
-/// The untagged VLAN of a trunk without `vlan`, as in the reference.
+/// The untagged VLAN of a trunk without `vlan`, as in the Go plugin `bridge`.
 const NATIVE: u16 = 1;
 
 /// Enables VLAN filtering on the bridge, if `vlans` need it. Existing ports stay in the default
@@ -192,7 +192,7 @@ pub(crate) fn is_filtering(bridge: &Link) -> bool {
     bridge.bridge_vlans.is_some_and(|vlans| vlans.filtering)
 }
 
-/// Returns the VLAN that the bridge gives to new ports.
+/// Returns the bridge's default VLAN, which the kernel gives to new ports; `None` if there is none.
 pub(crate) fn default_vlan(bridge: &Link) -> Option<PortVlans> {
     let default = bridge.bridge_vlans.map(|vlans| vlans.default);
     default.filter(|vlan| *vlan != 0).map(untagged)

@@ -11,7 +11,7 @@ pub const PLUGIN: Plugin = Plugin {
     add: lo::add,
     del: lo::del,
     check: lo::check,
-    // Every kernel has a loopback interface.
+    // ADD can always succeed, because every network namespace has a loopback interface.
     status: |request| lo::expect_no_keys(&request.network),
     // There is nothing to remove, because `lo` disappears with its namespace.
     gc: |request| lo::expect_no_keys(&request.network),

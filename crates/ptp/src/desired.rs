@@ -22,8 +22,8 @@ impl Topology for Config {
         Self::try_from(network.config::<RawConfig>()?)
     }
 
-    /// Returns true if the link is no port of a bridge: the reference's `ptp` makes such host's
-    /// ends.
+    /// Returns whether the link is no port of a bridge, as the host's ends that the Go plugin `ptp`
+    /// makes.
     fn is_foreign_end(_: &Network, _: &Connection, end: &Link) -> anyhow::Result<bool> {
         Ok(end.master.is_none())
     }

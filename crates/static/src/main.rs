@@ -1,4 +1,4 @@
-//! CNI plugin `static`: returns the addresses that the configuration or the runtime names.
+//! The executable `static`.
 
 use std::process::ExitCode;
 

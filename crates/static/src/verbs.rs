@@ -20,8 +20,9 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
     })?)
 }
 
-/// Compares the gateway of each configured address with the gateway in `prevResult`. As in the
-/// reference, it is no error if `prevResult` lacks an address: a later plugin may have removed it.
+/// Compares the gateway of each configured address with the gateway in `prevResult`. If
+/// `prevResult` lacks an address, that is no error, because a later plugin may have removed the
+/// address.
 ///
 /// # Errors
 /// The configuration is invalid, `prevResult` is missing, or `prevResult` has another gateway for
