@@ -165,17 +165,14 @@ fn expect_of_host(gateway: IpAddr, ip: &IpConfig, all: &[IpConfig]) -> Result<()
         }
         _ => false,
     };
-    let what = if hosts(all).contains(&gateway) {
-        "the container's own address"
-    } else if is_broadcast {
-        "a broadcast address"
-    } else if gateway.is_multicast() {
-        "a multicast address"
-    } else if gateway.is_unspecified() {
-        "the unspecified address"
-    } else if gateway.is_loopback() {
-        "a loopback address"
-    } else {
+    let refused = [
+        (hosts(all).contains(&gateway), "the container's own address"),
+        (is_broadcast, "a broadcast address"),
+        (gateway.is_multicast(), "a multicast address"),
+        (gateway.is_unspecified(), "the unspecified address"),
+        (gateway.is_loopback(), "a loopback address"),
+    ];
+    let Some((_, what)) = refused.into_iter().find(|(is_it, _)| *is_it) else {
         return Ok(());
     };
     let reason = format!("the gateway {gateway} is {what}; choose another gateway");
