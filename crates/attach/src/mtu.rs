@@ -1,7 +1,9 @@
 //! The MTU of a veth pair: from the configuration, or from the host's uplinks.
 
+use std::collections::BTreeSet;
+
 use cni::{Error, note};
-use netlink::{Connection, Link, LinkKind, Route};
+use netlink::{Connection, Link, LinkKind, Route, found};
 
 /// Where the MTU comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,13 +77,12 @@ impl MtuChoice {
 /// Returns the MTU of the host's uplinks in bytes, and where it comes from.
 fn detect(host: &Connection) -> anyhow::Result<(u32, String)> {
     let routes = host.default_routes_in_use()?;
-    let mut uplinks: Vec<_> = routes.iter().flat_map(Route::links).collect();
-    uplinks.sort_unstable();
-    uplinks.dedup();
-    let links = uplinks.into_iter().map(|index| host.link_by_index(index));
-    // A link may have been deleted, with its routes, since the routes were listed.
-    let links = links.filter(|link| !matches!(link, Err(error) if error.is_not_found()));
-    let links = links.collect::<Result<Vec<_>, _>>()?;
+    let uplinks: BTreeSet<_> = routes.iter().flat_map(Route::links).collect();
+    let mut links = Vec::new();
+    for index in uplinks {
+        // A link may have been deleted, with its routes, since the routes were listed.
+        links.extend(found(host.link_by_index(index))?);
+    }
     if let Some(detected) = smallest(links.iter(), "carries a default route") {
         return Ok(detected);
     }

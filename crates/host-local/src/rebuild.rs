@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use cni::{note, or_note};
 
-use crate::directory::{Content, Directory};
+use crate::directory::{Content, Directory, Identity};
 use crate::files::Files;
 use crate::index::{Record, Records, boot_id};
 use crate::storage::EarlierBoot;
@@ -64,61 +64,42 @@ struct Findings {
 impl Findings {
     fn of(leases: &Directory, known: &Records, earlier: EarlierBoot) -> anyhow::Result<Self> {
         let boot = boot_id()?;
-        let is_stale = |it: &Record| it.boot != boot && earlier == EarlierBoot::Release;
         let mut findings = Self::default();
         for address in leases.addresses()? {
-            let examined = or_note(examine(leases, address, known), "the lease stays");
-            if let Some((content, record)) = examined.flatten() {
-                findings.add(content, record, is_stale);
-            }
+            let lease = or_note(identified(leases, address), "the lease stays");
+            let Some((identity, content)) = lease.flatten() else {
+                continue;
+            };
+            let reason = match content {
+                Content::Empty => "its file is empty, so no DEL can release it".into(),
+                Content::Garbled => "its file names no container, so no DEL can release it".into(),
+                Content::Holder(holder) => {
+                    let mut records = known.get(&holder).into_iter().flatten();
+                    let is_it = |it: &&Record| it.address == address && it.identity == identity;
+                    let record = records.find(is_it).cloned().unwrap_or_else(|| Record {
+                        address,
+                        identity,
+                        boot: boot.clone(),
+                    });
+                    if record.boot == boot || earlier == EarlierBoot::Keep {
+                        findings.kept.entry(holder).or_default().push(record);
+                        continue;
+                    }
+                    format!("{holder} leased it before the machine's last boot")
+                }
+            };
+            findings.stale.insert(address, reason);
         }
         Ok(findings)
     }
-
-    fn add(&mut self, content: Content, record: Record, is_stale: impl Fn(&Record) -> bool) {
-        let reason = match content {
-            Content::Empty => "its file is empty, so no DEL can release it".into(),
-            Content::Garbled => "its file names no container, so no DEL can release it".into(),
-            Content::Holder(holder) if is_stale(&record) => {
-                format!("{holder} leased it before the machine's last boot")
-            }
-            Content::Holder(holder) => {
-                self.kept.entry(holder).or_default().push(record);
-                return;
-            }
-        };
-        self.stale.insert(record.address, reason);
-    }
 }
 
-/// Returns the content and the record of the lease file of `address`; `None` if there is no file.
-/// The record comes from `known`. If `known` has none, it is a new record with the current boot ID.
+/// Returns the identity and the content of the lease file of `address`; `None` if there is no file.
 ///
-/// Reads the lease file even if `known` has a record with its identity: with a coarse clock, a
-/// later file may have the same inode and change time.
-fn examine(
-    leases: &Directory,
-    address: IpAddr,
-    known: &Records,
-) -> anyhow::Result<Option<(Content, Record)>> {
-    let (Some(identity), Some(content)) = (leases.identity(address)?, leases.content(address)?)
-    else {
-        return Ok(None);
-    };
-    let records = match &content {
-        Content::Holder(holder) => known.get(holder),
-        Content::Empty | Content::Garbled => None,
-    };
-    let is_about = |it: &&Record| it.address == address && it.identity == identity;
-    let record = match records.into_iter().flatten().find(is_about) {
-        Some(record) => record.clone(),
-        None => Record {
-            address,
-            identity,
-            boot: boot_id()?,
-        },
-    };
-    Ok(Some((content, record)))
+/// The identity alone would not do: with a coarse clock, a later file of another holder may have the
+/// same inode and change time.
+fn identified(leases: &Directory, address: IpAddr) -> anyhow::Result<Option<(Identity, Content)>> {
+    Ok(leases.identity(address)?.zip(leases.content(address)?))
 }
 
 #[cfg(test)]

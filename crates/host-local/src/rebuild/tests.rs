@@ -1,5 +1,4 @@
 use super::*;
-use crate::directory::Identity;
 use crate::lease::Holder;
 use crate::scratch::Scratch;
 
@@ -17,27 +16,30 @@ fn record(boot: &str, identity: Identity) -> Record {
     }
 }
 
-/// Returns the findings about one lease whose record names `boot`. The ID of the current boot is
-/// `now`.
-fn findings(content: Content, boot: &str) -> Findings {
-    let mut findings = Findings::default();
-    findings.add(content, record(boot, identity(1)), |it| it.boot != "now");
-    findings
+/// Returns the findings about a lease file with `content`, whose record names `boot`.
+fn findings(content: &str, boot: &str) -> Findings {
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().to_owned();
+    let leases = Directory::new(path.clone(), Scratch(path.clone()));
+    std::fs::write(path.join("10.1.0.2"), content).unwrap();
+    let identity = leases.identity(ADDRESS.into()).unwrap().unwrap();
+    let holder = Holder::parse(b"c1\r\neth0").unwrap();
+    let known = Records::from([(holder, vec![record(boot, identity)])]);
+    Findings::of(&leases, &known, EarlierBoot::Release).unwrap()
 }
 
 #[test]
 fn lease_is_released_only_if_its_record_names_another_boot() {
-    for (boot, is_kept) in [("now", true), ("before", false)] {
-        let holder = Holder::parse(b"c1\r\neth0").unwrap();
-        let Findings { kept, stale } = findings(Content::Holder(holder), boot);
+    for (boot, is_kept) in [(boot_id().unwrap().as_str(), true), ("before", false)] {
+        let Findings { kept, stale } = findings("c1\r\neth0", boot);
         assert_eq!((!kept.is_empty(), stale.is_empty()), (is_kept, is_kept));
     }
 }
 
 #[test]
 fn file_without_holder_is_removed_whatever_the_boot() {
-    for content in [Content::Empty, Content::Garbled] {
-        let findings = findings(content, "now");
+    for content in ["", " \n", "../c1"] {
+        let findings = findings(content, &boot_id().unwrap());
         assert!(findings.kept.is_empty());
         assert_eq!(findings.stale.len(), 1, "{findings:?}");
     }
