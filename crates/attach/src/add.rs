@@ -1,5 +1,5 @@
-//! ADD: obtains the lease, sets up the host's side, creates the veth pair and configures the
-//! sandbox. A failed ADD rolls these steps back.
+//! ADD: obtains the lease, ensures the bridge, creates the veth pair and configures the sandbox. A
+//! failed ADD rolls these steps back, except that the bridge stays.
 
 use std::net::IpAddr;
 

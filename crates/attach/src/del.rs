@@ -22,8 +22,8 @@ use crate::names;
 /// the container's address must not be leased again while the pair exists.
 pub fn del<T: Topology>(request: &DelRequest) -> anyhow::Result<()> {
     cni::step("start the IPAM plugin");
-    // The executable of the IPAM plugin starts while DEL deletes the veth pair. It gets its
-    // request, and so releases the lease, only after that.
+    // The executable of the IPAM plugin starts while DEL deletes the veth pair. It gets its request
+    // after that, so it does not release the lease of an existing pair.
     let lease = Delegate::ipam(&request.network)
         .and_then(|delegate| delegate.map(|it| it.start(Verb::Del)).transpose());
     let host = Connection::open()?;

@@ -38,7 +38,7 @@ pub trait Topology: Sized {
     /// Returns how `nf_tables` protects each veth pair of the network.
     fn guard(&self) -> Guard;
 
-    /// Returns the role of the host for the containers: whether it is their gateway.
+    /// Returns the role of the host for the containers: whether the host is their gateway.
     fn gateway(&self) -> Gateway;
 
     /// Checks whether the state of the host, for example of the bridge, lets an ADD succeed;

@@ -111,7 +111,8 @@ impl Gateways<'_> {
             self.replace(address, gateway, undo)?;
         }
         for gateway in missing {
-            // If a concurrent ADD added the address first, only that ADD may roll it back.
+            // If a concurrent ADD added the address first, only the rollback of that ADD may remove
+            // it.
             if add_address(self.host, self.link.index, *gateway)?.is_some() {
                 let rollback = self.rollback(*gateway);
                 undo.push("remove the gateway address", move || rollback.remove());

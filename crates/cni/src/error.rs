@@ -159,7 +159,7 @@ pub struct ErrorObject {
     pub cni_version: String,
     /// 1 to 99 belong to the specification, 100 and above to the plugin.
     pub code: u32,
-    /// The attempted action.
+    /// The outermost message of the failure, such as the attempted action.
     #[serde(default)]
     pub msg: String,
     /// The causes of the failure, joined by ": ", outermost first.

@@ -61,8 +61,8 @@ fn open(path: &Path, links: Links) -> io::Result<(File, u64)> {
     Ok((file, found.len()))
 }
 
-/// Converts the outcome of a file system call: `None` if the path does not exist, or is below a
-/// file.
+/// Converts the outcome of a file system call. Returns `None` if the path does not exist, or if one
+/// of its parents is a file.
 ///
 /// # Errors
 /// All other errors.

@@ -3,9 +3,9 @@
 use std::fmt::Display;
 use std::io::Write as _;
 
-/// Writes one line for readers of the runtime's log.
+/// Writes one line to standard error, which runtimes copy to their log.
 ///
-/// Errors are ignored: a closed or full standard error must not make a verb fail.
+/// Ignores errors, because a closed or full standard error must not make a verb fail.
 pub fn note(line: impl Display) {
     let line = format!("{line}\n");
     drop(std::io::stderr().lock().write_all(line.as_bytes()));

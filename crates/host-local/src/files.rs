@@ -13,7 +13,7 @@ use crate::storage::Storage;
 pub(crate) struct Files {
     /// The leases, which are authoritative if the index disagrees with them.
     pub leases: Directory,
-    /// The index of the leases, which only speeds up the search for leases.
+    /// The index of the leases. It speeds up the search for leases, and contains the boot of each.
     pub index: Index,
     /// The times of release, for the cooldown of addresses.
     pub cooldown: Cooldown,

@@ -22,8 +22,8 @@ impl Topology for Config {
         Self::try_from(network.config::<RawConfig>()?)
     }
 
-    /// Returns whether the link is no port of a bridge, as the host's ends that the Go plugin `ptp`
-    /// makes.
+    /// Returns whether the link is no port of a bridge. The host's ends that the Go plugin `ptp`
+    /// makes are no ports.
     fn is_foreign_end(_: &Network, _: &Connection, end: &Link) -> anyhow::Result<bool> {
         Ok(end.master.is_none())
     }

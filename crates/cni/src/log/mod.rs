@@ -96,9 +96,8 @@ pub(crate) fn end(outcome: Result<(), &ErrorObject>) {
     }
 }
 
-/// Locks the log. Returns `None` if this thread holds the lock already, so that no caller waits
-/// forever. This happens only if a function of this module panics: the panic hook then calls
-/// [`end`], which logs nothing.
+/// Locks the log. Does not wait: returns `None` if the lock is held. This happens if a function of
+/// this module panics, because the panic hook then calls [`end`], which logs nothing in this case.
 fn held() -> Option<MutexGuard<'static, Option<Log>>> {
     LOG.try_lock().ok()
 }
