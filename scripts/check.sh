@@ -28,6 +28,7 @@ main() {
     step "lints" cargo clippy --workspace --all-targets --locked -- -D warnings
     RUSTDOCFLAGS="-D warnings" step "documentation" \
         cargo doc --workspace --no-deps --document-private-items --locked
+    step "32-bit processors" thirty_two_bits
     step "fuzz targets" fuzz_targets
     step "what e2e.sh runs" end_to_end
     step "dependencies" dependencies
@@ -63,6 +64,17 @@ clear_prose() {
         grep -E '^[^:]*\.md:|^[^:]*:[0-9]+: *//' | grep -vE ':\|--' || true)
     [[ -z $unclear ]] || printf 'warning: unclear words in %s lines:\n%s\n' \
         "$(wc -l <<<"$unclear")" "$(head -n 20 <<<"$unclear")"
+}
+
+# Checks that the executables compile for a 32-bit processor, whose system calls have other types.
+thirty_two_bits() {
+    local target
+    for target in armv7-unknown-linux-musleabihf armv7-unknown-linux-gnueabihf; do
+        add_target "$target" || continue
+        cargo check --workspace --bins --locked --target "$target"
+        return
+    done
+    echo "rustup can install no target of armv7" && return 1
 }
 
 # Checks the fuzz targets, which are outside the workspace. The placeholder library saves minutes of
