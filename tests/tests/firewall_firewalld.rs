@@ -113,6 +113,29 @@ fn zones_are_chosen_and_shared_and_collected() {
 }
 
 #[test]
+fn a_second_add_keeps_the_zone_and_what_the_first_one_listed() {
+    let host = Host::new();
+    let firewalld = Firewalld::start(&host);
+    let fence = host.fence();
+    let a = host.sandbox("a");
+    let first = join(&fence, &a).with("firewalldZone", "internal");
+    run(&first, "ADD", &a).ok();
+    let other = first.clone().with("firewalldZone", "home");
+    for verb in ["ADD", "RELOAD"] {
+        let words = ["zone internal", "zone home", "add it again"];
+        run(&other, verb, &a).error().expect(100, &words);
+        run(&first, "CHECK", &a).ok();
+        assert_eq!(fence.opens(&a), [true; 2]);
+    }
+    let without = first.clone().with("backend", "nftables");
+    run(&without, "ADD", &a).ok();
+    run(&without, "DEL", &a).ok();
+    for zone in ["internal", "home"] {
+        assert_eq!(firewalld.sources(zone), "", "{zone}");
+    }
+}
+
+#[test]
 fn firewalld_that_does_not_run_is_an_error_only_if_it_is_asked_for() {
     let host = Host::new();
     let fence = host.fence();

@@ -49,6 +49,26 @@ impl Sources {
         format!("{}{}", self.zone, lines.collect::<String>())
     }
 
+    /// Returns these addresses and those of `listed`, which an earlier ADD added.
+    ///
+    /// # Errors
+    /// The zones differ. firewalld keeps an address in one zone only, and the container would be
+    /// without a zone between its removal and its addition.
+    pub fn with(&self, listed: &Self) -> anyhow::Result<Self> {
+        ensure!(
+            listed.addresses.is_empty() || listed.zone == self.zone,
+            "the container is in zone {} of firewalld since its first ADD; \
+             to move it to zone {}, delete it and add it again",
+            listed.zone,
+            self.zone
+        );
+        let mut all = self.clone();
+        let others = listed.addresses.iter();
+        all.addresses
+            .extend(others.filter(|it| !self.addresses.contains(it)));
+        Ok(all)
+    }
+
     /// Returns the sources without the addresses of `others`.
     pub fn without(mut self, others: &[Self]) -> Self {
         let is_shared = |it: &IpAddr| others.iter().any(|other| other.addresses.contains(it));

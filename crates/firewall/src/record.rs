@@ -11,6 +11,8 @@ use std::net::IpAddr;
 use attach::{OwnerFiles, Writing};
 use cni::Attachment;
 
+use crate::firewalld::Sources;
+
 /// An attachment that had an address before the attachment of this record took the address over. If
 /// the earlier attachment still exists when the later one ends, it gets the permission back.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,27 +41,31 @@ pub(crate) fn files() -> OwnerFiles {
     OwnerFiles("/run/cni/firewall".into())
 }
 
-/// Writes the record of `owner`. If a record exists, the new text keeps its earlier holders.
-/// Returns whether the record is new.
+/// Writes the record of `owner`, unless it exists. Returns whether the record is new.
 ///
 /// # Errors
 /// The file cannot be written.
-pub(crate) fn write(owner: &str, text: &str) -> anyhow::Result<bool> {
-    let is_new = files().create(owner, text)?;
-    if !is_new {
-        rewrite(owner, text)?;
-    }
-    Ok(is_new)
+pub(crate) fn create(owner: &str, sources: Option<&Sources>) -> anyhow::Result<bool> {
+    files().create(owner, &sources.map(Sources::text).unwrap_or_default())
 }
 
-/// Changes the text of the record of `owner`, but not the earlier holders in it. Does not create a
-/// record, because a DEL may have retired it.
+/// Adds `sources` to the record of `owner`. The record keeps the sources and the earlier holders that
+/// it lists, because DEL removes what is listed. Does not create a record, because a DEL may have
+/// retired it.
 ///
 /// # Errors
-/// The file is missing or cannot be written.
-pub(crate) fn rewrite(owner: &str, text: &str) -> anyhow::Result<()> {
+/// - The file is missing or cannot be written.
+/// - The record lists sources of another zone.
+pub(crate) fn add_sources(owner: &str, sources: Option<&Sources>) -> anyhow::Result<()> {
+    let Some(sources) = sources else {
+        return Ok(());
+    };
     change(owner, |there| {
-        text.to_owned() + &lines(&Earlier::read(there))
+        let all = match Sources::read(there) {
+            Some(listed) => sources.with(&listed)?,
+            None => sources.clone(),
+        };
+        Ok(all.text() + &lines(&Earlier::read(there)))
     })
 }
 
@@ -68,12 +74,12 @@ pub(crate) fn rewrite(owner: &str, text: &str) -> anyhow::Result<()> {
 /// # Errors
 /// The file is missing or cannot be written.
 pub(crate) fn add_earlier(owner: &str, earlier: &[Earlier]) -> anyhow::Result<()> {
-    change(owner, |there| there.to_owned() + &lines(earlier))
+    change(owner, |there| Ok(there.to_owned() + &lines(earlier)))
 }
 
-fn change(owner: &str, text: impl Fn(&str) -> String) -> anyhow::Result<()> {
+fn change(owner: &str, text: impl Fn(&str) -> anyhow::Result<String>) -> anyhow::Result<()> {
     let there = files().find(owner)?;
-    let text = text(&there);
+    let text = text(&there)?;
     if there == text {
         return Ok(());
     }

@@ -35,17 +35,20 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
     cni::step("look for firewalld");
     let sources = Sources::wanted(&config, addresses(result))?;
     cni::step("write the record");
-    let text = sources.as_ref().map(Sources::text).unwrap_or_default();
-    let written = record::write(&owner, &text);
+    let created = record::create(&owner, sources.as_ref());
     let mut undo = Undo::default();
-    if !matches!(written, Ok(false)) {
+    if !matches!(created, Ok(false)) {
         undo.push("remove the elements", || remove_owner(&owner, None));
     }
+    let written = match created {
+        Ok(false) => record::add_sources(&owner, sources.as_ref()),
+        created => created.map(drop),
+    };
     match written {
         Err(error) if sources.is_none() => {
             note(format_args!("RELOAD will not restore {owner}: {error:#}"));
         }
-        written => drop(written?),
+        written => written?,
     }
     cni::step("add the elements and rules");
     let replaced = desired.install()?;
@@ -157,10 +160,8 @@ pub(crate) fn reload(request: &CheckRequest) -> anyhow::Result<()> {
     let (attachment, owner) = (&request.attachment, request.attachment.owner());
     record::files().find(&owner)?;
     let sources = Sources::wanted(&config, addresses(result))?;
-    if let Some(sources) = &sources {
-        // The record lacks the addresses if firewalld was started after ADD.
-        record::rewrite(&owner, &sources.text())?;
-    }
+    // The record lacks the addresses if firewalld was started after ADD.
+    record::add_sources(&owner, sources.as_ref())?;
     let restored = restore(&owner, &desired, sources.as_ref());
     if !record::files().has(&owner) {
         remove_owner(&owner, sources)?;
