@@ -77,13 +77,18 @@ impl LogFile {
         self.last.start.is_empty()
     }
 
-    /// Returns whether this file is a copy of `original`: it has the last line that was read from
-    /// `original` at the same position.
+    /// Sets the position to the end of what was read from `original` if this file is a copy of it:
+    /// if this file has the last line that was read from `original` at the same position. Returns
+    /// whether it is a copy.
     ///
     /// # Errors
     /// The file cannot be read.
-    pub fn is_copy_of(&self, original: &Self) -> io::Result<bool> {
-        Ok(!original.is_unread() && self.has(&original.last)?)
+    pub fn continues(&mut self, original: &Self) -> io::Result<bool> {
+        let is_copy = !original.is_unread() && self.has(&original.last)?;
+        if is_copy {
+            self.position = original.position;
+        }
+        Ok(is_copy)
     }
 
     fn has(&self, last: &Last) -> io::Result<bool> {
@@ -92,11 +97,6 @@ impl LogFile {
             Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(false),
             read => read.map(|()| found == last.start),
         }
-    }
-
-    /// Sets the position to the end of what was read from `other`, of which this file is a copy.
-    pub fn go_on_after(&mut self, other: &Self) {
-        self.position = other.position;
     }
 
     /// Sets the position to the start of the file. `after` is the time of the last line that was

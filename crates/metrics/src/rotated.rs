@@ -30,8 +30,7 @@ pub(crate) fn missed(log: &Path, known: &LogFile, now: &LogFile) -> Vec<LogFile>
         if !is_other(&file) {
             continue;
         }
-        if file.is_copy_of(known).unwrap_or_default() {
-            file.go_on_after(known);
+        if file.continues(known).unwrap_or_default() {
             copies.push(file);
         } else if let Ok(Some(time)) = file.first_time() {
             later.insert(time, file);

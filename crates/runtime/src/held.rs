@@ -62,15 +62,15 @@ impl HeldEntry {
         let mut bytes = Vec::new();
         let read = file.read_to_end(&mut bytes);
         read.with_context(|| format!("read {}", path.display()))?;
-        let document: Value =
-            serde_json::from_slice(&bytes).with_context(|| format!("decode {}", path.display()))?;
-        let entry = Entry::from_json(document.clone());
+        let decode = |document: Value| Ok((Entry::from_json(document.clone())?, document));
+        let decoded = serde_json::from_slice(&bytes).and_then(decode);
+        let (entry, document) = decoded.with_context(|| format!("decode {}", path.display()))?;
         Ok(Self {
-            entry: entry.with_context(|| format!("decode {}", path.display()))?,
             path,
             file,
             bytes,
             document,
+            entry,
         })
     }
 

@@ -7,17 +7,12 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use super::iptables::{Saved, is_in, saved};
+use super::iptables::{Saved, is_in};
 use super::remnant::{Remnant, Shared, Table};
 use crate::reference::Mark;
 
-/// Returns the tables `filter`, each with the reference's rules that it contains.
-pub(super) fn tables() -> anyhow::Result<Vec<Table>> {
-    Ok(saved("filter")?.into_iter().map(table).collect())
-}
-
-/// Returns the table's rules of the reference.
-fn table(saved: Saved) -> Table {
+/// Returns the reference's rules in the table `filter`.
+pub(super) fn table(saved: Saved) -> Table {
     let bridges = bridges(&saved);
     let isolating = saved.existing(&ISOLATING);
     Table {

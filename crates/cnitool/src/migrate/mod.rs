@@ -15,6 +15,7 @@ use clap::Args;
 use cni::{all, note};
 use runtime::Directories;
 
+use self::iptables::saved;
 use self::remnant::{Remnant, Shared, Table};
 use crate::reference::Living;
 
@@ -40,9 +41,9 @@ impl Migrate {
     ) -> anyhow::Result<()> {
         // The tables are read before the leases. An ADD makes its lease before its rules. So if
         // rules of a concurrent ADD are seen, its lease is seen, too.
-        let tables = [nat::tables()?, filter::tables()?, nftables::tables()?]
-            .into_iter()
-            .flatten();
+        let nat = saved("nat")?.into_iter().map(nat::table);
+        let filter = saved("filter")?.into_iter().map(filter::table);
+        let tables = nat.chain(filter).chain(nftables::tables()?);
         let tables: Vec<_> = tables.filter(Table::has_rules).collect();
         let living = Living::read(directories)?;
         if tables.is_empty() {

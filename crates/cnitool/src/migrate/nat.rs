@@ -3,17 +3,12 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
-use super::iptables::{Saved, is_in, leads_to, saved};
+use super::iptables::{Saved, is_in, leads_to};
 use super::remnant::{Remnant, Shared, Table};
 use crate::reference::Mark;
 
-/// Returns the tables `nat`, each with the reference's chains that it contains.
-pub(super) fn tables() -> anyhow::Result<Vec<Table>> {
-    Ok(saved("nat")?.into_iter().map(table).collect())
-}
-
-/// Returns the table's chains of the reference.
-fn table(saved: Saved) -> Table {
+/// Returns the reference's chains in the table `nat`.
+pub(super) fn table(saved: Saved) -> Table {
     let shared = saved.existing(&SHARED);
     Table {
         title: saved.title(),

@@ -77,7 +77,11 @@ fn connect(sides: &Sides, stage: &Stage) -> anyhow::Result<()> {
     if let Access::Pair(link) = &stage.access {
         requests.push(route(pod.into(), None, link.index));
     }
-    requests.push(route(default_of(elsewhere)?, None, stage.uplink.index));
+    requests.push(route(
+        IpNetwork::new(elsewhere, 0)?,
+        None,
+        stage.uplink.index,
+    ));
     connection.execute(requests)?;
     let (gateway, uplink) = (stage.gateway, traffic::uplink_address(stage));
     set_up_end(&sides.pod, IN_POD, [stage.pod, gateway.into()])?;
@@ -142,17 +146,12 @@ fn set_up_end(
     let link = connection.link(name)?.index;
     let address = Request::add_address(link, address, Dad::Skip);
     let neighbour = route(gateway, None, link);
-    let default = route(default_of(gateway.ip())?, Some(gateway.ip()), link);
+    let default = route(IpNetwork::new(gateway.ip(), 0)?, Some(gateway.ip()), link);
     Ok(connection.execute(vec![address, neighbour, default])?)
 }
 
 fn up(link: &str) -> Request {
     Request::change_link(link, &LinkChange::Up)
-}
-
-fn default_of(address: IpAddr) -> anyhow::Result<IpNetwork> {
-    let whole = IpNetwork::new(address, 0)?;
-    Ok(IpNetwork::new(whole.network(), 0)?)
 }
 
 fn route(destination: IpNetwork, gateway: Option<IpAddr>, link: u32) -> Request {
