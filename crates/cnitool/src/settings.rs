@@ -13,11 +13,11 @@ use serde_json::{Map, Value};
 pub struct Settings {
     /// `NETCONFPATH`, `CNI_PATH` and `CNI_CACHE_DIR`.
     pub directories: Directories,
-    /// `CNI_IFNAME`.
+    /// The interface in the sandbox (`CNI_IFNAME`).
     pub interface: InterfaceName,
-    /// `CNI_ARGS`.
+    /// Arguments for the plugins (`CNI_ARGS`); `None` if the variable is not set.
     pub cni_args: Option<Vec<[String; 2]>>,
-    /// `CAP_ARGS`.
+    /// Values of capabilities (`CAP_ARGS`); `None` if the variable is not set.
     pub capability_args: Option<Map<String, Value>>,
 }
 

@@ -23,7 +23,7 @@ pub struct Attached {
     pub entry: Entry,
     /// Whether the sandbox exists. Also true if this process cannot find out.
     pub is_alive: bool,
-    /// When the runtime wrote the entry.
+    /// When the runtime wrote the entry; `None` if unknown.
     pub since: Option<SystemTime>,
 }
 
@@ -38,7 +38,7 @@ pub struct Lease {
     pub holder: Option<Holder>,
     /// The file.
     pub path: PathBuf,
-    /// When the file last changed.
+    /// When the file last changed; `None` if unknown.
     pub since: Option<SystemTime>,
 }
 

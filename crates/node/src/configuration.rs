@@ -55,7 +55,7 @@ pub enum Program {
     Found {
         /// The path.
         path: PathBuf,
-        /// The versions of the specification that the plugin reports.
+        /// The versions of the specification that the plugin reports; `None` if it reports none.
         versions: Option<Vec<String>>,
         /// Whether the plugin reports its verbs, which only plugins of this suite do.
         is_ours: bool,

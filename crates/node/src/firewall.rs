@@ -89,7 +89,7 @@ impl Firewall {
 }
 
 impl Held {
-    /// Returns the elements with an owner.
+    /// Returns the elements of the table, without those that the attachments of a bridge share.
     pub(super) fn all_of(table: &Table, elements: &[Element]) -> Vec<Self> {
         let owned = elements.iter().filter(|it| !firewall::is_shared(it));
         owned.map(|it| Self::of(table, it)).collect()

@@ -1,8 +1,8 @@
 //! Protection of the node's 127.0.0.0/8 against neighbours while `route_localnet` is 1
 //! (CVE-2020-8558).
 //!
-//! portmap sets the sysctl if a hostPort is for 127.0.0.1. It then protects the node by rules,
-//! which `Firewall` reads, and by `IPsec` policies, which this module reads.
+//! portmap sets `route_localnet` if a hostPort is for 127.0.0.1. portmap then protects the node by
+//! rules, which `Firewall` reads, and by `IPsec` policies, which this module reads.
 
 use std::collections::BTreeSet;
 

@@ -48,7 +48,8 @@ impl<'a> Chain<'a> {
     }
 
     /// Limits the time of each plugin. A plugin that takes longer is killed with its process group
-    /// and counts as failed. Ctrl-C does not reach plugins with a limit.
+    /// and counts as failed. Ctrl-C does not reach a plugin with a limit, because it runs in a
+    /// process group of its own.
     pub fn within(self, limit: Duration) -> Self {
         Self {
             limit: Some(limit),

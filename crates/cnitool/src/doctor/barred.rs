@@ -139,8 +139,8 @@ impl Barrier<'_> {
     ///
     /// - The pod has the permission of `firewall`, so a reload of firewalld removed its address from
     ///   the zone.
-    /// - The network uses firewalld, but no ADD ran for this pod. No firewalld runs beside the copy,
-    ///   so the trial shows nothing about new pods.
+    /// - The network uses firewalld, but no ADD ran for this pod. firewalld does not see the copy,
+    ///   so the outcome there shows nothing about new pods.
     /// - The network does not use firewalld.
     fn of_firewalld(&self, finding: Finding) -> Finding {
         if self.asks_firewalld() && self.is_permitted_pod() {
@@ -165,7 +165,7 @@ impl Barrier<'_> {
         permission.is_some_and(firewall::Config::asks_firewalld)
     }
 
-    /// Returns whether the trial used the address of a pod that has the permission of the plugin
+    /// Returns whether the packets had the address of a pod that has the permission of the plugin
     /// `firewall`.
     fn is_permitted_pod(&self) -> bool {
         let mut elements = self.node.firewall.elements.iter();
@@ -222,7 +222,7 @@ fn conditions(stage: &Stage) -> [[String; 2]; 2] {
     }
 }
 
-/// Returns the subnet of the pods whose packets the stage tries.
+/// Returns the subnet of the stage's pods.
 fn subnet(stage: &Stage) -> IpNetwork {
     let (pod, network) = (stage.pod, stage.pod.network());
     IpNetwork::new(network, pod.prefix()).unwrap_or(pod)

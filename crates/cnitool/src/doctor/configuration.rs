@@ -60,7 +60,7 @@ fn sound(configuration: &Configuration, file: &File, network: &Network) -> Findi
         let newest = SpecVersion::CURRENT;
         return finding.impact(format!("Version {newest} would add STATUS and GC."));
     }
-    // Runtimes that do not know `cniVersions` ignore it.
+    // Older runtimes do not know `cniVersions`, so they use the version in `cniVersion`.
     let single = network.document.get("cniVersion").and_then(Value::as_str);
     if single != Some(version.as_str()) {
         return finding;

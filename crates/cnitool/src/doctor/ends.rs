@@ -1,4 +1,5 @@
-//! Chooses the addresses and the port of a network's pods that doctor's packets use.
+//! Chooses the gateway, the pod and the hostPort for the packets that doctor sends through a copy
+//! of the node's rules.
 
 use std::net::IpAddr;
 

@@ -80,7 +80,8 @@ fn torn_leases(node: &Node) -> Option<Finding> {
     })
 }
 
-/// Finds elements of this suite whose owner has no lease, no link and no cached result.
+/// Finds elements of this suite whose owner has no lease, no link, and no cached result with an
+/// existing sandbox.
 pub fn elements(node: &Node) -> Vec<Finding> {
     let stale = node.traces().into_iter().filter(|(_, traces)| {
         let is_alive = traces.cached.is_some_and(|it| it.is_alive);

@@ -113,8 +113,9 @@ fn is_for_ports(node: &Node, link: &Link) -> bool {
     node.localnet.links.contains(&link.index) || ours.any(|it| has_ports(node, it) && is_behind(it))
 }
 
-/// Returns whether the reference forwards ports on this node. It has a chain in iptables for each
-/// pod with ports, or a table in `nf_tables`.
+/// Returns whether the reference may forward ports on this node. It has a chain in iptables for
+/// each pod with ports, or a table in `nf_tables`. Otherwise, a live pod with ports may be an
+/// attachment of the reference.
 fn has_ports_of_reference(node: &Node) -> bool {
     let mut chains = node.firewall.chains.iter();
     let mut rule_comments = node.firewall.rule_comments.iter();

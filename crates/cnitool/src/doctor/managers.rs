@@ -77,7 +77,8 @@ fn drop_in(by: &str, link: &str) -> (String, String) {
     }
 }
 
-/// Returns whether the link is a bridge of a network, or is tagged with an attachment.
+/// Returns whether the link is a bridge of a network, or a veth link or an ifb that is tagged with
+/// an attachment.
 fn is_ours(node: &Node, name: &str) -> bool {
     let is_tagged = |it: &Link| it.alias.as_deref().is_some_and(Attachment::is_owner);
     let is_of_kind = |it: &Link| matches!(it.kind, LinkKind::Veth | LinkKind::Ifb);

@@ -1,6 +1,6 @@
 //! `doctor`: finds out why pods of a node have no network.
 //!
-//! It reads a [`Node`] once. Then one pure function for each subject derives findings from the
+//! doctor reads a [`Node`] once. Then one pure function for each subject derives findings from the
 //! node.
 
 mod barred;

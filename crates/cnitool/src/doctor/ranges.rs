@@ -23,7 +23,7 @@ pub fn judge(node: &Node) -> Vec<Finding> {
     or_ok(findings, (!ranges.is_empty()).then(ok))
 }
 
-/// Finds overlapping ranges of different networks, or of one network in different files.
+/// Finds overlapping ranges of one network or of different networks.
 fn overlaps(ranges: &[Range<'_>]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (place, one) in ranges.iter().enumerate() {

@@ -22,8 +22,8 @@ pub fn stages(node: &Node) -> Vec<Stage> {
 }
 
 /// Returns the names of networks whose gateway is the node but whose packets cannot be tried,
-/// because they have no [`Stage`] for IPv4 or IPv6: the network has a VLAN, or no address of a pod is
-/// known.
+/// because they have no [`Stage`] for either IP family: the network has a VLAN, or no address of a
+/// pod is known.
 pub fn untried(node: &Node) -> BTreeSet<&str> {
     let sources = node.configuration.sources();
     let without = sources.filter(|source| {

@@ -51,7 +51,8 @@ impl Drop for Lock {
     }
 }
 
-/// Name of the locked file. It does not have the prefix of temporary files, so `sweep` keeps it.
+/// Name of the locked file. It does not have the prefix of temporary files, so an installation that
+/// deletes old temporary files keeps it.
 const NAME: &str = ".cni-install.lock";
 
 /// Longest wait for another installation, which takes seconds.

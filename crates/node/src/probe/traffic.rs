@@ -94,7 +94,10 @@ pub(super) fn uplink_address(stage: &Stage) -> IpAddr {
 /// A packet and its answer.
 struct Exchange {
     protocol: Protocol,
+    /// Destination of the packet.
     to: SocketAddr,
+    /// Address of the socket that answers. It differs from `to` for a hostPort, because the rules
+    /// translate the destination of these packets (DNAT).
     listening: SocketAddr,
 }
 
@@ -205,5 +208,9 @@ const PATIENCE: Duration = Duration::from_millis(1500);
 
 /// Longest wait for the answer after a rule ended any packet in the copy.
 const GRACE: Duration = Duration::from_millis(200);
+
+/// Wait for an answer before the packet is sent again.
 const RETRY: Duration = Duration::from_millis(300);
+
+/// Time between two checks of a thread whether the exchange is over.
 const PAUSE: Duration = Duration::from_millis(5);
