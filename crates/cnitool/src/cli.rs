@@ -201,7 +201,7 @@ fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
             command(directories, network.as_ref())?;
         }
         Command::Limit(change) => change.run(&settings)?,
-        Command::Install(install) => install.run(&directories.networks, |it| env::var_os(it))?,
+        Command::Install(install) => install.run(&directories.networks)?,
         Command::Ps(output) => output.print(&ps(directories))?,
         Command::Metrics { no_pods } => {
             let pods = if *no_pods {
@@ -209,7 +209,7 @@ fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
             } else {
                 Pods::default()
             };
-            print(scrape(directories, pods, |it| env::var_os(it))?.trim_end())?;
+            print(scrape(directories, pods)?.trim_end())?;
         }
         Command::Doctor(output) => {
             let page = doctor(directories);

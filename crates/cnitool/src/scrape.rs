@@ -1,7 +1,7 @@
 //! `metrics`: prints the metrics of the node once.
 
 use std::collections::BTreeSet;
-use std::ffi::OsString;
+use std::env;
 use std::path::PathBuf;
 
 use cni::note;
@@ -13,13 +13,9 @@ use runtime::Directories;
 ///
 /// # Errors
 /// The text cannot be formatted, which is not expected: see [`Snapshot::into_text`].
-pub fn scrape(
-    directories: &Directories,
-    pods: Pods,
-    lookup: impl Fn(&str) -> Option<OsString>,
-) -> anyhow::Result<String> {
+pub fn scrape(directories: &Directories, pods: Pods) -> anyhow::Result<String> {
     let mut snapshot = Snapshot::read(directories, &Options { pods });
-    let of_environment = lookup(LOG_FILE).filter(|it| !it.is_empty());
+    let of_environment = env::var_os(LOG_FILE).filter(|it| !it.is_empty());
     let mut files: BTreeSet<PathBuf> = of_environment.map(PathBuf::from).into_iter().collect();
     files.extend(snapshot.log_files().map(ToOwned::to_owned));
     let calls = Calls::default();

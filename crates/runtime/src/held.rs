@@ -24,7 +24,7 @@ pub struct HeldEntry {
     file: File,
     /// The content of the file.
     bytes: Vec<u8>,
-    /// The entry with all its fields.
+    /// The entry with all fields of the file, even those that this crate does not know.
     document: Value,
     entry: Entry,
 }
@@ -116,7 +116,8 @@ impl Replacement {
         &self.held.entry
     }
 
-    /// Writes the new file. It has the owner, the mode and the unknown fields of the entry.
+    /// Writes the new file, with the owner and the mode of the old file, and with all fields of the
+    /// entry, even those that this crate does not know.
     fn write(&self) -> anyhow::Result<()> {
         // A process that was killed while it held this lock may have left the file.
         if_present(fs::remove_file(&self.new))?;

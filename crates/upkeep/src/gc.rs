@@ -88,9 +88,9 @@ pub fn remove(chain: &Chain<'_>, remains: &Remains<'_>) -> anyhow::Result<Remova
     Ok(Removal::Removed)
 }
 
-/// Returns whether no lease changed since the node was read: the container was not attached again.
-/// podman reuses the container ID at each start, so a DEL for the old attachment would remove the
-/// new one.
+/// Returns whether no lease changed since the node was read. A changed lease shows that the
+/// container was attached again: podman reuses the container ID at each start. A DEL for the old
+/// attachment would remove the new one.
 fn has_leases(remains: &Remains<'_>) -> bool {
     remains.leases.iter().all(|it| is_unchanged(it))
 }
@@ -122,8 +122,8 @@ fn has_no_link(remains: &Remains<'_>) -> anyhow::Result<bool> {
     Ok(remains.link_in(&links).is_none())
 }
 
-/// Lets `host-local` read the leases again. Its index can lack a lease that another program wrote
-/// without the lock.
+/// Makes `host-local` read all lease files at its next call. Its index of leases can lack a lease
+/// that another program wrote without the lock.
 fn distrust_index(lease: &Lease) -> anyhow::Result<()> {
     let data_dir = lease.path.parent().and_then(Path::parent);
     let storage = Storage {

@@ -140,7 +140,7 @@ impl Judge {
 
     fn has(&self, table: &Table, element: &Element) -> anyhow::Result<bool> {
         match self.connection.holder(table, element) {
-            // Without the set, the kernel refuses the look-up.
+            // The kernel refuses the look-up if the set does not exist.
             Err(error) if error.is_not_found() => Ok(false),
             holder => Ok(holder?.is_some_and(|it| it.owner == element.owner)),
         }

@@ -291,12 +291,12 @@ mod tests {
             .into();
         let findings = elements(&node);
         let message = "cni:pods/c/eth0 has elements in cni-portmap, and nothing else";
-        let [told] = findings.as_slice() else {
+        let [finding] = findings.as_slice() else {
             panic!("{findings:?}");
         };
-        assert_eq!(told.message, message);
+        assert_eq!(finding.message, message);
         let fix = "CNI_COMMAND=DEL CNI_CONTAINERID=c CNI_IFNAME=eth0 /opt/cni/bin/portmap";
-        assert!(told.fix.ends_with(fix), "{told:?}");
+        assert!(finding.fix.ends_with(fix), "{finding:?}");
     }
 
     #[test]

@@ -78,11 +78,12 @@ mod tests {
             "CNI-DN-64e2b30124778559e7bbb",
         ];
         node.firewall.chains = names.map(chain).into();
-        let remark = |table, comment: &str| RuleComment {
+        let comment_of = |table, comment: &str| RuleComment {
             table,
             comment: comment.to_owned(),
         };
-        node.firewall.rule_comments = vec![remark("cni_hostport", "a"), remark("filter", "b")];
+        node.firewall.rule_comments =
+            vec![comment_of("cni_hostport", "a"), comment_of("filter", "b")];
         let program = |is_ours| Program::Found {
             path: "/opt/cni/bin/portmap".into(),
             versions: None,

@@ -8,9 +8,8 @@ mod executables;
 mod files;
 mod lock;
 
-use std::ffi::OsString;
-use std::fs;
 use std::path::{Path, PathBuf};
+use std::{env, fs};
 
 use anyhow::{Context as _, bail, ensure};
 use clap::Args;
@@ -47,17 +46,12 @@ pub struct Install {
 }
 
 impl Install {
-    /// Installs everything, with the configuration in `conf_directory`; `lookup` reads the
-    /// environment.
-    pub fn run(
-        &self,
-        conf_directory: &Path,
-        lookup: impl Fn(&str) -> Option<OsString>,
-    ) -> anyhow::Result<()> {
+    /// Installs everything, with the configuration in `conf_directory`.
+    pub fn run(&self, conf_directory: &Path) -> anyhow::Result<()> {
         let executables = Executables {
             from: self.from()?,
             directory: self.directory.clone(),
-            selection: Selection::read(lookup)?,
+            selection: Selection::read(|name| env::var_os(name))?,
         };
         let mut wanted = Vec::new();
         if self.drop_ins {
@@ -87,7 +81,7 @@ impl Install {
         if let Some(directory) = &self.from {
             return Ok(directory.clone());
         }
-        let own = std::env::current_exe().context("find this executable")?;
+        let own = env::current_exe().context("find this executable")?;
         let directory = own.parent().context("find this executable's directory")?;
         Ok(directory.to_owned())
     }

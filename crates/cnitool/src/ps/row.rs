@@ -173,8 +173,8 @@ fn asked_ports(attached: &Attached, node: &Node) -> Vec<String> {
     let network = attached.network(&node.configuration);
     let plugins = network.iter().flat_map(|it| &it.plugins);
     let arguments = &attached.entry.arguments;
-    let told = plugins.map(|it| arguments.runtime_config(&it.capabilities));
-    let asked = told.filter_map(|mut it| it.remove("portMappings"));
+    let passed = plugins.map(|it| arguments.runtime_config(&it.capabilities));
+    let asked = passed.filter_map(|mut it| it.remove("portMappings"));
     let asked = asked.filter_map(|it| it.as_array().cloned()).flatten();
     asked.filter_map(|it| asked_port(&it)).collect()
 }

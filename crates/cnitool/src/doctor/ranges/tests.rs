@@ -55,8 +55,8 @@ fn networks_that_lease_the_same_addresses_are_reported() {
     ] {
         let other = list("other", &ipam);
         let findings = judge(&node(&[("1.conflist", &one), ("2.conflist", &other)]));
-        let told = findings.iter().any(|it| it.level == Level::Warning);
-        assert_eq!(told, is_overlapping, "{ipam} {findings:?}");
+        let is_reported = findings.iter().any(|it| it.level == Level::Warning);
+        assert_eq!(is_reported, is_overlapping, "{ipam} {findings:?}");
     }
     let both = json!([[{"subnet": "10.1.0.0/16"}], [{"subnet": "10.1.2.0/24"}]]);
     let findings = judge(&node(&[(
