@@ -5,8 +5,8 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use cni::{ContainerId, InterfaceName, all, note};
 use node::Node;
-use runtime::{Chain, Directories};
-use upkeep::{Life, judge, read_node, remove};
+use runtime::{Chain, Conflist, Directories};
+use upkeep::{Life, Remains, judge, read_node, remove};
 
 /// Arguments of `gc`: which attachments it removes. Without arguments, `gc` removes those that are
 /// proven to be stale.
@@ -42,9 +42,23 @@ pub fn gc(chain: &Chain<'_>, collect: &Collect) -> anyhow::Result<()> {
         return chain.remove_all();
     }
     let node = read(chain.directories)?;
+    let stale = stale(&node, chain.network, collect)?;
+    all(stale.iter().map(|it| remove(chain, it).map(drop)))
+}
+
+/// Returns the attachments to remove. Reports on standard error why others are kept that the
+/// operator may expect to be removed.
+///
+/// # Errors
+/// Nothing shows whether some attachments are live.
+fn stale<'n>(
+    node: &'n Node,
+    network: &Conflist,
+    collect: &Collect,
+) -> anyhow::Result<Vec<Remains<'n>>> {
     let mut stale = Vec::new();
     let mut unseen = None;
-    for (remains, life) in judge(&node, chain.network) {
+    for (remains, life) in judge(node, network) {
         let attachment = &remains.attachment;
         let names = (attachment.container.clone(), attachment.interface.clone());
         let is_listed = collect.valid.contains(&names);
@@ -65,14 +79,14 @@ pub fn gc(chain: &Chain<'_>, collect: &Collect) -> anyhow::Result<()> {
             Life::Unseen(_) | Life::Gone => stale.push(remains),
         }
     }
-    if let Some(reason) = unseen {
-        let name = &chain.network.name;
-        bail!(
-            "nothing was removed, because gc may not see all live attachments: {reason}. List the live \
-             ones with --valid, or, if no pod of network {name} runs on this node: cnitool gc {name} --all"
-        );
-    }
-    all(stale.iter().map(|it| remove(chain, it).map(drop)))
+    let Some(reason) = unseen else {
+        return Ok(stale);
+    };
+    let name = &network.name;
+    bail!(
+        "nothing was removed, because gc may not see all live attachments: {reason}. List the live \
+         ones with --valid, or, if no pod of network {name} runs on this node: cnitool gc {name} --all"
+    );
 }
 
 fn read(directories: &Directories) -> anyhow::Result<Node> {

@@ -121,8 +121,8 @@ impl Logged {
 
 const VERBS: [&str; 7] = ["ADD", "CHECK", "DEL", "GC", "RELOAD", "STATUS", "VERSION"];
 
-/// The codes that become labels: 0 for success, the codes on the page about every plugin, and those
-/// that the specification reserves.
+/// The codes that become labels: 0 for success, the codes in crates/every-plugin.md, and those that
+/// the specification reserves.
 const KNOWN: [u32; 15] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 50, 51, 100];
 
 const OTHER: &str = "other";

@@ -1,4 +1,4 @@
-//! Values of labels, which may be names that users choose.
+//! Values of labels. Some of them are names that users choose.
 
 use std::fmt;
 

@@ -45,7 +45,7 @@ pub(crate) fn missed(log: &Path, known: &LogFile, now: &LogFile) -> Vec<LogFile>
     copy.into_iter().chain(later.into_values()).collect()
 }
 
-/// Returns the paths of other files whose names begin with that of the log.
+/// Returns the paths of other files in the log's directory whose names begin with the log's name.
 fn beside(log: &Path) -> Vec<PathBuf> {
     let (Some(directory), Some(name)) = (log.parent(), log.file_name()) else {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! Follows the imports between the files of each crate.
+//! Checks that no file of a crate imports, directly or through other files, a file that imports it.
 
 #![expect(clippy::unwrap_used, reason = "a test panics where it fails")]
 
@@ -12,7 +12,7 @@ type Module = Vec<String>;
 /// The modules that each module imports.
 type Imports = BTreeMap<Module, BTreeSet<Module>>;
 
-/// The modules of a crate, and those that its root re-exports items of.
+/// The modules of a crate, and the modules from which its root re-exports items.
 #[derive(Default)]
 struct Known {
     modules: BTreeSet<Module>,
@@ -67,7 +67,7 @@ fn module(path: &str) -> Module {
     path.split("::").map(str::to_owned).collect()
 }
 
-/// Returns the modules that need themselves by way of others.
+/// Returns the modules that import themselves through other modules.
 fn on_circles(imports: &Imports) -> impl Iterator<Item = &Module> {
     imports.keys().filter(|start| {
         let mut needed = BTreeSet::new();
@@ -80,7 +80,8 @@ fn on_circles(imports: &Imports) -> impl Iterator<Item = &Module> {
     })
 }
 
-/// Reads the files below `source`. The crate's root and tests may import anything.
+/// Returns the imports of the files below `source`. Leaves out the crate's root and tests, which
+/// may import anything.
 fn imports(source: &Path) -> Imports {
     let files = files(source);
     let mut known = Known {
@@ -126,7 +127,7 @@ fn files(source: &Path) -> BTreeMap<Module, PathBuf> {
     files
 }
 
-/// Returns the modules that the paths in `text`, the source of `module`, lead to.
+/// Returns the modules whose items are named by paths in `text`, the source of `module`.
 fn imported(module: &Module, text: &str, known: &Known) -> BTreeSet<Module> {
     let paths = paths(text).into_iter();
     let found = paths.filter_map(|path| known.module_of(module, path));
@@ -134,7 +135,7 @@ fn imported(module: &Module, text: &str, known: &Known) -> BTreeSet<Module> {
 }
 
 impl Known {
-    /// Returns the module that `path`, which stands in `module`, leads to.
+    /// Returns the module whose item is named by `path` in the source of `module`.
     fn module_of(&self, module: &Module, path: Vec<String>) -> Option<Module> {
         let path = absolute(module, path, &self.modules);
         let prefixes = (1..=path.len()).rev().filter_map(|it| path.get(..it));
@@ -144,7 +145,8 @@ impl Known {
     }
 }
 
-/// Returns `path`, which stands in `module`, from the crate's root; empty for a path into another crate.
+/// Converts `path` in the source of `module` to a path from the crate's root. Returns an empty path
+/// if it leads to another crate.
 fn absolute(module: &Module, path: Vec<String>, modules: &BTreeSet<Module>) -> Module {
     let (mut place, mut path) = (module.clone(), path.into_iter().peekable());
     match path.peek().map(String::as_str) {
@@ -168,7 +170,8 @@ fn absolute(module: &Module, path: Vec<String>, modules: &BTreeSet<Module>) -> M
     place
 }
 
-/// Returns the paths of at least two parts in `text`, those in braces with what is before the braces.
+/// Returns the paths in `text` that have at least two parts. Expands `a::{b, c}` to `a::b` and
+/// `a::c`.
 fn paths(text: &str) -> Vec<Vec<String>> {
     let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
     let (mut found, mut prefixes) = (Vec::new(), vec![Vec::new()]);

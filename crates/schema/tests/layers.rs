@@ -10,8 +10,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The crates in layers. A crate uses crates of earlier layers only. The plugins are one layer, so none uses
-/// another.
+/// The crates in layers. A crate uses only crates of earlier layers. The plugins are one layer, so
+/// no plugin uses another one.
 fn layers() -> Vec<Vec<&'static str>> {
     let plugins = schema::plugins().collect();
     vec![
@@ -27,7 +27,7 @@ fn layers() -> Vec<Vec<&'static str>> {
     ]
 }
 
-/// Crates that know the kernel, and so nothing of the protocol.
+/// Crates of the kernel's interfaces, which must not know the CNI protocol.
 const KERNEL: [&str; 5] = ["netns", "detach", "netlink", "nft", "tc"];
 
 fn crates() -> PathBuf {
@@ -39,7 +39,7 @@ fn read(path: impl AsRef<Path>) -> String {
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Names of the crates, which are those of their folders.
+/// Returns the names of the crates, which are the names of their folders.
 fn names() -> BTreeSet<String> {
     let entries = fs::read_dir(crates()).unwrap().map(|entry| entry.unwrap());
     let folders = entries.filter(|entry| entry.path().join("Cargo.toml").exists());

@@ -45,7 +45,7 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
 
-/// Returns the rows of the table of keys by key.
+/// Returns the rows of the page's table of keys, by key.
 fn table(page: &str) -> BTreeMap<String, Row> {
     let lines = page.lines().skip_while(|line| *line != HEAD).skip(2);
     let mut table = BTreeMap::new();
@@ -61,7 +61,8 @@ fn table(page: &str) -> BTreeMap<String, Row> {
     table
 }
 
-/// Returns the schemas of all keys with their parents, and whether a key is required.
+/// Returns the schema of each key, and whether the key is required, by the path of the key. Each
+/// path begins with `parent`.
 fn keys(parent: &str, schema: &Value) -> BTreeMap<String, (Value, bool)> {
     let mut found = BTreeMap::new();
     for (key, of_key) in schema["properties"].as_object().into_iter().flatten() {
@@ -79,8 +80,8 @@ fn keys(parent: &str, schema: &Value) -> BTreeMap<String, (Value, bool)> {
     found
 }
 
-/// Returns the keys that a plugin's page describes: without the common ones and the `type` of
-/// `ipam`.
+/// Returns the keys that a plugin's page describes: all but `ipam.type` and the keys of every
+/// plugin.
 fn own_keys(plugin: &str) -> BTreeMap<String, (Value, bool)> {
     let schema = schema();
     let mut own = keys("", &schema["$defs"][plugin]);
@@ -200,14 +201,15 @@ fn examples_of_the_pages_are_valid() {
     }
 }
 
-/// Returns the steps that a plugin marks in its source.
+/// Returns the contents of the files in the folder `src` of a crate.
 fn sources(krate: &str) -> Vec<String> {
     let files = fs::read_dir(top().join("crates").join(krate).join("src")).unwrap();
     let sources = files.map(|file| fs::read_to_string(file.unwrap().path()).unwrap_or_default());
     sources.collect()
 }
 
-/// The steps that a plugin marks, by its source and, for an interface plugin, by the source of `attach`.
+/// Returns the steps that a plugin writes to the log, from its source and, for an interface plugin,
+/// from the source of `attach`.
 fn steps(plugin: &str) -> BTreeSet<String> {
     let mut sources = sources(plugin);
     if sources.iter().any(|source| source.contains("attach::add")) {
@@ -233,7 +235,7 @@ fn steps_are_named_as_the_log_names_them() {
     }
 }
 
-/// All pages, as paths from the top of the source tree: those beside a package and those in it.
+/// Returns all pages, as paths from the top of the source tree.
 fn pages() -> Vec<PathBuf> {
     let mut directories = ["", "conf-examples", "tests", "crates"]
         .map(PathBuf::from)
@@ -253,7 +255,7 @@ fn pages() -> Vec<PathBuf> {
     directories.iter().flat_map(of_directory).collect()
 }
 
-/// Returns the anchor that GitHub makes of a headline.
+/// Returns the anchor that GitHub derives from a headline.
 fn anchor(headline: &str) -> String {
     let kept = headline.to_lowercase().replace(' ', "-");
     kept.chars()

@@ -72,7 +72,10 @@ impl Suspicion {
             Heard::Deletion(it) if !self.is_incomplete && self.deletions.len() < MOST_DELETIONS => {
                 self.deletions.push(it);
             }
-            Heard::Deletion(_) | Heard::Lost => self.overflow(),
+            Heard::Deletion(_) | Heard::Lost => {
+                self.deletions = Vec::new();
+                self.is_incomplete = true;
+            }
             Heard::Addition { .. } | Heard::Other => {}
         }
     }
@@ -80,11 +83,6 @@ impl Suspicion {
     /// Returns whether no deletion was reported and no notification was lost.
     pub fn is_empty(&self) -> bool {
         self.deletions.is_empty() && !self.is_incomplete
-    }
-
-    fn overflow(&mut self) {
-        self.deletions = Vec::new();
-        self.is_incomplete = true;
     }
 
     /// Compares the kernel's state with the deletions. Returns `None` if nothing is missing that an

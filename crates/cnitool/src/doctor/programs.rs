@@ -19,11 +19,7 @@ pub fn judge(node: &Node) -> Vec<Finding> {
 
 fn finding(node: &Node, source: Source<'_>, name: &str) -> Option<Finding> {
     let (configuration, file) = (&node.configuration, &source.file.name);
-    let finding = |message: String| {
-        let message = format!("{file}: plugin {message}");
-        let finding = Finding::new(Level::of_file(node, file), message);
-        finding.impact("Every ADD of this network fails.")
-    };
+    let finding = |message: String| fault(node, file, &message);
     Some(match configuration.programs.get(name)? {
         Program::Missing => {
             let fix = format!("install -m 755 {} {}", quoted(name), first(configuration));
@@ -37,8 +33,8 @@ fn finding(node: &Node, source: Source<'_>, name: &str) -> Option<Finding> {
         Program::NotExecutableMount(program) => {
             let place = quoted(&program.display());
             let message = format!("{} is on a file system without exec", program.display());
-            let mount = format!("\"$(findmnt -no TARGET -T {place})\"");
-            finding(message).fix(format!("mount -o remount,exec {mount}"))
+            let mount = format!("findmnt -no TARGET -T {place}");
+            finding(message).fix(format!("mount -o remount,exec \"$({mount})\""))
         }
         Program::Broken { path, reason } => {
             let path = path.display();
@@ -57,6 +53,13 @@ fn finding(node: &Node, source: Source<'_>, name: &str) -> Option<Finding> {
             finding.impact("CRI-O ignores the network; with other runtimes, every ADD fails.")
         }
     })
+}
+
+/// Returns a finding about a plugin of the network in `file`, without which no ADD succeeds.
+fn fault(node: &Node, file: &str, message: &str) -> Finding {
+    let message = format!("{file}: plugin {message}");
+    let finding = Finding::new(Level::of_file(node, file), message);
+    finding.impact("Every ADD of this network fails.")
 }
 
 /// Returns the first directory of `CNI_PATH`, quoted for a shell.

@@ -65,7 +65,7 @@ fn list() -> Value {
     })
 }
 
-/// Returns a rule: an object with this `type` has the plugin's keys.
+/// Returns a rule of the schema: an object with this `type` has the keys of this plugin.
 fn when(plugin: &str) -> Value {
     json!({
         "if": {"properties": {"type": {"const": plugin}}, "required": ["type"]},

@@ -1,4 +1,4 @@
-//! Writes the schema of conflists, or compares it with the file.
+//! Compares the JSON Schema of configuration lists with its file, or writes the file.
 
 #![expect(
     clippy::indexing_slicing,
