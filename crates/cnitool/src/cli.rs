@@ -204,11 +204,7 @@ fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Install(install) => install.run(&directories.networks)?,
         Command::Ps(output) => output.print(&ps(directories))?,
         Command::Metrics { no_pods } => {
-            let pods = if *no_pods {
-                Pods::None
-            } else {
-                Pods::default()
-            };
+            let pods = no_pods.then_some(Pods::None).unwrap_or_default();
             print(scrape(directories, pods)?.trim_end())?;
         }
         Command::Doctor(output) => {
@@ -235,7 +231,8 @@ fn execute_on(command: &OfNetwork, settings: &Settings) -> anyhow::Result<()> {
             }
             sandbox.arguments = settings.arguments(Arguments::default());
             let result = chain.add(&sandbox).map_err(|error| {
-                // A failed ADD may have left resources.
+                // A failed ADD may have left resources, so the error names the command that removes
+                // them.
                 let (netns, interface) = (sandbox.netns.display(), &settings.interface);
                 anyhow!(
                     "{error:#}\nto remove what this or an earlier add left: cnitool del {} {netns} --ifname {interface}",

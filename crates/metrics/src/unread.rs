@@ -1,45 +1,42 @@
 //! Parts of the node that could not be read.
 
-use std::collections::BTreeMap;
-
 use node::Part;
 
 use crate::family::{Family, Metric};
 use crate::label::Text;
 
-/// For each part of the node: `None` if it was read, otherwise the reason why not.
+/// The parts of the node that could not be read, with the reasons.
 #[derive(Debug)]
-pub(crate) struct Unread(BTreeMap<&'static str, Option<String>>);
+pub(crate) struct Unread(Vec<(&'static str, String)>);
 
 impl Unread {
     pub fn of(unread: Vec<(Part, String)>) -> Self {
-        let mut parts = Self(PARTS.map(|it| (it, None)).into());
-        for (part, reason) in unread {
-            parts.add(name(part), reason);
-        }
-        parts
+        let unread = unread.into_iter();
+        Self(unread.map(|(part, reason)| (name(part), reason)).collect())
     }
 
     pub fn add(&mut self, part: &'static str, reason: String) {
-        self.0.insert(part, Some(reason));
+        self.0.push((part, reason));
     }
 
     /// Returns whether all of `parts` were read.
     pub fn has_none_of(&self, parts: &[Part]) -> bool {
-        let mut parts = parts.iter();
-        parts.all(|it| self.0.get(name(*it)).is_none_or(Option::is_none))
+        !parts.iter().any(|it| self.has(name(*it)))
+    }
+
+    fn has(&self, part: &str) -> bool {
+        self.0.iter().any(|it| it.0 == part)
     }
 
     /// Returns the reasons.
     pub fn reasons(&self) -> impl Iterator<Item = &str> {
-        self.0.values().flatten().map(String::as_str)
+        self.0.iter().map(|(_, reason)| reason.as_str())
     }
 
     /// Returns 1 for each part that could not be read, and 0 for each other part.
     pub fn metric(&self) -> Metric {
-        let parts = self.0.iter();
         let part = |name: &str| [("part", Text::new(name))];
-        UNREAD.with(parts.map(|(name, it)| (part(name), u64::from(it.is_some()))))
+        UNREAD.with(PARTS.map(|it| (part(it), u64::from(self.has(it)))))
     }
 }
 
@@ -59,7 +56,7 @@ fn name(part: Part) -> &'static str {
 pub(crate) const LOG: &str = "log";
 
 /// Parts that a snapshot reads.
-const PARTS: [&str; 6] = ["configuration", "cache", "leases", "firewall", "links", LOG];
+const PARTS: [&str; 6] = ["cache", "configuration", "firewall", "leases", "links", LOG];
 
 const UNREAD: Family = Family::gauges(
     "cni_unread",

@@ -49,7 +49,8 @@ impl Attached {
         ips.iter().map(|it| it.address).collect()
     }
 
-    /// Returns the gateway of the default route of this family that ADD reported.
+    /// Returns the gateway of the default route of this family that ADD reported. If the route has
+    /// no gateway, returns the gateway of a reported address.
     pub fn default_gateway(&self, is_ipv4: bool) -> Option<IpAddr> {
         let result = self.entry.reported();
         let mut routes = result.routes.iter();

@@ -138,7 +138,7 @@ fn rule_comments(
 }
 
 /// Returns whether portmap's chain has both rules: the rule for packets to 127.0.0.0/8, and the
-/// rule for packets from there.
+/// rule for packets from 127.0.0.0/8.
 fn guards_localnet(connection: &Connection, chains: &[HeldChain]) -> Result<bool, nft::Error> {
     let (family, table) = (Family::Inet, portmap::TABLE);
     let chain = (family, table, portmap::LOCALNET_CHAIN);

@@ -31,7 +31,8 @@ pub struct HostLink {
 }
 
 impl HostLinks {
-    /// Selects the host ends among `links`, and reads the addresses in their sandboxes.
+    /// Selects from `links` the host ends of veth pairs whose peers are in sandboxes, and reads the
+    /// addresses in these sandboxes.
     pub fn read(connection: &Connection, links: &[Link]) -> Self {
         let pairs = links.iter().filter(|it| it.kind == LinkKind::Veth);
         let links = pairs.filter_map(|link| {

@@ -26,7 +26,7 @@ pub struct Inside {
     pub routes: Vec<Route>,
 }
 
-/// Reads the sandboxes of all live attachments.
+/// Reads the sandboxes of all live attachments that have a host link.
 pub(super) fn pods(node: &Node) -> anyhow::Result<Vec<Pod>> {
     let connection = Connection::open()?;
     let pods = node.attached.iter().enumerate().filter_map(|(place, it)| {

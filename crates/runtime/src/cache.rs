@@ -172,7 +172,8 @@ impl Cache {
 }
 
 impl Default for Cache {
-    /// Returns the directories of libcni and of Multus, which calls plugins itself.
+    /// Returns the default directories of libcni and of Multus. Multus calls plugins itself, so it
+    /// has a cache of its own.
     fn default() -> Self {
         Self(
             ["/var/lib/cni", "/var/lib/cni/multus"]

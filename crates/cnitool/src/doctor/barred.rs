@@ -8,8 +8,8 @@ use node::{Access, Fate, Node, PacketPath, Probe, Stage};
 use super::finding::{Finding, Level, quoted};
 use super::stages::place;
 
-/// Reports the packets that the copy of the node's rules dropped, one finding for each rule or
-/// policy that dropped some. Returns one warning if no packets could be sent.
+/// Reports the packets that a copy of the node's rules dropped, one finding for each rule or policy
+/// that dropped some. Returns one warning if no packets could be sent.
 pub fn barred(node: &Node, probe: &Probe) -> Vec<Finding> {
     let place = place(&probe.stage);
     let fates = match &probe.fates {
@@ -165,8 +165,8 @@ impl Barrier<'_> {
         permission.is_some_and(firewall::Config::asks_firewalld)
     }
 
-    /// Returns whether the packets had the address of a pod that has the permission of the plugin
-    /// `firewall`.
+    /// Returns whether doctor sent the packets from or to the address of a pod that has the
+    /// permission of the plugin `firewall`.
     fn is_permitted_pod(&self) -> bool {
         let mut elements = self.node.firewall.elements.iter();
         let pod = Some(self.probe.stage.pod.ip());

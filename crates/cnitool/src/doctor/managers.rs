@@ -53,11 +53,9 @@ fn fix(by: &str, links: &[&str]) -> String {
         let words: Vec<_> = text.lines().map(quoted).collect();
         format!("printf '%s\\n' {} > {}", words.join(" "), quoted(&file))
     }));
-    let is_network_manager = by == NETWORK_MANAGER;
-    let program = if is_network_manager {
-        "nmcli general"
-    } else {
-        "networkctl"
+    let program = match by {
+        NETWORK_MANAGER => "nmcli general",
+        _ => "networkctl",
     };
     commands.push(format!("{program} reload"));
     commands.join("\n")

@@ -46,7 +46,8 @@ pub struct Install {
 }
 
 impl Install {
-    /// Installs everything, with the configuration in `conf_directory`.
+    /// Installs the executables and, if the arguments ask for them, drop-ins and a configuration.
+    /// The configuration is written to `conf_directory`.
     pub fn run(&self, conf_directory: &Path) -> anyhow::Result<()> {
         let executables = Executables {
             from: self.from()?,

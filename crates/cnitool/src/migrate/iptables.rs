@@ -67,7 +67,7 @@ impl Saved {
         format!("{}-save -t {}", self.program, self.table)
     }
 
-    /// Returns those of `chains` that the table has.
+    /// Returns the names in `chains` that are chains of the table.
     pub fn existing<'c>(&self, chains: &[&'c str]) -> Vec<&'c str> {
         let mut existing = chains.to_vec();
         existing.retain(|chain| self.chains.iter().any(|it| it == chain));

@@ -8,7 +8,8 @@ use crate::program::output_of;
 /// The rules of one family.
 #[derive(Debug)]
 pub(super) struct Saved {
-    /// Prefix of the programs: `iptables-legacy`.
+    /// Prefix of the programs that save and load the rules: `iptables-legacy` or
+    /// `ip6tables-legacy`.
     program: &'static str,
     text: Vec<u8>,
 }
