@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn list_that_was_interrupted_is_asked_for_anew() {
+    fn list_that_was_interrupted_is_requested_again() {
         assert!(outcome(0, 0).unwrap().is_empty());
         let links = outcome(0, NLM_F_DUMP_INTR).unwrap();
         assert!(!links.is_empty(), "there is lo, at least");

@@ -9,7 +9,8 @@ use nft::{
 
 use crate::{enter_new_namespace, nft};
 
-/// Ports of single addresses, of which each port is counted.
+/// Returns a table with a map of ports of single addresses, and a set that counts the addresses of
+/// each port.
 fn table() -> Table {
     let port = [Type::Protocol, Type::Port];
     let lookup = Rule::new("map").when_ip(IpVersion::V4).dnat_by(
@@ -73,7 +74,7 @@ fn update(connection: &Connection, delete: &[Element], add: &[Element]) -> Updat
         .unwrap()
 }
 
-/// As nft(8) lists the numbers.
+/// Expects the numbers in the set of counts, as nft(8) lists them.
 #[track_caller]
 fn expect_counts(mut wanted: Vec<&str>) {
     let listed = nft("list map inet ours counts");
@@ -138,7 +139,7 @@ fn a_recreated_table_counts_the_elements_that_it_keeps() {
     expect_counts(vec!["tcp . 80 : 0x00000002"]);
 }
 
-/// The next decision is made by the right numbers.
+/// An update corrects the numbers before its closure reads them.
 #[test]
 fn wrong_counts_are_corrected_before_anything_is_decided() {
     let connection = enter_new_namespace();

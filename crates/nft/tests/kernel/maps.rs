@@ -112,7 +112,7 @@ fn maps_and_rules_are_what_nft_reads() {
     }
 }
 
-/// Parses the rules with a third-party library.
+/// The library `nftables` parses what nft(8) lists.
 #[test]
 fn rules_translate_by_the_map_of_their_family() {
     let connection = enter_new_namespace();

@@ -85,7 +85,8 @@ fn rules_are_found_after_iptables_and_nft_have_saved_and_loaded_them() {
     expect_complete(&connection);
     run("f=$(mktemp); nft list ruleset > $f; nft flush ruleset; nft -f $f; rm $f");
     expect_complete(&connection);
-    // The form of iptables before 1.8.8, and conditions in which a rule differs.
+    // iptables before 1.8.8 writes a rule in this form. The rules before the last one differ from
+    // the wanted rule in one condition or in the verdict.
     run("iptables-nft -F OURS; iptables-nft -A OURS -j ADMIN");
     for other in ["0x1000/0x3000", "0x2000/0x2000", "0x1000"] {
         run(&format!(
@@ -133,7 +134,7 @@ fn each_admin_chain_is_asked_before_anything_is_accepted() {
     let listed = rules("OURS");
     assert_eq!(listed.len(), 3, "{listed:#?}");
     assert!(listed[2].ends_with("-j ACCEPT"), "{listed:#?}");
-    // A jump behind the accepting rule does not count.
+    // A jump behind the accepting rule counts as missing, because accepted packets do not reach it.
     run("iptables-nft -F OURS; iptables-nft -A OURS -m mark --mark 0x1000/0x1000 -j ACCEPT");
     run("iptables-nft -A OURS -j ADMIN");
     connection.stand(&standing("ADMIN")).unwrap();

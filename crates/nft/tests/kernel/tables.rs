@@ -14,8 +14,8 @@ use nftables::schema::{NfListObject, NfObject};
 
 use crate::{enter_new_namespace, nft};
 
-/// Returns the chains of `nft list` with their priorities, parsed by a third-party library. The
-/// library does not know maps to chains, so the tests compare those as text.
+/// Returns the chains that nft(8) lists, with their priorities. The library `nftables`, which
+/// parses the list, does not know maps to chains, so the tests compare such maps as text.
 fn listed_chains() -> Vec<(String, Option<i32>)> {
     let listed = get_current_ruleset_with_args(DEFAULT_NFT, ["list", "chains"]).unwrap();
     let chains = listed.objects.iter().filter_map(|object| match object {
@@ -63,7 +63,7 @@ fn table() -> Table {
     }
 }
 
-/// Returns the same table with a chain that keys point to.
+/// Returns the table of [`table`] with one more chain, to which elements can point.
 fn with_chain(name: &str) -> Table {
     let mut table = table();
     table.chains.push(Chain {
@@ -171,8 +171,8 @@ fn changed_rules_are_repaired_and_elements_stay() {
     assert_eq!(connection.elements(&table).unwrap(), []);
 }
 
-/// Cases that cannot be changed in place: a chain at another hook, a chain of another kind, a set
-/// with other keys. Only the set needs another table.
+/// The kernel can change none of these in place: a chain at another hook, a chain of another kind,
+/// and a set with other keys. Only for the set, the whole table has to be recreated.
 #[test]
 fn a_chain_or_table_of_another_shape_is_recreated_with_what_can_be_kept() {
     let connection = enter_new_namespace();
@@ -215,7 +215,8 @@ fn a_chain_or_table_of_another_shape_is_recreated_with_what_can_be_kept() {
     }
 }
 
-/// The lost element may have restricted what the others permit.
+/// If one element of an owner is lost, its other elements are removed, because the lost element may
+/// have restricted what they permit.
 #[test]
 fn a_recreated_table_keeps_all_elements_of_an_owner_or_none() {
     let connection = enter_new_namespace();
@@ -248,7 +249,7 @@ fn a_table_that_sleeps_is_woken() {
     assert_eq!(nft("list ruleset"), awake);
 }
 
-/// Repeats what an administrator does who keeps all rules in a file.
+/// An administrator may save all rules in a file and load them later.
 #[test]
 fn a_table_that_nft_saved_and_loaded_is_complete() {
     let connection = enter_new_namespace();
@@ -302,7 +303,7 @@ fn a_chain_goes_when_no_element_leads_to_it_any_more() {
         connection.delete_chains_of(&table(), &old).unwrap();
         assert_eq!(chain_names(), ["postrouting", "new"]);
     }
-    // A caller that does not know which one exists names both.
+    // A caller that does not know which of two elements exists names both.
     connection.put(&with_chain("old"), &old).unwrap();
     let both = [new, old.clone()].concat();
     assert_eq!(connection.delete_known(&table(), &both).unwrap(), old);
@@ -326,7 +327,7 @@ fn nothing_is_there_to_be_deleted_where_there_is_no_table() {
     connection.probe().unwrap();
 }
 
-/// All threads change the rules at once; each one detects the conflicts by itself.
+/// All threads change the rules at the same time, and each thread detects conflicts by itself.
 #[test]
 fn concurrent_changes_of_the_rules_are_kept() {
     let first = enter_new_namespace();
