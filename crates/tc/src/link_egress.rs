@@ -48,18 +48,18 @@ impl Held {
 
     /// Returns the rate of a limit for all traffic in bytes per second; `None` without one.
     pub fn rate(&self) -> Option<u64> {
-        tbf(self.root.as_ref()).map(|it| it.rate)
+        self.root.as_ref().and_then(tbf).map(|it| it.rate)
     }
 
     /// Returns the TBF of the limited class.
     fn splitter(&self) -> Option<&HeldBucket> {
-        tbf(self.first.as_ref())
+        self.first.as_ref().and_then(tbf)
     }
 }
 
 /// Returns the parameters of the qdisc if it is a TBF.
-fn tbf(qdisc: Option<&Qdisc>) -> Option<&HeldBucket> {
-    match &qdisc?.kind {
+fn tbf(qdisc: &Qdisc) -> Option<&HeldBucket> {
+    match &qdisc.kind {
         QdiscKind::Tbf(held) => Some(held),
         _ => None,
     }
@@ -79,16 +79,18 @@ impl<'a> LinkEgress<'a> {
     /// # Errors
     /// [`Error::Lacks`] and [`Error::Netlink`].
     pub fn ensure(&self, held: &Held, limit: &Limit, traffic: &Traffic) -> Result<(), Error> {
-        if self.can_change(held, traffic)? {
-            return match traffic {
-                Traffic::All => self.limit_all(limit, held),
-                Traffic::Only(_) | Traffic::AllBut(_) => self.limit_class(limit, held),
-            };
+        let Some(root) = &held.root else {
+            return self.limit_new(limit, traffic);
+        };
+        if !self.can_change(root, traffic)? {
+            return self.replace(root, limit, traffic);
         }
-        match &held.root {
-            None => self.limit_new(limit, traffic),
-            Some(root) => self.replace(root, limit, traffic),
+        if *traffic != Traffic::All {
+            return self.limit_class(limit, held);
         }
+        let queue = Queue::at_root(self.link.index, root.handle, limit);
+        let steps = queue.steps(tbf(root), held.first.as_ref());
+        queue.carry_out(self.connection, steps)
     }
 
     /// Changes a limit that this crate set for `traffic`, in place. Does nothing if there is no
@@ -101,26 +103,24 @@ impl<'a> LinkEgress<'a> {
             Err(Error::Foreign { .. }) => return Ok(()),
             held => held?,
         };
-        if !held.is_own()
-            || !self.can_change(&held, traffic)?
-            || self.difference_of(&held, limit, traffic)?.is_none()
-        {
+        let Some(root) = held.root.as_ref().filter(|_| held.is_own()) else {
             return Ok(());
+        };
+        if self.can_change(root, traffic)? && self.difference_of(&held, limit, traffic)?.is_some() {
+            self.ensure(&held, limit, traffic)?;
         }
-        self.ensure(&held, limit, traffic)
+        Ok(())
     }
 
-    /// Returns whether the existing limit can change in place, because it applies to `traffic`.
+    /// Returns whether the limit whose root qdisc is `root` can change in place, because it applies
+    /// to `traffic`.
     ///
     /// # Errors
     /// [`Error::Netlink`].
-    fn can_change(&self, held: &Held, traffic: &Traffic) -> Result<bool, Error> {
-        match (traffic, &held.root) {
-            (_, None) => Ok(false),
-            (Traffic::All, Some(root)) => Ok(matches!(root.kind, QdiscKind::Tbf(_))),
-            (Traffic::Only(_) | Traffic::AllBut(_), Some(root)) => {
-                self.is_classified(root, traffic)
-            }
+    fn can_change(&self, root: &Qdisc, traffic: &Traffic) -> Result<bool, Error> {
+        match traffic {
+            Traffic::All => Ok(tbf(root).is_some()),
+            Traffic::Only(_) | Traffic::AllBut(_) => self.is_classified(root, traffic),
         }
     }
 
@@ -170,7 +170,8 @@ impl<'a> LinkEgress<'a> {
         traffic: &Traffic,
     ) -> Result<Option<String>, Error> {
         let name = &self.link.name;
-        let (is_accepted, difference) = match (traffic, &held.root, tbf(held.root.as_ref())) {
+        let bucket = held.root.as_ref().and_then(tbf);
+        let (is_accepted, difference) = match (traffic, &held.root, bucket) {
             (Traffic::All, Some(root), Some(bucket)) => {
                 let queue = Queue::at_root(self.link.index, root.handle, limit);
                 let difference = format!("{name} has {bucket}, not {}", queue.bucket());
@@ -229,15 +230,6 @@ impl<'a> LinkEgress<'a> {
             }),
             root => Ok(root.filter(is_known)),
         }
-    }
-
-    /// Limits all traffic of a link. The caller guarantees that the root qdisc in `held`, if any,
-    /// is a TBF.
-    fn limit_all(&self, limit: &Limit, held: &Held) -> Result<(), Error> {
-        let root = held.root.as_ref();
-        let queue = Queue::at_root(self.link.index, root.map_or(ROOT, |it| it.handle), limit);
-        let leaf = held.first.as_ref().filter(|_| root.is_some());
-        queue.carry_out(self.connection, queue.steps(tbf(root), leaf))
     }
 
     /// Changes the limit of the existing class.
