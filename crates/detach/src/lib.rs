@@ -154,7 +154,8 @@ pub fn close_later(file: impl AsFd) {
     drop(file);
 }
 
-/// The process that [`Detached::keep`] kept last. It can take over one file from [`close_later`].
+/// The process that [`Detached::keep`] kept last. [`close_later`] passes its next file to this
+/// process.
 static KEPT: Mutex<Option<Detached>> = Mutex::new(None);
 
 fn kept() -> MutexGuard<'static, Option<Detached>> {

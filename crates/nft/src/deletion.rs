@@ -49,8 +49,9 @@ impl Connection {
         Ok(elements)
     }
 
-    /// Deletes like [`Self::delete`], but only those of the `known` elements that still have their
-    /// owner. The function lists no other elements, so its cost does not depend on their number.
+    /// Deletes like [`Self::delete`], but only the `known` elements, if they still have the same
+    /// owner. This function does not list the table, so its cost does not depend on the table's
+    /// size.
     ///
     /// # Errors
     /// As [`Self::delete`].
