@@ -51,7 +51,7 @@ pub(crate) fn until_signal(
             _ = terminations.recv() => {}
             _ = interrupts.recv() => {}
         }
-        // The receiver is gone if the parts end at this moment.
+        // Sending fails if the parts end at this moment.
         ask.send(()).ok();
         if let Ok(outcome) = timeout(LONGEST_END, outcome).await {
             return outcome.context("the agent panicked")?;

@@ -19,7 +19,7 @@ use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 /// # Errors
 /// The file cannot be read or is not a checkpoint. The message names the keys and what to do.
 pub(crate) fn read(path: &Path, pod: &str) -> anyhow::Result<BTreeMap<String, u64>> {
-    // The kubelet never creates a symbolic link in place of the file.
+    // The kubelet never creates a symbolic link in place of the file, so a link is refused.
     let read = || devices(&read_regular(path, Links::Refuse, LARGEST)?, pod);
     read().with_context(|| {
         format!(

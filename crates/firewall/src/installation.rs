@@ -193,8 +193,8 @@ pub(crate) fn remove_admissions(config: &Config, addresses: &[IpAddr]) -> anyhow
     Ok(())
 }
 
-/// Removes the elements of ports whose owners are stale: `is_stale` returns true for them. A kernel
-/// that does not support this table counts as success.
+/// Removes the elements in the table of family `bridge` for whose owners `is_stale` returns true. A
+/// kernel that does not support tables of this family counts as success.
 fn remove_ports(
     connection: &Connection,
     is_stale: impl Fn(&str) -> bool,

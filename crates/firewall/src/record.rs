@@ -22,7 +22,7 @@ pub(crate) struct Earlier {
 }
 
 impl Earlier {
-    /// Reads the earlier holders in the text of a record.
+    /// Reads the earlier holders of the addresses from the text of a record.
     pub fn read(text: &str) -> Vec<Self> {
         let pairs = text.lines().filter_map(|line| line.split_once(' '));
         let earlier = pairs.filter_map(|(owner, address)| {
@@ -92,7 +92,7 @@ fn lines(earlier: &[Earlier]) -> String {
     lines.collect()
 }
 
-/// Returns the earlier holders in the record of `owner`.
+/// Returns the attachments that had the addresses of `owner` before, as its record lists them.
 pub(crate) fn earlier(owner: &str) -> Vec<Earlier> {
     let text = files().find(owner);
     text.map(|it| Earlier::read(&it)).unwrap_or_default()

@@ -40,7 +40,7 @@ pub struct DevicePluginOptions {
 /// Announces a device plugin to the kubelet.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct RegisterRequest {
-    /// [`VERSION`].
+    /// The version of the API: [`VERSION`].
     #[prost(string, tag = "1")]
     pub version: String,
     /// The name of the plugin's socket, in the directory of device plugins.

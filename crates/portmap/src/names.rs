@@ -70,7 +70,7 @@ fn set(name: &'static str, key: Vec<Type>, target: TargetType) -> Set {
     Set { name, key, target }
 }
 
-/// Returns all sets for `version`.
+/// Returns all sets of portmap's table for `version`.
 pub(crate) fn sets(version: IpVersion) -> Vec<Set> {
     let address = Type::address(version);
     let [by_address, by_port] = [address_set(version), port_set(version)];

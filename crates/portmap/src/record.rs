@@ -21,7 +21,7 @@ use crate::conditions::Conditions;
 /// The record of an attachment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Record {
-    /// The format of the record.
+    /// The format of this record. A record in a later format cannot be parsed.
     #[serde(default)]
     pub format: FirstFormat,
     /// Path of the sandbox's namespace (`CNI_NETNS`).

@@ -43,7 +43,7 @@ pub(crate) async fn serve(
 /// Places for connections. Clones share them.
 pub(crate) type Places = Arc<Semaphore>;
 
-/// Returns the places for connections of a plugin.
+/// Returns [`MOST_CONNECTIONS`] places for the connections of one plugin.
 pub(crate) fn places() -> Places {
     Arc::new(Semaphore::new(MOST_CONNECTIONS))
 }
