@@ -129,9 +129,9 @@ impl<T: Topology> Check<'_, T> {
     /// Returns a difference if the sandbox in `prevResult` is not the one in `CNI_NETNS`.
     fn other_sandbox(&self) -> Option<String> {
         let (asked, reported) = (&self.request.netns, self.reported?.sandbox.as_ref()?);
-        let inode = identity(fs::metadata(asked));
+        let inode = || identity(fs::metadata(asked));
         let is_same = asked.as_path() == Path::new(reported)
-            || inode.is_some() && inode == identity(fs::metadata(reported));
+            || inode().is_some_and(|it| identity(fs::metadata(reported)) == Some(it));
         let asked = asked.display();
         (!is_same).then(|| format!("the sandbox of prevResult is {reported}, not {asked}"))
     }
