@@ -16,7 +16,7 @@ pub enum RawMtu {
     Bytes(#[schemars(range(min = 68, max = 65535))] u32),
 }
 
-/// The firewall that the reference would use.
+/// The firewall program that the Go plugins would use: `ipMasqBackend`, and `backend` of `portmap`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Backend {

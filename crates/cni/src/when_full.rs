@@ -6,10 +6,7 @@ use serde::Deserialize;
 use crate::error::Error;
 use crate::stderr::note;
 
-/// The key `statusWhenFull`: "warn" or "fail".
-///
-/// The default is to warn. If STATUS fails, Kubernetes sets the node to `NotReady` and evicts its
-/// running pods, although only new pods cannot start.
+/// The key `statusWhenFull`: "warn" (the default) or "fail".
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[schemars(extend("default" = "warn"))]
@@ -23,10 +20,10 @@ pub enum WhenFull {
 }
 
 impl WhenFull {
-    /// Reports the exhausted resource.
+    /// Reports `reason`, which names the exhausted resource: on standard error, or as an error.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] with `reason` if the configuration chose [`Self::Fail`].
+    /// [`Error::Unavailable`] with `reason` for [`Self::Fail`].
     pub fn report(self, reason: String) -> Result<(), Error> {
         match self {
             Self::Warn => {
