@@ -102,13 +102,7 @@ impl Error {
     /// Returns whether this is the error object that a delegate printed. Then the delegate itself
     /// refused the request; it neither crashed nor was killed.
     pub fn is_answer(&self) -> bool {
-        matches!(
-            self,
-            Self::Delegate {
-                is_answer: true,
-                ..
-            }
-        )
+        matches!(self, Self::Delegate { is_answer, .. } if *is_answer)
     }
 
     /// Returns the code of this failure in the specification's error object.
