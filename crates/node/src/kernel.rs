@@ -57,7 +57,8 @@ fn links() -> anyhow::Result<Vec<Lack>> {
     let connection = netlink::Connection::open()?;
     let mac = |last| MacAddress([2, 0, 0, 0, 0, last]);
     if let Err(error) = connection.add_bridge(BRIDGE, mac(1), MTU) {
-        return Ok(vec![lack(error, ALWAYS)]);
+        let reason = refused(error, "bridges (CONFIG_BRIDGE)");
+        return Ok(vec![lack(reason, ALWAYS)]);
     }
     let [host, container] =
         [("host", mac(2)), ("container", mac(3))].map(|(name, mac)| VethEnd { name, mac });
@@ -72,9 +73,26 @@ fn links() -> anyhow::Result<Vec<Lack>> {
     let pair = connection.add_veth(&pair, Vec::new()).map(drop);
     let filtering = Request::change_link(BRIDGE, &LinkChange::VlanFiltering);
     let filtering = connection.execute(vec![filtering]);
-    let tried = [(pair, ALWAYS), (filtering, VLANS)].into_iter();
-    let lacks = tried.filter_map(|(tried, need)| Some(lack(tried.err()?, need)));
+    let tried = [
+        (pair, "veth pairs (CONFIG_VETH)", ALWAYS),
+        (
+            filtering,
+            "VLAN filtering of bridges (CONFIG_BRIDGE_VLAN_FILTERING)",
+            VLANS,
+        ),
+    ];
+    let lacks = tried
+        .into_iter()
+        .filter_map(|(tried, feature, need)| Some(lack(refused(tried.err()?, feature), need)));
     Ok(lacks.collect())
+}
+
+/// Names the missing feature. If the kernel refused for another reason, returns this reason.
+fn refused(error: netlink::Error, feature: &str) -> anyhow::Error {
+    if error.is_not_supported() {
+        return anyhow!("the kernel does not support {feature}");
+    }
+    error.into()
 }
 
 fn limits() -> anyhow::Result<Vec<Lack>> {

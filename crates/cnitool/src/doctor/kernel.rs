@@ -74,7 +74,7 @@ mod tests {
             r#"{"name": "pods", "plugins": [{"type": "bridge", "vlan": 0, "ipMasq": true}]}"#;
         let mut node = node(&[("pods.conflist", list)]);
         node.lacks = vec![Lack {
-            reason: "filter VLANs: operation not supported".to_owned(),
+            reason: "the kernel does not support VLAN filtering of bridges".to_owned(),
             need: Need {
                 plugins: &["bridge"],
                 keys,
