@@ -33,7 +33,7 @@ main() {
     trap 'rm -rf "$room"' EXIT
     choose_machine arm64
     [[ -e $cache/programs/ready ]] || install_programs
-    local selection=(--workspace --lib --bins --tests)
+    local selection=(--workspace --lib --bins --examples --tests)
     (($# == 0)) || selection=(--package tests "$@")
 
     say "building for $TARGET"
@@ -92,6 +92,7 @@ make_disk() {
     mkdir -p "$root$built/deps" "$root/root/.cargo"
     cp "${EXECUTABLES[@]/#/$built/}" "$built/$AGENT" "$root$built"
     cut -d " " -f 2 "$room/tests" | xargs cp -t "$root$built/deps"
+    [[ ! -d $built/examples ]] || cp -r "$built/examples" "$root$built"
     cp "$room/tests" "$root/tests"
     install -m 755 /dev/stdin "$root/run-tests" <<<"${RUN_TESTS//SOURCE/$PWD}"
     mke2fs -q -t ext4 -d "$root" "$room/disk" 8G >/dev/null
