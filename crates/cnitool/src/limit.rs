@@ -19,7 +19,7 @@ use crate::settings::Settings;
 pub struct Change {
     /// The network's name
     network: NetworkName,
-    /// The container's ID, as `cnitool ps` shows it
+    /// The container's ID, in full, as `cnitool ps --json` prints it
     container: ContainerId,
     /// Rate that the container receives: bit/s, such as 20M or 64k, or none [default: unchanged]
     #[arg(long, value_name = "RATE", value_parser = rate, required_unless_present = "egress")]

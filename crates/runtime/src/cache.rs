@@ -157,7 +157,7 @@ impl Cache {
     /// Returns the error message for an attachment that has no entry.
     pub fn lacks(attachment: &Attachment) -> String {
         format!(
-            "no result of {attachment} is cached: see cnitool ps, and set CNI_CACHE_DIR if the \
+            "no result of {attachment} is cached: see cnitool ps --json, and set CNI_CACHE_DIR if the \
              runtime has a cache of its own"
         )
     }
