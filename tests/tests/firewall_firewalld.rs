@@ -127,6 +127,12 @@ fn a_second_add_keeps_the_zone_and_what_the_first_one_listed() {
         run(&first, "CHECK", &a).ok();
         assert!(firewalld.sources("internal").contains("10.1.0.2/32"));
     }
+    // RELOAD restores the elements nevertheless.
+    host.run("nft", &["delete", "table", "inet", "cni-firewall"]);
+    run(&other, "RELOAD", &a)
+        .error()
+        .expect(100, &["zone home"]);
+    run(&first, "CHECK", &a).ok();
     let without = first.clone().with("backend", "nftables");
     run(&without, "ADD", &a).ok();
     run(&without, "DEL", &a).ok();

@@ -12,7 +12,7 @@ use tonic::transport::{Channel, Endpoint};
 /// # Errors
 /// The socket is missing, or its owner does not accept the connection.
 pub(crate) async fn connect(socket: &Path) -> anyhow::Result<Channel> {
-    let endpoint = Endpoint::from_shared(format!("unix:{}", socket.display()))?;
+    let endpoint = Endpoint::from_shared(format!("unix://{}", socket.display()))?;
     let connected = endpoint.connect_timeout(LONGEST_CONNECT).connect().await;
     // Keeps only the root cause, because the errors around it repeat its text.
     connected.map_err(|error| anyhow!("connect: {}", anyhow::Error::from(error).root_cause()))

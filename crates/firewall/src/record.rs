@@ -58,7 +58,7 @@ pub(crate) fn create(owner: &str, sources: Option<&Sources>) -> anyhow::Result<b
 /// - The record lists sources of another zone.
 pub(crate) fn add_sources(owner: &str, sources: Option<&Sources>) -> anyhow::Result<()> {
     let Some(sources) = sources else {
-        return Ok(());
+        return files().find(owner).map(drop);
     };
     change(owner, |there| {
         let all = match Sources::read(there) {

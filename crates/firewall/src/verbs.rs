@@ -160,14 +160,16 @@ pub(crate) fn reload(request: &CheckRequest) -> anyhow::Result<()> {
     let (attachment, owner) = (&request.attachment, request.attachment.owner());
     record::files().find(&owner)?;
     let sources = Sources::wanted(&config, addresses(result))?;
-    // The record lacks the addresses if firewalld was started after ADD.
-    record::add_sources(&owner, sources.as_ref())?;
+    // The record lacks the addresses if firewalld was started after ADD. If they cannot be recorded,
+    // they are not added, because DEL would leave them. The elements and rules come back.
+    let recorded = record::add_sources(&owner, sources.as_ref());
+    let sources = sources.filter(|_| recorded.is_ok());
     let restored = restore(&owner, &desired, sources.as_ref());
     if !record::files().has(&owner) {
         remove_owner(&owner, sources)?;
         bail!("{attachment} was deleted meanwhile");
     }
-    restored
+    cni::all([recorded, restored])
 }
 
 /// Checks that the link is a bridge. Packets between two containers of `ptp`, for example, enter
