@@ -112,7 +112,9 @@ exec switch_root /disk /run-tests'
 # Runs all tests. SOURCE becomes the directory of this repository.
 # shellcheck disable=SC2016 # expanded inside
 readonly RUN_TESTS='#!/bin/bash
-export PATH=/usr/sbin:/usr/bin HOME=/root INSTA_UPDATE=no RUST_BACKTRACE=0
+export PATH=/usr/sbin:/usr/bin HOME=/root RUST_BACKTRACE=0
+# Without cargo, the library of snapshots does not find them by itself.
+export INSTA_UPDATE=no INSTA_WORKSPACE_ROOT=SOURCE
 mount -t proc proc /proc
 mount -t sysfs sys /sys
 mount -t devtmpfs dev /dev
