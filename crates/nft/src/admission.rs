@@ -1,9 +1,9 @@
 //! Rules that accept packets of a single address, in chains of other programs.
 //!
-//! The plugin `firewall` of containernetworking/plugins (the reference) adds two such rules for
-//! each address of a container. One rule accepts packets from the address. The other rule accepts
-//! packets to the address that belong to a tracked connection. The rules have no tag, so this
-//! module identifies them by their effect, as [`crate::Standing`] does.
+//! The Go plugin `firewall` (containernetworking/plugins) adds two such rules for each address of a
+//! container. One rule accepts packets from the address. The other rule accepts packets of
+//! established connections to the address. No comment identifies these rules, so this module
+//! recognizes them by their expressions.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -24,12 +24,13 @@ use crate::table::{Family, Table};
 use crate::update::until_current;
 
 impl Connection {
-    /// Deletes rules of a chain in the table `filter` of iptables: rules that accept all packets
-    /// from one of `addresses`, and rules that accept packets of tracked connections to one of
-    /// `addresses`. Other rules stay. Does nothing if the table or chain does not exist.
+    /// Deletes two kinds of rules from a chain in the table `filter` of iptables: rules that accept
+    /// all packets from one of `addresses`, and rules that accept packets to one of `addresses`
+    /// under a condition of the iptables match `conntrack`. Other rules stay. Does nothing if the
+    /// table or chain does not exist.
     ///
     /// # Errors
-    /// [`Error::Refused`] and [`Error::Busy`]: no rule was deleted.
+    /// [`Error::Refused`], [`Error::Owned`] and [`Error::Busy`]: no rule was deleted.
     pub fn remove_admissions(
         &self,
         family: Family,
@@ -54,7 +55,7 @@ impl Connection {
     }
 
     /// Returns the addresses for which `chain` in the table `filter` of iptables contains both
-    /// rules that [`Self::remove_admissions`] deletes.
+    /// kinds of rules that [`Self::remove_admissions`] deletes.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -77,12 +78,12 @@ fn filter(family: Family) -> Table {
 enum Packets {
     /// All packets from an address.
     All,
-    /// Packets to an address that belong to a tracked connection.
+    /// Packets to an address that satisfy an iptables match `conntrack`.
     Answers,
 }
 
-/// Returns the address of the rule, and which packets the rule accepts; `None` for a rule with any
-/// other condition or effect.
+/// Returns the address in a rule that [`Connection::remove_admissions`] can delete, and the packets
+/// that the rule accepts. Returns `None` for all other rules.
 fn admitted(expressions: &[u8]) -> Option<(IpAddr, Packets)> {
     let expressions = parts(expressions).filter(|it| it.0 != "counter");
     let (names, data): (Vec<_>, Vec<_>) = expressions.unzip();
@@ -101,9 +102,9 @@ fn admitted(expressions: &[u8]) -> Option<(IpAddr, Packets)> {
     }
 }
 
-/// Returns the address that a rule compares with the packet's address of this `side` (source or
-/// destination). The expression `loaded` loads the packet's address, and `cmp` compares it.
-/// Returns `None` if `loaded` loads another field.
+/// Returns the address in a condition on the packet's source or destination (`side`). The first
+/// expression of the condition loads the address of the packet; the second one, `cmp`, compares it
+/// with the returned address. Returns `None` for any other condition.
 fn address([loaded, cmp]: [&[u8]; 2], side: Side) -> Option<IpAddr> {
     let number_of = |kind| u32::try_from(number(value(loaded, kind))).ok();
     let place = Place::Header(number_of(PAYLOAD_BASE)?, number_of(PAYLOAD_OFFSET)?);

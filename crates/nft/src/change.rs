@@ -6,19 +6,18 @@ use crate::table::Table;
 /// A change to the elements of a table, carried out in one transaction.
 #[derive(Debug, Clone, Default)]
 pub struct Change {
-    /// Elements to delete first. The caller guarantees that they exist; otherwise the kernel
-    /// refuses the transaction.
+    /// Elements to delete, before the additions. The kernel refuses the transaction if one of them
+    /// does not exist.
     pub delete: Vec<Element>,
-    /// Elements to add after the deletions. The caller guarantees that no other element has one of
-    /// their keys; otherwise the kernel refuses the transaction.
+    /// Elements to add, after the deletions. The kernel refuses the transaction if the set still
+    /// has another element with the same key.
     pub add: Vec<Element>,
     /// How the new numbers in the table's sets of counts are computed.
     pub counts: Counts,
 }
 
 impl Change {
-    /// Creates a change that deletes and adds these elements. The new counts are computed from the
-    /// numbers that the kernel has.
+    /// Creates a change that deletes and adds these elements, with [`Counts::Followed`].
     pub fn of(delete: Vec<Element>, add: Vec<Element>) -> Self {
         Self {
             delete,
@@ -28,10 +27,10 @@ impl Change {
     }
 }
 
-/// How a change computes the new numbers in sets of [`crate::TargetType::Count`].
+/// How a change computes the new counts in sets with the target [`crate::TargetType::Count`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Counts {
-    /// From the numbers that the kernel has, and the change.
+    /// From the counts that the kernel has, and the change.
     #[default]
     Followed,
     /// From a list of all counted elements, and the change.
@@ -45,9 +44,10 @@ pub enum Updated {
     Nothing,
     /// Elements, chains or rules changed.
     Rules,
-    /// The whole table was deleted and created again, because a set or chain of another type cannot
-    /// be repaired. All elements of such a set are lost. If an element pointed to a chain that the
-    /// description of the table does not contain, all elements of its owner are lost.
+    /// The whole table was deleted and created again, because a set, or a chain without a hook,
+    /// differed from its description in a way that cannot be repaired. Elements of sets that
+    /// differed are lost. If an element pointed to a chain that the table's description does not
+    /// contain, all elements of the same owner are lost, too.
     Table,
 }
 

@@ -51,9 +51,9 @@ impl Connection {
     pub(crate) fn generation(&self) -> Result<u32, Error> {
         let ask = || self.find(message::get_generation());
         let reply = match ask() {
-            // Callers that delete elements take this error as proof that no elements exist. So the
-            // question is repeated, because the kernel may refuse a single message for another
-            // reason.
+            // Callers that delete elements conclude from this error that the kernel has no
+            // elements. So this function asks twice, because the kernel may refuse a single message
+            // for another reason.
             Err(Error::Unsupported { .. }) => ask()?,
             reply => reply?,
         };

@@ -17,9 +17,9 @@ use crate::tracked::{
     filter,
 };
 
-/// A search for tracked connections. The kernel compares `parts` and `status`. If the kernel lists
-/// connections, this process compares each connection again, because older kernels ignore the
-/// filter and list all connections.
+/// A search for tracked connections. The kernel's filter compares `parts` and `status`. Older
+/// kernels ignore the filter when they list connections, so this process compares each listed
+/// connection again.
 struct Search<'a> {
     /// Description for error messages.
     of: String,
@@ -181,9 +181,9 @@ impl Search<'_> {
     }
 }
 
-/// Returns destinations that all have an address: a destination without an address becomes one
+/// Returns destinations that all have an address: replaces a destination without an address by one
 /// destination for each address in `host`. Returns `None` if `host` contains a network of several
-/// addresses, or if the kernel would have to walk its table more than [`MOST_DELETIONS`] times.
+/// addresses, or if there are more than [`MOST_DELETIONS`] destinations in the end.
 fn single_addresses(destinations: &[HostPort], host: &[IpNetwork]) -> Option<Vec<HostPort>> {
     let mut single = Vec::new();
     for destination in destinations {
@@ -206,9 +206,9 @@ fn single_addresses(destinations: &[HostPort], host: &[IpNetwork]) -> Option<Vec
 }
 
 impl HostPort {
-    /// Returns the parts of a connection that the kernel's filter compares
-    /// (`ctnetlink_alloc_filter`, Linux 5.8). Without a filter, the kernel would send all
-    /// connections of a busy host.
+    /// Returns the conditions of the kernel's filter for connections to this port: the protocol,
+    /// the port, and the address unless it is `None`. With a filter, the kernel does not list all
+    /// connections of a busy host (`ctnetlink_alloc_filter`, Linux 5.8).
     fn parts(self) -> Vec<Part> {
         let original = Direction::Original;
         let port = [
@@ -238,7 +238,7 @@ impl HostPort {
     }
 }
 
-/// Maximum number of deletions with a filter. For more deletions, one list of all connections is
-/// faster. A deletion takes 0.1 ms; a list takes about 10 ms with a kernel table of 262,144
-/// buckets.
+/// Maximum number of requests to delete the connections that match a filter. The kernel walks its
+/// whole table in 0.1 ms for each request. One list of all connections takes about 10 ms with a
+/// table of 262,144 buckets, so a list is faster than more requests.
 const MOST_DELETIONS: usize = 64;

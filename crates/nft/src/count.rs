@@ -1,11 +1,12 @@
-//! Counts the elements of a set whose keys end in the same bytes, such as the same protocol and
-//! port. A second set, the set of counts, stores each number. So a caller that needs a number reads
-//! one element of the set of counts instead of a list of all counted elements.
+//! Keeps counts of elements. A set of counts ([`TargetType::Count`]) maps the last bytes of keys,
+//! such as a protocol and port, to the number of elements of another set whose keys end in these
+//! bytes. So a caller reads a count from one element instead of listing all counted elements.
 //!
-//! One transaction changes the elements and their numbers, and the kernel refuses it if another
-//! process has changed the rules meanwhile. So the numbers are right unless another program adds or
-//! deletes elements. If a number is less than the number of elements to delete, or if the table has
-//! to be repaired, this module lists and counts the elements again.
+//! One transaction changes the counted elements and their counts. The kernel refuses the
+//! transaction if another process has changed the rules since this process read the counts. So the
+//! counts are right unless another program adds or deletes counted elements. This module lists and
+//! counts the elements again in two cases: a count is less than the number of elements to delete,
+//! or chains of the table have to be repaired.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -61,9 +62,8 @@ impl Connection {
         Ok(messages)
     }
 
-    /// Returns the numbers that the kernel stores for the ends of the changed keys. Returns `None`
-    /// if one of these numbers is less than the number of elements to delete: then the kernel's
-    /// numbers are wrong.
+    /// Returns the counts that the kernel stores for the key ends in `deleted` and `added`. Returns
+    /// `None` if the kernel's counts are wrong: one of them is less than the number in `deleted`.
     fn followed(
         &self,
         counting: &Counting<'_>,
@@ -83,8 +83,8 @@ impl Connection {
         Ok(Some(there))
     }
 
-    /// Returns two maps. The first has the numbers that the kernel stores. The second has the right
-    /// numbers, counted from a list of the elements.
+    /// Returns two maps: the counts that the kernel stores, and the right counts, taken from a list
+    /// of the elements.
     fn listed_numbers(&self, counting: &Counting<'_>) -> Result<(Numbers, Numbers), Error> {
         let counts = self.elements_of(counting.table, counting.counts)?;
         let numbers = counts.iter().map(|it| {
@@ -96,8 +96,8 @@ impl Connection {
     }
 }
 
-/// Returns netlink messages that add the numbers for `elements`. The caller guarantees that the
-/// table's sets of counts are empty.
+/// Returns netlink messages that store the counts of `elements` in the table's sets of counts. The
+/// caller guarantees that these sets are empty.
 pub(crate) fn first(table: &Table, elements: &[Element]) -> Vec<Message> {
     let countings = Counting::all(table);
     let messages = countings.flat_map(|it| it.replace(&Numbers::new(), &it.numbers(elements)));
@@ -120,7 +120,7 @@ impl<'a> Counting<'a> {
         })
     }
 
-    /// Returns the number of `elements` for each end of their keys. Ignores elements of other sets.
+    /// Counts those of `elements` that belong to the set `counted`, by the end of their keys.
     fn numbers(&self, elements: &[Element]) -> Numbers {
         let len = type_len(&self.counts.key);
         let mut numbers = Numbers::new();
@@ -134,9 +134,9 @@ impl<'a> Counting<'a> {
         numbers
     }
 
-    /// Returns netlink messages that replace the kernel's numbers `there` by `wanted`. The messages
-    /// create the set of counts if it is missing: since no rule refers to this set, another program
-    /// may have deleted it.
+    /// Returns netlink messages that change the kernel's counts from `there` to `wanted`. The
+    /// messages create the set of counts if it is missing: since no rule refers to this set,
+    /// another program may have deleted it.
     fn replace(&self, there: &Numbers, wanted: &Numbers) -> Vec<Message> {
         let element =
             |(key, number): (&Vec<u8>, &u32)| Element::count(self.counts.name, key, *number);

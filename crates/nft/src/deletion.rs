@@ -1,8 +1,10 @@
 //! Deletes elements by owner.
 //!
-//! This module first lists the elements to delete, which takes long in a large table. It then reads
-//! these elements again by key and deletes them, a few per transaction. A transaction that had to
-//! list the whole table first would never succeed while other processes change the rules.
+//! This module first lists the elements of the table, which takes long in a large table. It then
+//! reads the stale elements again by key and deletes them, up to [`MOST_AT_ONCE`] per transaction.
+//! The kernel accepts a transaction only if the rules have not changed since the transaction's
+//! first read. While other processes change the rules, a transaction that listed the whole table
+//! would hardly ever succeed.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -115,9 +117,10 @@ impl Connection {
         Ok(Some(messages))
     }
 
-    /// Returns how many elements point to the chain; `None` if the chain does not exist. A caller
-    /// that did not know this number might delete a chain in use. The kernel would refuse, and a
-    /// refused transaction blocks all processes for 15 ms (`__nf_tables_abort`).
+    /// Returns how many elements and rules point to the chain; `None` if the chain does not exist.
+    /// The caller deletes the chain only if it deletes all of them. The kernel refuses to delete a
+    /// chain in use, and a refused transaction blocks all processes for 15 ms
+    /// (`__nf_tables_abort`).
     fn references(&self, table: &Table, chain: &str) -> Result<Option<usize>, Error> {
         let Some(reply) = self.find(table.get_chain(chain))? else {
             return Ok(None);
@@ -151,6 +154,6 @@ impl Connection {
 /// another process changes the rules meanwhile, which seldom happens to a short transaction.
 const MOST_AT_ONCE: usize = 50;
 
-/// Maximum number of attempts to read a list without an interruption. If all attempts are
-/// interrupted, their lists are merged.
+/// Maximum number of attempts to list the elements while no other process changes the rules. If
+/// all attempts fail, [`Connection::listed`] merges their lists.
 const LISTS: usize = 10;

@@ -107,7 +107,7 @@ impl Element {
         (&self.set, &self.key)
     }
 
-    /// Returns a text for the operator which says that the element is missing.
+    /// Returns a text for the operator which says that the element is missing or has another value.
     pub fn describe_missing(&self) -> String {
         format!("nf_tables: {self} is missing or has another value")
     }

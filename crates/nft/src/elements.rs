@@ -11,7 +11,7 @@ use crate::table::{Set, Table};
 
 impl Connection {
     /// Returns the kernel's element with the set and key of `wanted`, whatever its owner and
-    /// target.
+    /// target. Returns `None` if the set has no element with this key.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -68,8 +68,8 @@ impl Connection {
             replies => {
                 let replies = replies?;
                 let elements = replies.iter().flat_map(|it| read_elements(set.name, it));
-                // If the kernel resizes the set's hash table meanwhile, it lists elements twice, so
-                // duplicates are removed.
+                // The kernel lists some elements twice if it resizes the set's hash table during
+                // the list, so duplicates are removed.
                 let mut seen = HashSet::new();
                 let elements = elements.filter(|it| seen.insert(it.clone()));
                 Ok(elements.collect())

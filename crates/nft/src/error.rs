@@ -47,8 +47,8 @@ pub enum Error {
         /// The table's name.
         table: &'static str,
     },
-    /// In each of many attempts, another process changed the rules between this process's reading
-    /// and its transaction.
+    /// All attempts at a transaction failed, because another process changed the rules after this
+    /// process had read them.
     #[error("other processes keep changing the firewall rules of this host")]
     Busy,
     /// The kernel's answer cannot be parsed.

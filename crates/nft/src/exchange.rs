@@ -18,8 +18,8 @@ use crate::register::u32_of;
 pub(crate) enum Committed {
     /// The kernel carried out the whole transaction.
     Yes,
-    /// The kernel carried out nothing, because the rules have another generation than expected:
-    /// another process changed them.
+    /// The kernel carried out nothing, because another process has changed the rules since the
+    /// caller read their generation.
     Outdated,
 }
 
@@ -31,8 +31,9 @@ enum End {
 }
 
 impl Connection {
-    /// Sends `messages` as one transaction. With `generation`, the kernel carries the transaction
-    /// out only if the rules still have this generation.
+    /// Sends `messages` as one transaction. If the caller passes a `generation` that the rules no
+    /// longer have, the kernel carries out nothing, and this function returns
+    /// [`Committed::Outdated`].
     ///
     /// # Errors
     /// The kernel refuses a message, and has then carried out nothing of the transaction.
@@ -99,9 +100,10 @@ impl Connection {
         }
     }
 
-    /// Waits for the answer to the last message of a transaction, or for a refusal of the whole
-    /// transaction. `numbers` are the numbers of its messages. Returns the first refusal with the
-    /// place of the refused message; 0 stands for the message that begins the transaction.
+    /// Waits until the kernel answers the last message of a transaction or refuses the whole
+    /// transaction. `numbers` are the numbers of the transaction's messages, without the one that
+    /// ends it. Returns the first refusal with the index of the refused message in `numbers`; the
+    /// index 0 is the message that begins the transaction.
     fn outcome(&self, numbers: &Range<u32>) -> Result<Result<(), (usize, Refusal)>, Error> {
         let mut refused = Ok(());
         loop {
@@ -189,9 +191,9 @@ impl Connection {
         })
     }
 
-    /// Sends `message` with these flags and passes each object to `hear` until the kernel ends the
-    /// answer. If rules change while the kernel sends a list, the list may be incomplete. This
-    /// function does not read it again: the caller has to compare the generations of the rules.
+    /// Sends `message` with `flags` in addition to its own, and passes each object in the kernel's
+    /// answer to `hear`. A list may be incomplete if rules change while the kernel sends it. A
+    /// caller that needs a complete list has to compare the generations before and after it.
     fn converse(
         &self,
         message: &Message,
@@ -212,8 +214,8 @@ impl Connection {
         }
     }
 
-    /// Sends `messages` with these flags, not as a transaction. Returns the number of the first
-    /// message; the other messages have the following numbers.
+    /// Sends `messages` outside of a transaction, with `flags` in addition to their own. Gives them
+    /// consecutive numbers, and returns the number of the first message.
     fn ask(&self, messages: &[Message], flags: u16) -> Result<u32, Error> {
         let first = self.socket.numbers(messages.len());
         let mut datagram = Datagram::default();
@@ -236,8 +238,7 @@ impl Connection {
 }
 
 impl Message {
-    /// Adds the message to `datagram`, with this number and with these flags in addition to its
-    /// own.
+    /// Adds the message to `datagram`. Sets its number, and `flags` in addition to its own.
     fn append_to(&self, datagram: &mut Datagram, (number, flags): (u32, u16)) {
         let header = Header {
             kind: self.raw.kind,
@@ -268,6 +269,6 @@ const BATCH_GENERATION: u16 = 1;
 /// `NFNL_SUBSYS_NFTABLES`
 const SUBSYSTEM: u8 = 10;
 
-/// Requests per datagram. Each answer takes 4 KiB of the socket's receive buffer (208 KiB by
-/// default), so the answers to one datagram fit.
+/// Maximum number of requests in a datagram. Each answer takes 4 KiB of the socket's receive buffer
+/// (208 KiB by default), so the answers to one datagram fit.
 const MOST_QUESTIONS: usize = 16;
