@@ -10,8 +10,8 @@ use crate::register::{FIRST, Register, SCRATCH, u32_of};
 pub enum SourcePort {
     /// The client's port, if it is free.
     Kept,
-    /// A random port. Two simultaneous connections never get the same port; otherwise the kernel
-    /// would drop a packet of one of them (`insert_failed`).
+    /// A random port. So two simultaneous connections seldom get the same port, for which the
+    /// kernel would drop a packet of one of them (`insert_failed`).
     FullyRandom,
 }
 
@@ -59,16 +59,16 @@ pub(crate) fn parts(expressions: &[u8]) -> impl Iterator<Item = (String, &[u8])>
     })
 }
 
-/// Returns the value with which the expression `cmp` compares a field; `None` unless the expression
-/// matches if both are equal.
+/// Returns the value that a field must equal for the expression `cmp` to match; `None` if `cmp`
+/// compares in another way.
 pub(crate) fn compared(cmp: &[u8]) -> Option<&[u8]> {
     let operator = number(attributes::value(cmp, COMPARE_OPERATOR));
     let data = attributes::value(cmp, COMPARE_DATA)?;
     attributes::value(data, DATA_VALUE).filter(|_| operator == Operator::Equal as u64)
 }
 
-/// Returns the verdict of the expression `immediate`, with its code and chain; `None` if the
-/// expression loads a value.
+/// Returns the encoded verdict (its code and chain) that the expression `immediate` loads; `None`
+/// if it loads a value.
 pub(crate) fn verdict_of(immediate: &[u8]) -> Option<&[u8]> {
     attributes::value(attributes::value(immediate, IMMEDIATE_DATA)?, DATA_VERDICT)
 }
@@ -170,8 +170,9 @@ pub(crate) fn verdict(code: u32) -> Attributes {
     Attributes::new().nest(DATA_VERDICT, &Attributes::new().number(VERDICT_CODE, code))
 }
 
-/// Returns the attribute of the verdict [`GOTO`] or [`JUMP`] in a register or in a set. A packet
-/// returns from a jump and continues with the next rule; it does not return from a goto.
+/// Returns the attribute of a verdict that sends packets to `chain`, for a register or a set.
+/// `code` is [`GOTO`] or [`JUMP`]. After a jump, a packet can return and continue with the next
+/// rule; after a goto, it cannot.
 pub(crate) fn to_chain(code: u32, chain: &str) -> Attributes {
     let verdict = Attributes::new().number(VERDICT_CODE, code);
     Attributes::new().nest(DATA_VERDICT, &verdict.text(VERDICT_CHAIN, chain))

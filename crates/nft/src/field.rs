@@ -22,7 +22,8 @@ pub enum Field {
     Destination(IpVersion),
     /// Number of the transport protocol.
     Protocol,
-    /// Destination port, in network byte order; use it together with [`Self::Protocol`] only.
+    /// Destination port, in network byte order. A rule must also compare [`Self::Protocol`],
+    /// because a protocol without ports has other data at this position.
     DestinationPort,
     /// Firewall mark of the packet (`fwmark`), in this machine's byte order.
     Mark,
@@ -88,8 +89,8 @@ pub(crate) fn load_version() -> Expression {
     meta(META_VERSION, SCRATCH)
 }
 
-/// Sets the packet's [`META_MARK`] or [`META_TRACE`] (`key`) to the value in the register
-/// [`SCRATCH`].
+/// Sets a property of the packet to the value in the register [`SCRATCH`]. `key` is the property:
+/// [`META_MARK`] or [`META_TRACE`].
 pub(crate) fn set_meta(key: u32) -> Expression {
     Expression::of_numbers("meta", &[(META_KEY, key), (META_SOURCE, SCRATCH)])
 }

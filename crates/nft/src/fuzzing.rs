@@ -5,9 +5,9 @@ use crate::elements;
 use crate::raw::RawMessage;
 use crate::standing::Deed;
 
-/// Gives `bytes` to each parser of the kernel's answers; none of them may panic. The parsers read a
-/// comment of an element, the expressions of a rule, and a message about elements of a set. The
-/// first bytes of the input are the type of that message.
+/// Passes `bytes` to the parsers of the kernel's answers; none of them may panic. The parsers read
+/// `bytes` as the comment of an element, as the expressions of a rule, and as a message about
+/// elements of a set. The first two bytes of the message are its type.
 pub fn read_reply(bytes: &[u8]) {
     comment_of(bytes);
     Deed::read(bytes);

@@ -60,8 +60,8 @@ pub enum Deleted {
 }
 
 impl Heard {
-    /// Parses a notification. Returns [`Self::Other`] for notifications about tables that are not
-    /// in `tables`.
+    /// Parses a notification. Returns [`Self::Other`] if it is about a table that is not in
+    /// `tables`, or reports neither a deletion nor new elements.
     pub(crate) fn read(report: &RawMessage, tables: &[Table]) -> Self {
         let name = report.text(TABLE);
         let is_meant = |it: &&Table| it.name == name && it.family.number() == report.family;

@@ -1,6 +1,6 @@
 //! `nf_tables` over netlink, without external programs.
 //!
-//! A [`Table`] describes sets and the chains whose rules look packets up in them.
+//! A [`Table`] describes sets and chains. The rules of the chains look packets up in the sets.
 //! [`Connection::update`] creates or repairs the table and adds [`Element`]s. The comment of an
 //! element names its owner; [`Connection::delete`] finds elements by their owner. Each change is
 //! one transaction.

@@ -19,7 +19,8 @@ pub struct Limit {
 
 impl Limit {
     /// Creates a bucket of `burst` bytes that fills with `rate` bytes per second. Returns `None` if
-    /// the rate is 0 or the kernel cannot count it: more than 18 GB/s including the burst.
+    /// the rate is 0, or if the sum of both numbers is more than 18 GB: the kernel multiplies the
+    /// sum by 10⁹ in 64 bits.
     pub fn new(rate: u64, burst: u32) -> Option<Self> {
         let in_a_second = rate.checked_add(burst.into())?;
         in_a_second.checked_mul(NANOSECONDS)?;
@@ -47,7 +48,7 @@ impl Limit {
         value(expression, NAME).is_some_and(|it| text(it) == LIMIT)
     }
 
-    /// Reads the result of [`Self::expression`]; `None` for any other expression.
+    /// Reads an expression that [`Self::expression`] returned; `None` for any other expression.
     pub(crate) fn read(expression: &[u8]) -> Option<Self> {
         let data = value(expression, DATA)?;
         let kinds = [UNIT, KIND, FLAGS].map(|kind| number(value(data, kind)));

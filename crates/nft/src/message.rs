@@ -63,7 +63,8 @@ impl Message {
     /// Returns the error for the kernel's refusal of this message.
     pub(crate) fn refused(&self, refusal: Refusal) -> Error {
         let operation = self.what.clone();
-        // The kernel also returns these errors for an object of a kind that it does not know.
+        // The kernel also returns these errors if it was built without an option that the object
+        // needs.
         let is_unknown = match refusal.errno {
             Errno::ENOENT | Errno::EOPNOTSUPP | Errno::EAFNOSUPPORT => !self.needs.is_empty(),
             Errno::EINVAL => self.needs == [NF_TABLES],
@@ -266,7 +267,7 @@ impl Set {
     /// Returns whether `found`, a set in the kernel, has the same shape as this set.
     pub(crate) fn fits(&self, found: &RawMessage) -> bool {
         let (shape, found) = (self.shape(), &found.attributes);
-        // The kernel reports a length for verdicts, which `shape` does not contain.
+        // If the targets are chains, the kernel reports a length, but `shape` contains none.
         let length = Some(SET_DATA_LENGTH).filter(|_| self.target != TargetType::Chain);
         let kinds = [SET_KEY_TYPE, SET_KEY_LENGTH, SET_FLAGS, SET_DATA_TYPE];
         let mut kinds = kinds.into_iter().chain(length);

@@ -1,5 +1,5 @@
-//! Netlink messages of netfilter, encoded as the kernel sends and accepts them. A message by which
-//! the kernel describes an object can create the same object in another namespace.
+//! Netlink messages of netfilter, encoded as the kernel sends and accepts them. The attributes of
+//! an object in the kernel's message can create the same object in another namespace.
 
 use crate::attributes::{Attributes, attributes, number, text, value};
 use crate::comment::comment_of;

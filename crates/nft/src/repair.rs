@@ -14,11 +14,10 @@ use crate::table::{Chain, Set, Table};
 
 /// Netlink messages that repair or recreate a table.
 pub(crate) enum Repairs {
-    /// Messages that belong to the transaction which changes elements; empty if the table is
-    /// complete.
+    /// Messages for the transaction that changes elements; empty if the table needs no repair.
     InPlace(Vec<Message>),
-    /// Messages for a transaction of their own, which has to precede the change of elements: it
-    /// recreates the table, or repairs chains and counts.
+    /// Messages for a separate transaction, before the one that changes elements. It recreates the
+    /// table, or repairs chains and counts; the second value says which.
     Alone(Vec<Message>, Updated),
 }
 
@@ -33,11 +32,12 @@ struct State<'t> {
 /// What the kernel has of a chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Content {
-    /// Exactly the described rules.
+    /// Exactly the described rules and, in a base chain, the policy `accept`.
     Described,
-    /// All rules that another release of this suite wrote ([`rule_place`]).
+    /// All rules that another release of this suite wrote ([`rule_place::is_complete`]) and, in a
+    /// base chain, the policy `accept`.
     OfAnotherRelease,
-    /// Other rules, no rules, or no chain.
+    /// Anything else, such as missing or additional rules, or no chain.
     Damaged,
 }
 
@@ -58,7 +58,8 @@ impl Repairs {
 }
 
 impl Connection {
-    /// Returns the repairs of `table`. Complete chains stay as they are, because a process that
+    /// Returns netlink messages that repair or recreate `table`; none if it needs no repair. A
+    /// repair does not touch chains that already have the described rules, because a process that
     /// deletes chains or rules has to wait until the kernel has freed them.
     pub(crate) fn repairs(&self, table: &Table) -> Result<Repairs, Error> {
         let state = self.state(table)?;
@@ -88,9 +89,9 @@ impl Connection {
         Ok(Repairs::Alone(messages, Updated::Rules))
     }
 
-    /// Returns texts for the operator about the damage that [`Self::update`] would repair in the
-    /// chains and flags of `table`. A complete chain that another release wrote is no damage,
-    /// although [`Self::update`] replaces its rules.
+    /// Returns texts for the operator about damage of the chains and flags of `table`, which
+    /// [`Self::update`] would repair. A chain with all rules of another release is not damaged,
+    /// although [`Self::update`] replaces these rules.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -98,7 +99,8 @@ impl Connection {
         let name = table.name;
         let state = self.state(table)?;
         let mut damaged = state.with(|it| it == Content::Damaged);
-        // Another release may not have all chains of `table`, so a missing chain is no damage then.
+        // If another release wrote some of the chains, it may not know all chains of `table`. So a
+        // missing chain is no damage in this case.
         if !state.with(|it| it == Content::OfAnotherRelease).is_empty() {
             let found = self.found(table, &damaged)?.into_iter();
             damaged = found.map(|(chain, _)| chain).collect();
@@ -121,17 +123,18 @@ impl Connection {
         Ok(found.collect())
     }
 
-    /// Returns whether the kernel has a set or chain of `table` that cannot be repaired without a
-    /// new table.
+    /// Returns whether `table` has to be recreated, because the kernel has a set or chain that
+    /// cannot be repaired.
     pub(crate) fn is_foreign(&self, table: &Table) -> Result<bool, Error> {
         let chains: Vec<_> = table.chains.iter().collect();
         let misfits = self.misfits(table, &chains)?;
         Ok(!self.is_repairable(table, &misfits)?)
     }
 
-    /// Returns whether the table can stay. `misfits` are the chains that have another shape in the
-    /// kernel. A base chain can be replaced alone, because no rule and no element points to it. A
-    /// chain without a hook, or a set, can be replaced only together with the table.
+    /// Returns whether the table can be repaired without being recreated. `misfits` are the chains
+    /// that have another shape in the kernel. A base chain can be replaced alone, because no rule
+    /// and no element points to it. A chain without a hook, or a set, can be replaced only together
+    /// with the table.
     fn is_repairable(&self, table: &Table, misfits: &[Found<'_>]) -> Result<bool, Error> {
         let mut misfits = misfits.iter();
         let are_bases = misfits.all(|(_, found)| found.value(CHAIN_HOOK).is_some());
@@ -145,11 +148,12 @@ impl Connection {
         Ok(found)
     }
 
-    /// Returns netlink messages that recreate the table with its reusable elements. Elements of a
-    /// set of another type are lost. Elements that point to chains which `table` does not contain
-    /// are lost, too, because this crate does not know the rules of these chains. If an owner loses
-    /// an element of the second kind, it loses all its elements in the table: the lost element may
-    /// have restricted what the other elements permit, for example a port to some clients.
+    /// Returns netlink messages that recreate the table with its reusable elements. The elements of
+    /// a set with another shape in the kernel are lost. Elements that point to a chain which
+    /// `table` does not contain are lost, too, because this crate does not know the rules of that
+    /// chain. An owner that loses such a pointing element loses all its elements in the table: the
+    /// lost element may have restricted what the other elements permit, for example a port to some
+    /// clients.
     fn recreation(&self, table: &Table) -> Result<Vec<Message>, Error> {
         let mut messages = vec![table.delete()];
         messages.extend(creation(table, &table.chains.iter().collect::<Vec<_>>()));
