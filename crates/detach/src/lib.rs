@@ -38,8 +38,8 @@ pub struct Task(String);
 
 impl Task {
     /// Returns the task that [`Detached::start`] gave to this process; `None` for an ordinary
-    /// start. The caller must call this function before it opens a file: in a process with a task,
-    /// this function closes all files that the runtime left open, except descriptors 0 to 2.
+    /// start. The caller must call this function before it opens a file. In a process with a task,
+    /// this function closes all inherited files except descriptors 0 to 2.
     pub fn of_this_process() -> Option<Self> {
         let mut arguments = env::args_os().skip(1).map(|it| it.into_string().ok());
         let (mark, words) = (arguments.next()??, arguments.next()??);
@@ -50,8 +50,8 @@ impl Task {
         Some(Self(words))
     }
 
-    /// Returns whether the process has only to close the file that its parent passes. For this
-    /// task, the process just calls [`Self::end`].
+    /// Returns whether the task is only to close a file that the parent passes. A process with such
+    /// a task just calls [`Self::end`].
     pub fn is_close(&self) -> bool {
         self.0 == CLOSE
     }
@@ -61,11 +61,11 @@ impl Task {
         &self.0
     }
 
-    /// Returns the exit status of this process. After a failure, the status is the error number,
-    /// which [`Detached::outcome`] returns in the parent. After a success, this function first
-    /// waits until the parent passes a file by [`close_later`] or ends. If the parent passes a
-    /// file, this function also waits for the next common moment of closing: the kernel closes the
-    /// file when this process ends.
+    /// Finishes the task and returns the exit status of this process. If the task failed, the
+    /// status is the error number, which [`Detached::outcome`] returns in the parent. If the task
+    /// succeeded, this function first waits until the parent passes a file by [`close_later`] or
+    /// ends. After the parent has passed a file, this function also waits for the next common
+    /// moment of closing, because the kernel closes the file when this process ends.
     pub fn end(&self, outcome: Result<(), Errno>) -> ExitCode {
         match outcome {
             Ok(()) => {
@@ -122,8 +122,8 @@ impl Detached {
         let files = [file.as_raw_fd()];
         let rights = [ControlMessage::ScmRights(&files)];
         let (channel, byte) = (self.channel.as_raw_fd(), [IoSlice::new(b"f")]);
-        // An error means that the detached process has ended. Then the caller itself closes the
-        // last descriptor.
+        // An error means that the detached process has ended. Then the caller closes the file
+        // itself.
         sendmsg::<()>(channel, &byte, &rights, MsgFlags::MSG_NOSIGNAL, None).ok();
     }
 
@@ -196,8 +196,8 @@ fn linger() {
     }
 }
 
-/// Returns the time until the next moment at which all detached processes close their sockets; at
-/// least `GRACE`. `now` is the time since 1970.
+/// Returns the time until all detached processes close their sockets, at the first common moment
+/// that is more than `GRACE` away. `now` is the time since 1970.
 fn until_close(now: Duration) -> Duration {
     let past = (now + GRACE).subsec_millis() % BETWEEN_CLOSES;
     GRACE + Duration::from_millis((BETWEEN_CLOSES - past).into())
@@ -223,15 +223,15 @@ const CLOSE: &str = "close";
 /// Inode of the initial pid namespace (`PROC_PID_INIT_INO`).
 const INITIAL_PID_NAMESPACE: u64 = 0xefff_fffc;
 
-/// Time after which the kernel has freed deleted objects, unless another process deletes objects
-/// during this time. A grace period (RCU) of the kernel takes 10 to 30 ms.
+/// Upper bound of the time in which the kernel frees deleted objects, if no other process deletes
+/// objects meanwhile. A grace period (RCU) of the kernel takes 10 to 30 ms.
 const GRACE: Duration = Duration::from_millis(50);
 
 /// Milliseconds between two common moments for closing. The number must divide 1,000, because
 /// [`until_close`] counts from the start of the current second.
 const BETWEEN_CLOSES: u32 = 500;
 
-/// First argument of a detached process, by which it recognizes that it has a task.
+/// First argument of a detached process. It shows the process that the next argument is its task.
 const MARK: &str = "--left-over";
 
 #[cfg(test)]

@@ -90,8 +90,8 @@ impl Error {
     }
 }
 
-/// Returns the end of an error message. It names the capability that `setns` and `unshare` need
-/// (namespaces(7)) if this capability is missing; otherwise it is empty.
+/// Returns the end of an error message. If the capability is missing that `setns` and `unshare`
+/// need (namespaces(7)), the text names it; otherwise the text is empty.
 fn needed(source: &io::Error) -> &'static str {
     match source.kind() {
         io::ErrorKind::PermissionDenied => ", for which CAP_SYS_ADMIN is needed",

@@ -154,8 +154,8 @@ thread_local! {
     static DIRECTORIES: RefCell<HashMap<PathBuf, OwnedFd>> = RefCell::default();
 }
 
-/// Bytes that one read(2) fetches. The kernel returns a whole value at the first read, and nothing
-/// at the second read.
+/// Maximum number of bytes that [`Sysctl::read`] returns. One read(2) is enough, because the kernel
+/// returns nothing at a second one.
 const LONGEST_VALUE: usize = 4096;
 
 /// Number of parts in the path of a directory such as `net/ipv4` below `/proc/sys`. The content of

@@ -133,9 +133,9 @@ impl Connection {
         Ok(Some(uses.saturating_sub(rules.len())))
     }
 
-    /// Returns all elements that `table` has during the whole call. If another process changes the
-    /// rules while the kernel lists elements, the list may lack some. So this function merges
-    /// several such lists, which are unlikely to lack the same elements.
+    /// Returns the elements of `table`. If another process changes the rules while the kernel lists
+    /// elements, the list may lack some. So this function repeats such a list and merges the lists,
+    /// which are unlikely to lack the same elements.
     fn listed(&self, table: &Table) -> Result<Vec<Element>, Error> {
         let mut seen = HashSet::new();
         for _ in 0..LISTS {

@@ -17,7 +17,7 @@ pub(crate) enum Repairs {
     /// Messages for the transaction that changes elements; empty if the table needs no repair.
     InPlace(Vec<Message>),
     /// Messages for a separate transaction, before the one that changes elements. It recreates the
-    /// table, or repairs chains and counts; the second value says which.
+    /// table ([`Updated::Table`]), or repairs chains and counts ([`Updated::Rules`]).
     Alone(Vec<Message>, Updated),
 }
 

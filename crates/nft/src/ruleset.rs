@@ -198,9 +198,10 @@ fn loadable(message: &RawMessage, number: u32) -> RawMessage {
     loadable
 }
 
-/// Returns the attribute that names the protocol of a rule with an iptables match or target; `None`
-/// for other rules. The kernel requires this attribute in a new rule but does not report it. So
-/// this function takes the protocol from the comparison that precedes the match in the rule.
+/// Returns the attribute that names the protocol of an iptables rule (`NFTA_RULE_COMPAT`). Returns
+/// `None` for a rule without an iptables match or target, or without a comparison of the protocol.
+/// The kernel needs this attribute to create the rule, but does not report it for an existing rule.
+/// So this function takes the protocol from the rule's comparison.
 fn compatible(rule: &RawMessage) -> Option<Attributes> {
     let expressions = rule.value(RULE_EXPRESSIONS)?;
     let (mut is_protocol, mut protocol) = (false, None);
@@ -268,8 +269,9 @@ const DORMANT: u32 = 1;
 /// rule. A set cannot be created with this flag before its rule, so the copy has no such flag.
 const ANONYMOUS: u32 = 1;
 
-/// Maximum number of attempts to read the rules while no other process changes them. The result of
-/// the last attempt is used even if rules changed meanwhile.
+/// Maximum number of attempts to read the rules while no other process changes them. After the last
+/// attempt, [`Connection::ruleset`] returns what it has read, even if another process has changed
+/// the rules meanwhile.
 const ATTEMPTS: usize = 8;
 
 /// Maximum size of a transaction in bytes.

@@ -101,8 +101,8 @@ impl Connection {
     /// Adds the missing rules of `standing`. Creates their table and chains if necessary.
     ///
     /// # Errors
-    /// [`Error::Refused`], [`Error::Unsupported`] and [`Error::Owned`]: nothing was added.
-    /// [`Error::Busy`].
+    /// [`Error::Refused`], [`Error::Unsupported`], [`Error::Owned`] and [`Error::Busy`]: nothing
+    /// was added.
     pub fn stand(&self, standing: &Standing) -> Result<Updated, Error> {
         let mut updated = Updated::Nothing;
         until_current(|| {
@@ -126,8 +126,8 @@ impl Connection {
         Ok(lacking.map(|(what, _)| what).collect())
     }
 
-    /// Returns a text for the operator about each missing object, and the netlink message that
-    /// creates the object. The messages are in the order in which the kernel accepts them.
+    /// Returns a text for the operator about each object that is missing, and the netlink message
+    /// that creates it. The messages are in the order in which the kernel accepts them.
     fn lacking(&self, standing: &Standing) -> Result<Vec<(String, Message)>, Error> {
         let table = standing.as_table();
         let name = format!("table {} {}", table.family.name(), table.name);
@@ -136,7 +136,7 @@ impl Connection {
             let found = self.deeds(standing, &chain.name)?;
             let missing = chain.missing(&found);
             let of_chain = format!("chain {} of nf_tables {name}", chain.name);
-            // The look-up of the chain is necessary only if no rule proves that the chain exists.
+            // If all described rules are there, so is the chain, and it need not be looked up.
             if (chain.rules.is_empty() || !missing.is_empty())
                 && !self.has_chain(&table, &chain.name)?
             {
@@ -163,8 +163,8 @@ impl Connection {
         Ok(self.find(table.get_chain(chain))?.is_some())
     }
 
-    /// Returns the effects of a chain's rules, in the order of the rules; `None` for a rule with
-    /// any other effect.
+    /// Returns the effects of a chain's rules, in the order of the rules; `None` for a rule whose
+    /// effect is no [`Deed`].
     fn deeds(&self, standing: &Standing, chain: &str) -> Result<Vec<Option<Deed>>, Error> {
         let rules = self.dump(&standing.as_table().list_rules(chain))?;
         let expressions = rules.iter().map(|it| it.value(RULE_EXPRESSIONS));
@@ -179,8 +179,9 @@ impl Standing {
 }
 
 impl StandingChain {
-    /// Returns the rules that are missing in `found`. A jump also counts as missing if it is found
-    /// only after one of the accepting rules, because accepted packets would not reach it.
+    /// Returns the rules that a chain lacks. `found` are the effects of the chain's rules. A jump
+    /// also counts as missing if one of the described accepting rules precedes it in the chain,
+    /// because accepted packets would not reach the jump.
     fn missing(&self, found: &[Option<Deed>]) -> Vec<&StandingRule> {
         let is_wanted = |deed: &Option<Deed>| {
             let mut rules = self.rules.iter();
@@ -210,7 +211,7 @@ impl StandingChain {
 
 impl Deed {
     /// Reads the expressions of a rule that nft(8), any version of iptables-nft or this crate
-    /// wrote. Returns `None` for a rule with any other effect.
+    /// wrote. Returns `None` for a rule whose effect is no [`Deed`].
     pub fn read(expressions: &[u8]) -> Option<Self> {
         let (mut mask, mut marked, mut deed) = (None, None, None);
         for (name, data) in parts(expressions) {
@@ -235,7 +236,8 @@ impl Deed {
 }
 
 /// Returns the effect of a rule with this verdict. `marked` has the bits of the firewall mark that
-/// the rule requires; `None` if it requires none.
+/// the rule requires; `None` if it requires none. Returns `None` unless the rule is a jump without
+/// this condition, or accepts with this condition.
 fn verdict(verdict: &[u8], marked: Option<u32>) -> Option<Deed> {
     let code = u32::try_from(number(value(verdict, VERDICT_CODE))).ok()?;
     match (code, marked) {
@@ -245,7 +247,8 @@ fn verdict(verdict: &[u8], marked: Option<u32>) -> Option<Deed> {
     }
 }
 
-/// Returns the bits that the expression `bitwise` keeps; `None` if it also flips bits.
+/// Returns the bits that the expression `bitwise` keeps; `None` if it also flips bits or cannot be
+/// read.
 fn mask_of(bitwise: &[u8]) -> Option<u32> {
     let [mask, flipped] = [BITWISE_MASK, BITWISE_XOR]
         .map(|kind| value(value(bitwise, kind)?, DATA_VALUE).and_then(native));

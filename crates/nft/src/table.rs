@@ -1,4 +1,4 @@
-//! Description of a table: its sets, and the chains that look packets up in them.
+//! Description of a table: its sets, and its chains, whose rules look packets up in the sets.
 
 use netlink::IpVersion;
 
@@ -52,17 +52,17 @@ pub enum TargetType {
     Chain,
     /// Values of these types; nft(8) calls such a set a map.
     Values(Vec<Type>),
-    /// Limits: only packets above the limit of their key count as being in the set.
+    /// Limits. A rule finds a packet's key in the set only if the packets with this key exceed the
+    /// key's limit.
     Limit,
-    /// Numbers of elements of another set, which has this name. The number of a key is the number
-    /// of the other set's elements whose keys end in this key. A transaction of this crate that
-    /// changes these elements also changes the number. A key without such elements is absent, so no
-    /// number is 0.
+    /// Counts of elements in the set of this name. The count of a key is the number of that set's
+    /// elements whose keys end in this key. A transaction of this crate that changes these elements
+    /// also changes the count. A key without such elements is absent, so no count is 0.
     Count(&'static str),
 }
 
-/// Type of a part of a key or target. The number of the type (`enum datatypes` in nftables,
-/// include/datatype.h) is for `nft list`; the kernel ignores the number.
+/// Type of a part of a key or target. Its number (`enum datatypes` in nftables, include/datatype.h)
+/// is for `nft list`; the kernel ignores it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Type {
     /// The name of a link.
@@ -136,7 +136,8 @@ impl Family {
         self.facts().1
     }
 
-    /// Returns the build option that `meta` in rules of the family needs in addition.
+    /// Returns the build option that the kernel needs for rules of the family, besides
+    /// [`Self::option`]; `None` if it needs no other.
     pub(crate) fn rule_option(self) -> Option<&'static str> {
         (self == Self::Bridge).then_some("CONFIG_NFT_BRIDGE_META")
     }
@@ -230,10 +231,11 @@ pub(crate) fn type_len(parts: &[Type]) -> usize {
     }
 }
 
-/// Returns the user data of a set, which nft(8) needs in order to print the set: the byte order of
-/// the keys, and in a set of counts also the byte order of the numbers. Each is encoded as a type,
-/// a length, and an `enum byteorder` (nftables, include/datatype.h) in the host's byte order. The
-/// types are `NFTNL_UDATA_SET_KEYBYTEORDER` and `NFTNL_UDATA_SET_DATABYTEORDER`.
+/// Returns the user data of a set, which nft(8) needs in order to print the set. The data are the
+/// byte order of the keys and, in a set of counts, the byte order of the counts. Each byte order is
+/// encoded as a type, a length, and an `enum byteorder` (nftables, include/datatype.h) in the
+/// host's byte order. The types are `NFTNL_UDATA_SET_KEYBYTEORDER` and
+/// `NFTNL_UDATA_SET_DATABYTEORDER`.
 pub(crate) fn byte_order(set: &Set) -> Vec<u8> {
     let order: u32 = match set.key.as_slice() {
         [Type::InterfaceName] => HOST_ENDIAN,

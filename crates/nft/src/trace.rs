@@ -93,7 +93,8 @@ impl Tracer {
 }
 
 impl Ended {
-    /// Parses a trace report. Returns `None` unless its verdict ended the packet's path.
+    /// Parses a trace report. Returns `None` unless it reports a verdict that drops or queues the
+    /// packet.
     fn read(message: &RawMessage) -> Option<Self> {
         let is_policy = message.number(TYPE) == POLICY;
         let of_policy = message.value(POLICY_VERDICT).filter(|_| is_policy);
@@ -179,8 +180,8 @@ const INET: u8 = 1;
 const NETDEV: u8 = 5;
 const BRIDGE: u8 = 7;
 
-/// `NF_NETDEV_INGRESS` and `NF_BR_PRE_ROUTING`, which is also `NF_INET_PRE_ROUTING`;
-/// `NF_INET_LOCAL_OUT`
+/// Hooks: `NF_NETDEV_INGRESS`, `NF_BR_PRE_ROUTING` (which equals `NF_INET_PRE_ROUTING`) and
+/// `NF_INET_LOCAL_OUT`.
 const INGRESS: u32 = 0;
 const PREROUTING: u32 = 0;
 const OUTPUT: u32 = 3;

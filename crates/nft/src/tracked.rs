@@ -1,4 +1,5 @@
-//! Filters for tracked connections: the parts of the kernel's description that a filter compares.
+//! Filters for tracked connections. A filter compares parts of the kernel's description of a
+//! connection, such as its addresses.
 
 use std::net::IpAddr;
 
@@ -13,11 +14,13 @@ use crate::register::address;
 pub(crate) enum Direction {
     /// The client's packets, with addresses before translation.
     Original = 1,
-    /// The server's packets, with addresses before the translation is undone.
+    /// The server's packets, with the addresses that they have before the kernel translates them
+    /// back.
     Reply = 2,
 }
 
-/// One address, port or protocol of a connection's direction, encoded as the kernel reports it.
+/// One address, port or protocol in one direction of a connection, encoded as the kernel reports
+/// it.
 #[derive(Debug, Clone)]
 pub(crate) struct Part {
     direction: Direction,
@@ -92,16 +95,17 @@ impl Status {
     }
 }
 
-/// Returns the destination address of the client's packets, before any translation.
+/// Returns the destination address of the client's packets, before any translation; `None` if the
+/// kernel's description contains no such address.
 pub(crate) fn destination(connection: &RawMessage) -> Option<IpAddr> {
     let addresses = value(connection.value(Direction::Original as u16)?, ADDRESSES)?;
     let v4 = value(addresses, V4_DESTINATION);
     address(v4.or_else(|| value(addresses, V6_DESTINATION))?)
 }
 
-/// Returns a filter for connections with these parts and this status. The kernel applies the
-/// filter, so it does not send all connections of a busy host (`ctnetlink_alloc_filter`, Linux
-/// 5.8).
+/// Returns the netlink attributes of a filter for connections with all `parts` and this `status`.
+/// With a filter, the kernel does not send all connections of a busy host
+/// (`ctnetlink_alloc_filter`, Linux 5.8).
 pub(crate) fn filter(parts: &[Part], status: Option<Status>) -> Attributes {
     let (mut tuples, mut flags) = (Attributes::new(), Attributes::new());
     for direction in [Direction::Original, Direction::Reply] {

@@ -1,5 +1,5 @@
 //! Creates or repairs a table, changes its elements, and compares the table and its elements with
-//! the wanted ones.
+//! what the caller expects.
 
 use std::collections::HashSet;
 
@@ -19,7 +19,8 @@ impl Connection {
     /// existing elements with the same keys, of any owner.
     ///
     /// # Errors
-    /// [`Error::Refused`] and [`Error::Unsupported`]: nothing was added. [`Error::Busy`].
+    /// [`Error::Refused`], [`Error::Unsupported`], [`Error::Owned`] and [`Error::Busy`]: no element
+    /// was added.
     pub fn put(&self, table: &Table, elements: &[Element]) -> Result<Updated, Error> {
         self.update(table, || {
             let there = self.holders(table, elements)?.into_iter();
@@ -34,7 +35,8 @@ impl Connection {
     /// deletes and adds in the same form stays untouched.
     ///
     /// # Errors
-    /// No element was changed in any of these cases:
+    /// In each of these cases, the change was not carried out, but the table may have been repaired
+    /// or recreated:
     ///
     /// - `decide` returns an error.
     /// - [`Error::Refused`], [`Error::Unsupported`] and [`Error::Owned`]: the kernel refuses the
@@ -73,7 +75,7 @@ impl Connection {
         done.map(|()| updated)
     }
 
-    /// Checks by a dry run that the kernel could create `table`; changes nothing.
+    /// Checks by a dry run that the kernel could create or repair `table`; changes nothing.
     ///
     /// # Errors
     /// [`Error::Refused`] and [`Error::Unsupported`].
@@ -84,10 +86,11 @@ impl Connection {
         outcome.map_err(|error| self.explained(table, error))
     }
 
-    /// Returns texts for the operator about damaged chains of `table` and about missing `elements`.
+    /// Returns texts for the operator about damaged chains and flags of `table`, and about those of
+    /// `elements` that are missing or differ.
     ///
-    /// Each element is looked up by its key. A list of all elements may lack existing ones while
-    /// another process changes the set.
+    /// This function looks each element up by its key, because a list of all elements may be
+    /// incomplete while another process changes the set.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -114,18 +117,18 @@ impl Connection {
             let missing = places.filter(|(wanted, there)| there.as_ref() != Some(*wanted));
             missing.map(|(wanted, _)| wanted).collect::<Vec<_>>()
         });
-        // If the keys of a set in the kernel have another type, the kernel refuses the look-up.
-        // That is no error here, because the table has to be recreated.
+        // The kernel refuses the look-up if a set in the kernel has another key type than its
+        // description. That is no error here, because the table has to be recreated.
         if missing.as_ref().is_ok_and(Vec::is_empty) || !self.is_foreign(table)? {
             return missing;
         }
         Ok(Vec::new())
     }
 
-    /// Commits `messages` if the rules still have this `generation`. The kernel compares the
-    /// generations only in a transaction with messages. Without messages, this function compares
-    /// them, because a list that the caller read during another process's change may lack existing
-    /// elements.
+    /// Commits `messages` if the rules still have this `generation`; otherwise returns
+    /// [`Committed::Outdated`]. The kernel compares the generations only if there are messages. If
+    /// there are none, this function compares them: another process may have changed the rules
+    /// while the caller read them, so the caller may have overlooked a necessary change.
     pub(crate) fn commit(
         &self,
         table: &Table,
@@ -139,8 +142,8 @@ impl Connection {
         committed.map_err(|error| self.explained(table, error))
     }
 
-    /// Returns [`Error::Owned`] instead of EPERM if another program owns the table. The kernel
-    /// returns EPERM in two cases: for such a table, and if this process lacks `CAP_NET_ADMIN`.
+    /// Replaces EPERM by [`Error::Owned`] if another program owns the table. The kernel also
+    /// returns EPERM if this process lacks `CAP_NET_ADMIN`; this error stays.
     fn explained(&self, table: &Table, error: Error) -> Error {
         let is_refused = error.errno() == Some(Errno::EPERM);
         if is_refused && self.is_owned(table).unwrap_or(false) {
@@ -150,8 +153,8 @@ impl Connection {
     }
 }
 
-/// Repeats `attempt` until it commits. An attempt fails if another process changes the rules after
-/// the attempt has read them. Returns [`Error::Busy`] after [`ATTEMPTS`] attempts.
+/// Calls `attempt` until it returns [`Committed::Yes`]. An attempt fails if another process changes
+/// the rules after the attempt has read them. Returns [`Error::Busy`] after [`ATTEMPTS`] attempts.
 pub(crate) fn until_current<E: From<Error>>(
     mut attempt: impl FnMut() -> Result<Committed, E>,
 ) -> Result<(), E> {
@@ -169,8 +172,8 @@ fn without<'a>(all: &'a [Element], others: &[Element]) -> Vec<&'a Element> {
     all.iter().filter(|it| !others.contains(it)).collect()
 }
 
-/// Maximum number of attempts at a transaction. Whenever the attempt of one process fails, the
-/// transaction of another process has succeeded. So each process succeeds in the end. Fifty
-/// attempts were too few: when sixteen processes called ADD of portmap two hundred times, one ADD
-/// gave up in two of seven runs.
+/// Maximum number of attempts at a transaction. An attempt of one process fails only if a
+/// transaction of another process has succeeded. So each process succeeds in the end, but it may
+/// need many attempts. Fifty were too few: when sixteen processes called ADD of the plugin portmap
+/// two hundred times, one ADD gave up in two of seven runs.
 const ATTEMPTS: usize = 1000;

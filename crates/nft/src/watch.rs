@@ -10,7 +10,7 @@ use crate::heard::Heard;
 use crate::listener::Listener;
 use crate::table::Table;
 
-/// A socket for notifications only. Answers to requests arrive at another socket, so none are lost
+/// A socket for notifications only. Requests use another socket, so no answer to a request is lost
 /// if this socket overflows.
 pub struct Watch {
     listener: Listener,
