@@ -106,8 +106,8 @@ impl Request {
     /// address. Equivalent to `ip address add … noprefixroute`.
     pub fn add_address_without_route(link: u32, address: IpNetwork, dad: Dad) -> Self {
         let mut addition = addition(link, address, dad);
-        // The kernel ignores the flags in the header if the message has the attribute for flags, so
-        // the attribute repeats them.
+        // If the message has the attribute for flags (`IFA_FLAGS`), the kernel ignores the flags in
+        // the message's header. So the attribute repeats the flags of the header.
         let nodad = AddressFlags::from_bits_retain(addition.header.flags.bits().into());
         let flags = AddressAttribute::Flags(nodad | AddressFlags::Noprefixroute);
         addition.attributes.push(flags);
@@ -135,8 +135,8 @@ impl Address {
                 _ => {}
             }
         }
-        // For IPv6, the kernel reports `Local` on point-to-point links only; otherwise `Address` is
-        // the link's own address.
+        // For an IPv6 address, the kernel sends `Local` only on a point-to-point link. Without
+        // `Local`, `Address` is the link's own address.
         let address = IpNetwork::new(local.or(remote)?, message.header.prefix_len).ok()?;
         Some(Self {
             link: message.header.index,
@@ -180,8 +180,8 @@ fn message(link: u32, address: IpNetwork) -> AddressMessage {
 /// broadcast address (RFC 3021).
 const LONGEST_WITH_BROADCAST: u8 = 30;
 
-/// Returns 0.0.0.0 or `::`. This is the destination of a default route, whose message contains no
-/// destination.
+/// Returns the destination of a default route: 0.0.0.0 or `::`. The kernel's message about a
+/// default route has no attribute for the destination.
 pub(crate) fn unspecified(family: AddressFamily) -> IpAddr {
     match family {
         AddressFamily::Inet6 => IpAddr::from([0; 16]),

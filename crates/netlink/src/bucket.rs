@@ -15,12 +15,14 @@ pub struct TokenBucket {
     pub burst: u32,
     /// Bytes that may queue; the kernel drops packets beyond that. An HTB class has no such limit.
     pub limit: u32,
-    /// Length in bytes of the largest packet that a TBF sends in one piece. The kernel splits a
-    /// larger segment into frames. With `None`, this length is the burst.
+    /// Length in bytes of the longest segment that a TBF does not split. The kernel splits a longer
+    /// segment into frames. With `None`, the kernel splits only segments that are longer than the
+    /// burst.
     pub piece: Option<u32>,
-    /// Length in bytes of the longest packet that may still wait from a time when `piece` was
-    /// larger; 0 if no waiting packet is longer than `piece`. The value does not change how the
-    /// kernel sends packets. The kernel stores it for [`HeldBucket::longest`].
+    /// Length in bytes of the longest packet that may wait in the TBF; 0 if no waiting packet is
+    /// longer than `piece`. Packets longer than `piece` may wait after a change to a smaller
+    /// `piece`. The value does not change how the kernel sends packets. The kernel only stores it,
+    /// so that [`HeldBucket::longest`] can read it.
     pub longest: u32,
 }
 
@@ -40,9 +42,9 @@ pub struct HeldBucket {
 }
 
 impl TokenBucket {
-    /// Returns whether `held` has this rate and burst. The times of the bursts may differ by a
-    /// microsecond, because containernetworking/plugins computes these times in microseconds and
-    /// rounds down.
+    /// Returns whether the bucket `held`, which exists in the kernel, has this rate and burst. The
+    /// times of the two bursts may differ by a microsecond, because containernetworking/plugins
+    /// computes these times in microseconds and rounds down.
     pub fn is_held_by(&self, held: &HeldBucket) -> bool {
         let distance = self.ticks().wrapping_sub(held.ticks);
         let distance = distance.min(distance.wrapping_neg());
@@ -54,8 +56,8 @@ impl TokenBucket {
         self.all_ticks() > u128::from(u32::MAX)
     }
 
-    /// Returns whether a TBF with the bucket `held` sends packets up to the same length in one
-    /// piece.
+    /// Returns whether a TBF with the bucket `held` splits the same segments into frames as a TBF
+    /// with this bucket.
     pub fn is_split_like(&self, held: &HeldBucket) -> bool {
         match self.piece {
             None => held.peak == 0,
@@ -63,12 +65,14 @@ impl TokenBucket {
         }
     }
 
-    /// Returns the peak rate of a TBF in bytes a second; 0 if `piece` is `None`. A TBF has a second
-    /// bucket for its peak rate and splits segments that are larger than this bucket, so its size
-    /// is `piece`. The kernel does not report the size exactly. So the peak rate encodes `piece`
-    /// and `longest`, in addition to [`TIMELESS`]. At such a rate, every packet takes less than a
-    /// nanosecond, which the kernel counts as 0. So the second bucket delays no packet, not even a
-    /// packet that is longer than `piece`.
+    /// Returns the peak rate of a TBF in bytes a second: the sum of [`TIMELESS`], `piece`, and
+    /// `longest` in the upper 32 bits. Returns 0 if `piece` is `None`.
+    ///
+    /// A TBF has a second bucket for its peak rate, and splits segments that are larger than this
+    /// bucket. So the size of the second bucket is `piece`. The kernel does not report this size
+    /// exactly, so the peak rate also contains `piece`. At a peak rate of [`TIMELESS`] or more, the
+    /// kernel computes a time of 0 ns for every packet. So the second bucket delays no packet, not
+    /// even a packet that is longer than `piece`.
     fn peak(&self) -> u64 {
         let longest = u64::from(self.longest) << LONGEST_SHIFT;
         self.piece
@@ -144,22 +148,24 @@ impl HeldBucket {
         })
     }
 
-    /// Returns the length in bytes of the longest packet that may wait in this TBF. The TBF has
-    /// split longer packets.
+    /// Returns the length in bytes of the longest packet that may wait in this TBF. Without a
+    /// `piece`, this is the burst. With a `piece`, it is the larger of [`TokenBucket::piece`] and
+    /// [`TokenBucket::longest`]. The TBF split longer segments before they could wait.
     pub fn longest(&self) -> u128 {
         let longest = u128::from(self.lengths() >> LONGEST_SHIFT);
         self.piece()
             .map_or(self.burst(), |piece| longest.max(piece.into()))
     }
 
-    /// Returns the [`TokenBucket::piece`] that the peak rate encodes.
+    /// Returns the [`TokenBucket::piece`] in the peak rate; `None` if the peak rate contains none.
     fn piece(&self) -> Option<u32> {
         let piece = self.lengths() & u64::from(u32::MAX);
         u32::try_from(piece).ok().filter(|it| *it > 0)
     }
 
-    /// Returns the number that encodes [`TokenBucket::longest`] and [`TokenBucket::piece`]. Returns
-    /// 0 if another program set the peak rate, or if there is none.
+    /// Returns the part of the peak rate above [`TIMELESS`]: [`TokenBucket::piece`] in the lower 32
+    /// bits and [`TokenBucket::longest`] in the upper ones. Returns 0 if the TBF has no peak rate,
+    /// or a lower one than [`TIMELESS`], which another program set.
     fn lengths(&self) -> u64 {
         self.peak.saturating_sub(TIMELESS)
     }
@@ -209,8 +215,9 @@ fn value(options: &[(u16, Vec<u8>)], kind: u16) -> Option<&[u8]> {
     Some(value)
 }
 
-/// Returns a number of four bytes in the value of the option `kind`. The number starts `at` bytes
-/// after the start of the value.
+/// Returns the number in four bytes of the option `kind`. The number starts `at` bytes after the
+/// start of the option's value. Returns `None` if `options` lack the option or its value ends
+/// before the number does.
 pub(crate) fn number(options: &[(u16, Vec<u8>)], kind: u16, at: usize) -> Option<u32> {
     let bytes = value(options, kind)?.get(at..)?.first_chunk()?;
     Some(u32::from_ne_bytes(*bytes))
@@ -240,8 +247,8 @@ const HTB_QUANTUM: u32 = 60_000;
 const RATE_SPECIFICATION: usize = 12;
 const RATE_OFFSET: usize = 8;
 
-/// A peak rate in bytes a second at which no packet takes a nanosecond (`psched_l2t_ns`). All rates
-/// of buckets are lower.
+/// A peak rate in bytes a second. At this rate, the kernel computes a time of 0 ns for every packet
+/// (`psched_l2t_ns`). All rates that this suite sets are lower.
 const TIMELESS: u64 = 1_000_000_000_000_000;
 /// Number of bits by which [`TokenBucket::peak`] shifts [`TokenBucket::longest`]. The lower bits
 /// contain [`TokenBucket::piece`].

@@ -120,9 +120,9 @@ impl Connection {
         }
     }
 
-    /// Reads the outcome of `request`, which was sent with this number. If objects were added or
-    /// deleted while the kernel listed the objects, the list may also lack unchanged objects. In
-    /// this case the function repeats the request.
+    /// Reads the outcome of `request`, whose sequence number is `number`. If objects are added or
+    /// deleted while the kernel lists them, the list may even lack objects that did not change. So
+    /// this function then sends the request again, and reads at most [`MOST_LISTS`] lists.
     fn outcome(&self, request: &Request, mut number: u32) -> Result<Outcome, Error> {
         for _ in 0..MOST_LISTS {
             if let Some(outcome) = self.heard(request, number)? {

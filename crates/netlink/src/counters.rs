@@ -106,7 +106,8 @@ impl Connection {
 
 impl LinkCounters {
     /// Reads the counters from the kernel's answer: `struct if_stats_msg` and the attribute
-    /// `IFLA_STATS_LINK_64` (`include/uapi/linux/if_link.h`).
+    /// `IFLA_STATS_LINK_64` (`include/uapi/linux/if_link.h`). Returns `None` if the answer has
+    /// another type or lacks this attribute.
     pub(crate) fn from_answer(answer: &Message) -> Option<Self> {
         if answer.kind != RTM_NEWSTATS {
             return None;

@@ -88,8 +88,9 @@ impl Error {
         matches!(self.errno(), Some(Errno::EOPNOTSUPP | Errno::EAFNOSUPPORT))
     }
 
-    /// Returns whether the kernel reports no qdisc at the requested place. The place may still have
-    /// a default qdisc that the kernel does not show.
+    /// Returns whether the kernel reports that the requested parent has no qdisc, or that the
+    /// requested class does not exist. The parent may still have a default qdisc that the kernel
+    /// does not show.
     pub(crate) fn is_no_qdisc(&self) -> bool {
         matches!(self.errno(), Some(Errno::ENOENT | Errno::EINVAL))
     }

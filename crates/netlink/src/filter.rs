@@ -26,10 +26,11 @@ pub struct Filter {
     pub priority: u16,
     /// The packets that the filter matches.
     pub packets: Packets,
-    /// The class to which the filter assigns these packets.
+    /// The class to which the filter assigns the packets that it matches.
     pub class: Handle,
-    /// Index of the link to which the filter redirects these packets, if any. After this link was
-    /// deleted, the kernel reports the index 0 and drops the packets.
+    /// Index of the link to which the filter redirects the packets that it matches; `None` if the
+    /// filter does not redirect. After a deletion of this link, the kernel reports the index 0 and
+    /// drops the packets.
     pub redirect: Option<u32>,
 }
 
@@ -51,7 +52,8 @@ pub struct HeldFilter {
     number: u32,
     /// The kernel tries filters with a lower priority first.
     pub priority: u16,
-    /// The filter as a program added it; `None` for a filter that this crate cannot add.
+    /// The filter's parameters; `None` for a u32 hash table and for a filter that this crate cannot
+    /// add.
     pub filter: Option<Filter>,
     protocol: u16,
     kind: String,
@@ -101,8 +103,8 @@ impl Connection {
 }
 
 impl HeldFilter {
-    /// Returns a netlink message that names the priority of this filter. The message applies to all
-    /// filters of the priority unless the caller adds a handle.
+    /// Returns a netlink message about all filters that have the priority of this filter. If the
+    /// caller adds the handle of a filter, the message is about that filter only.
     fn message(&self, link: u32, parent: Handle) -> TcMessage {
         let mut message = header(link, parent, Handle::NONE);
         message.header.info = info(self.priority, self.protocol);
@@ -160,7 +162,7 @@ impl Filter {
                 _ => {}
             }
         }
-        // Only the first action matters: a redirected packet does not reach a second one.
+        // A redirected packet does not reach further actions, so only the first action matters.
         let redirect = match actions.first() {
             None => None,
             Some(action) => Some(redirected_to(action)?),
@@ -247,8 +249,10 @@ fn words(address: IpAddr) -> Vec<u32> {
     words.iter().map(|word| u32::from_be_bytes(*word)).collect()
 }
 
-/// Returns the subnet with which `keys` may compare an address of the protocol. The caller has to
-/// compare `keys` with the keys of this subnet, because other keys can result in the same subnet.
+/// Returns the subnet whose address is in the values of `keys` and whose prefix length is in their
+/// masks. Returns `None` if this is not a subnet of `protocol`. The result may also be a subnet if
+/// `keys` compare something else, such as ports. So the caller has to compare `keys` with the keys
+/// of the subnet.
 fn subnet(protocol: u16, keys: &[TcU32Key]) -> Option<IpNetwork> {
     let mut prefix = 0;
     let mut value = 0_u128;

@@ -26,8 +26,9 @@ impl Connection {
     }
 }
 
-/// Returns whether the message reports that forwarding is on. The message has the form of
-/// `include/uapi/linux/netconf.h`, which netlink-packet-route cannot parse.
+/// Returns whether the kernel's answer reports that forwarding is on (`NETCONFA_FORWARDING`).
+/// Returns `None` if the answer lacks this attribute. netlink-packet-route cannot parse the answer,
+/// whose format is in `include/uapi/linux/netconf.h`.
 pub(crate) fn is_on(answer: &Message) -> Option<bool> {
     let body = answer.body.get(HEADER..)?;
     let mut attributes = NlasIterator::new(body).map_while(Result::ok);
@@ -39,8 +40,8 @@ pub(crate) fn is_on(answer: &Message) -> Option<bool> {
 /// `struct netconfmsg` with the padding before the attributes, in bytes.
 const HEADER: usize = 4;
 
-/// `NETCONFA_IFINDEX`, the length of its attribute in bytes, and `NETCONFA_IFINDEX_ALL` as its
-/// value.
+/// The attribute `NETCONFA_IFINDEX`, its length in bytes with its header, and its value
+/// `NETCONFA_IFINDEX_ALL`.
 const LINK: u16 = 1;
 const LINK_LENGTH: u16 = 8;
 const ALL_LINKS: i32 = -1;

@@ -2,8 +2,8 @@
 //! policies that block packets.
 //!
 //! A [`Connection`] belongs to the namespace in which it was opened. Its methods block until the
-//! kernel has answered. A [`Monitor`] waits for changes that the kernel completes after its answer;
-//! it listens to events until a deadline.
+//! kernel has answered. The kernel completes some changes only after its answer, for example when a
+//! link has to come up. A [`Monitor`] waits for such a change, up to a deadline.
 //!
 //! This crate does not know containers or attachments and makes no decisions. It reports the
 //! kernel's state and carries out requests. [`Socket`] also serves other netlink families.

@@ -38,8 +38,9 @@ pub struct Link {
     pub transmit_queue: u32,
     /// Index of the bridge or bond of which the link is a port.
     pub master: Option<u32>,
-    /// Index of the link below this one. For one end of a veth pair: index of the other end. The
-    /// link with this index may be in another namespace ([`Self::peer_namespace`]).
+    /// Index of the link below this one (`IFLA_LINK`), such as the parent of a VLAN link. For one
+    /// end of a veth pair, the index of the other end. The link with this index may be in another
+    /// namespace ([`Self::peer_namespace`]).
     pub peer: Option<u32>,
     /// Number (nsid) that the link's own namespace uses for the namespace of `peer`. `None` if the
     /// link and `peer` are in one namespace.
@@ -81,7 +82,7 @@ pub enum LinkKind {
     Veth,
     /// An ifb device.
     Ifb,
-    /// A VLAN link for the VLAN with this number; `peer` is the link below it.
+    /// A VLAN link for the VLAN with this number; [`Link::peer`] is its parent.
     Vlan(u16),
     /// Any other virtual link, by its name in `ip -details link`.
     Other(String),
@@ -170,7 +171,7 @@ impl Link {
                     InfoKind::Bridge => LinkKind::Bridge,
                     InfoKind::Veth => LinkKind::Veth,
                     InfoKind::Ifb => LinkKind::Ifb,
-                    // The part `LinkInfo::Data`, which follows, has the VLAN.
+                    // The attribute `LinkInfo::Data`, which follows, contains the VLAN's number.
                     InfoKind::Vlan => LinkKind::Vlan(0),
                     other => LinkKind::Other(other.to_string()),
                 }

@@ -39,9 +39,9 @@ impl Connection {
             .collect()
     }
 
-    /// Returns whether the kernel has the local routes of all `addresses`. The addresses belong to
-    /// the link with this index. The kernel drops packets to an address without a local route.
-    /// Equivalent to `ip route get fibmatch … oif`.
+    /// Returns whether the kernel has a local route for each of `addresses`, which are addresses of
+    /// the link with the index `link`. The kernel drops packets to an address without a local
+    /// route. Equivalent to `ip route get fibmatch … oif`.
     ///
     /// # Errors
     /// [`Error::Refused`] and [`Error::Unanswered`].
@@ -104,8 +104,8 @@ impl Connection {
         self.objects(&lists, Route::from_answer)
     }
 
-    /// Looks up the routes to `addresses`. If `through` is the index of a link, only routes through
-    /// this link count.
+    /// Looks up the routes to `addresses` and returns the kernel's answers in their order. If
+    /// `through` is the index of a link, the kernel considers only routes through this link.
     fn lookups(&self, addresses: &[IpAddr], through: Option<u32>) -> Result<Vec<Outcome>, Error> {
         let matching = |to: &IpAddr| lookup(*to, RouteFlags::FibMatch, through);
         let lookups: Vec<_> = addresses.iter().map(matching).collect();
@@ -130,8 +130,8 @@ fn matched(replies: &[Message]) -> Option<Route> {
     }
 }
 
-/// Returns the request for the route to `to`. If `through` is the index of a link, only routes
-/// through this link count.
+/// Returns the request that looks up the route to `to`. If `through` is the index of a link, the
+/// kernel considers only routes through this link.
 fn lookup(to: IpAddr, flags: RouteFlags, through: Option<u32>) -> Request {
     let mut message = RouteMessage::default();
     message.header.address_family = IpVersion::of(to).into();

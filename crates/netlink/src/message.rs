@@ -32,14 +32,16 @@ impl Message {
         M::parse(&self.body).ok()
     }
 
-    /// Returns the prefix length of the destination in a route message (`struct rtmsg`).
+    /// Returns the prefix length of the destination if this is a route message (`struct rtmsg`).
+    /// Returns `None` if the message is too short. The caller has to check the type of the message.
     pub fn destination_length(&self) -> Option<u8> {
         self.body.get(1).copied()
     }
 
     /// Returns the address family and the index of the link that the message is about. Every
     /// message about links or addresses contains both at the same place (`struct ifinfomsg`,
-    /// `struct ifaddrmsg`).
+    /// `struct ifaddrmsg`). Returns `None` if the message is too short. The caller has to check the
+    /// type of the message.
     pub fn subject(&self) -> Option<(AddressFamily, u32)> {
         let [family, _, _, _, a, b, c, d] = *self.body.first_chunk()?;
         Some((family.into(), u32::from_ne_bytes([a, b, c, d])))

@@ -18,14 +18,15 @@ use crate::socket::{Content, Protocol, Received, Silence, Socket};
 
 /// Listens to changes of links, IPv6 addresses and their local routes in one namespace.
 ///
-/// The monitor's socket is for events only. On a busy host, events of other links overflow the
-/// socket's buffer. Answers to requests on the same socket would be lost with these events. So the
-/// monitor reads the state through a [`Connection`] to the same namespace.
+/// The monitor's socket receives only events. On a busy host, events of other links overflow the
+/// socket's buffer, and answers to requests on the same socket would be lost with these events. So
+/// the monitor reads the state through a [`Connection`] to the same namespace.
 ///
-/// A monitor that [`Self::new`] creates first reads the state. The monitor opens its socket only if
-/// the state is not yet the awaited one, which is rare for a veth pair. A monitor that
-/// [`Self::open`] creates listens at once and reads the state only if an event is unclear or no
-/// events arrive: a read would wait for the lock that the kernel holds while it brings a link up.
+/// A monitor of [`Self::new`] first reads the state. It opens its socket only if it has to wait,
+/// which is rare for a veth pair. A monitor of [`Self::open`] listens at once. Its
+/// [`Self::wait_for_link`] reads the state only if an event is unclear, if events are lost, or if
+/// no events arrive, because reading waits for the lock that the kernel holds while it brings a
+/// link up.
 #[derive(Default)]
 pub struct Monitor {
     socket: Option<Socket>,
@@ -69,7 +70,7 @@ impl Monitor {
     /// Waits until `condition` holds for the link, and returns the link.
     ///
     /// # Errors
-    /// [`Error::Timeout`] with the description of `wait`, and errors of reading the link.
+    /// [`Error::Timeout`] with [`Wait::what`], and errors of reading the link.
     pub fn wait_for_link(
         &mut self,
         connection: &Connection,
@@ -100,8 +101,9 @@ impl Monitor {
         })
     }
 
-    /// Waits up to `patience` for one event; does not read the state. Returns [`Verdict::Found`] if
-    /// the event reports the deletion of the link.
+    /// Waits up to `patience` for one event and does not read the state. Returns [`Verdict::Found`]
+    /// if the event reports the deletion of the link, and [`Verdict::Nothing`] if another event or
+    /// none arrives. Returns [`Verdict::MayBe`] if events are lost or the monitor does not listen.
     pub(crate) fn hear_of_end(&self, link: u32, patience: Duration) -> Verdict<()> {
         let Some(socket) = &self.socket else {
             return Verdict::MayBe;
@@ -134,14 +136,15 @@ impl Monitor {
         }
     }
 
-    /// Waits until the kernel has the local routes of the IPv6 addresses among `addresses`, which
-    /// the link has. The kernel adds the local route of an IPv6 address in the background
-    /// (`addrconf_dad_work`), even without duplicate address detection, and drops packets to the
-    /// address until then. IPv4 needs no wait: the kernel adds the local route together with the
-    /// address.
+    /// Waits until the kernel has a local route for each IPv6 address in `addresses`, which are
+    /// addresses of the link in `wait`.
+    ///
+    /// The kernel adds the local route of an IPv6 address in the background (`addrconf_dad_work`),
+    /// even without duplicate address detection, and drops packets to the address until then. IPv4
+    /// addresses need no wait: the kernel adds their local routes together with the addresses.
     ///
     /// # Errors
-    /// [`Error::Timeout`] with the description of `wait`, and errors of looking up the routes.
+    /// [`Error::Timeout`] with [`Wait::what`], and errors of looking up the routes.
     pub fn wait_for_local_routes(
         &mut self,
         connection: &Connection,
@@ -153,8 +156,8 @@ impl Monitor {
         if ask()?.is_some() {
             return Ok(());
         }
-        // Only a monitor that needs this group joins it, because on some hosts routing daemons
-        // cause many events of the group.
+        // On some hosts, routing daemons cause many events of this group. So a monitor joins the
+        // group only when it waits for local routes.
         let joined = self.listening()?.join(RTNLGRP_IPV6_ROUTE);
         joined.map_err(|source| Error::Open { source })?;
         match ask()? {
@@ -177,10 +180,12 @@ impl Monitor {
         })
     }
 
-    /// Waits until `judge` or `ask` returns the awaited state. This function calls `judge` with
-    /// each event. It calls `ask`, which reads the state, if an event may be the awaited one, or if
-    /// no event arrives for a while ([`SILENCE`]). If the monitor did not listen before, this
-    /// function also calls `ask` at the start.
+    /// Waits until `judge` or `ask` returns the awaited state. `judge` examines an event, and `ask`
+    /// reads the state.
+    ///
+    /// This function calls `judge` with each event. It calls `ask` if `judge` returns
+    /// [`Verdict::MayBe`] or events are lost. The first call of `ask` is at the start, or, if the
+    /// monitor listened before, at the latest after a time of [`SILENCE`] without events.
     fn wait<T>(
         &mut self,
         wait: &Wait<'_>,
@@ -218,7 +223,8 @@ impl Monitor {
 }
 
 impl<T> Verdict<T> {
-    /// Returns [`Self::MayBe`] for an event about the link with this index.
+    /// Returns [`Self::MayBe`] for an event about the link with this index or about its addresses,
+    /// and [`Self::Nothing`] for any other event.
     fn of(message: &Message, link: u32) -> Self {
         let is_of_link = message.subject().is_some_and(|(_, index)| index == link);
         match message.kind {
@@ -248,6 +254,7 @@ const GROUPS: [u32; 2] = [RTNLGRP_LINK, RTNLGRP_IPV6_IFADDR];
 /// Prefix length of a route to a single IPv6 address.
 const IPV6_HOST: u8 = 128;
 
-/// Time without events after which a monitor that listened from the start reads the state. The
-/// kernel reports within a millisecond that a veth pair is up, so this time is long enough.
+/// Time without events after which a monitor of [`Monitor::open`] reads the state for the first
+/// time. 20 ms are enough for a veth pair: the kernel reports within a millisecond that the pair is
+/// up.
 const SILENCE: Duration = Duration::from_millis(20);
