@@ -25,8 +25,8 @@ impl Connection {
         Self::to(Protocol::Route, &[])
     }
 
-    /// Opens a socket of this protocol that listens to these multicast groups, in the calling
-    /// thread's namespace.
+    /// Opens a socket in the calling thread's namespace. The socket uses this protocol and listens
+    /// to these multicast groups.
     pub(crate) fn to(protocol: Protocol, groups: &[u32]) -> Result<Self, Error> {
         let socket = Socket::open(protocol, groups).map_err(|source| Error::Open { source })?;
         Ok(Self { socket })

@@ -252,7 +252,7 @@ fn words(address: IpAddr) -> Vec<u32> {
 /// Returns the subnet whose address is in the values of `keys` and whose prefix length is in their
 /// masks. Returns `None` if this is not a subnet of `protocol`. The result may also be a subnet if
 /// `keys` compare something else, such as ports. So the caller has to compare `keys` with the keys
-/// of the subnet.
+/// that [`keys()`] returns for the subnet.
 fn subnet(protocol: u16, keys: &[TcU32Key]) -> Option<IpNetwork> {
     let mut prefix = 0;
     let mut value = 0_u128;

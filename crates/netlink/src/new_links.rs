@@ -21,7 +21,7 @@ use crate::request::Request;
 pub enum StandIn<'a> {
     /// A bridge without ports.
     Bridge,
-    /// One end of a veth pair. The other end has this name and is in this namespace.
+    /// One end of a veth pair. The fields are the namespace and the name of the other end.
     Pair(&'a Netns, &'a str),
 }
 
@@ -77,9 +77,8 @@ impl Connection {
 }
 
 impl Request {
-    /// Creates a VLAN link of the host on the bridge with the index `lower`. The link is down at
-    /// first. `vlan` is 1 to 4094. Equivalent to `ip link add link BRIDGE name NAME type vlan id
-    /// VLAN`.
+    /// Creates a VLAN link on the bridge with the index `lower`. `vlan` is 1 to 4094. The link is
+    /// down at first. Equivalent to `ip link add link BRIDGE name NAME type vlan id VLAN`.
     pub fn add_vlan_link(name: &str, mac: MacAddress, vlan: u16, lower: u32) -> Self {
         let data = InfoData::Vlan(vec![InfoVlan::Id(vlan)]);
         let attributes = vec![

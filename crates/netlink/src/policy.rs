@@ -51,7 +51,7 @@ impl Policies {
         Ok(())
     }
 
-    /// Returns those of `packets` for which no policy of [`Self::block`] exists.
+    /// Returns those of `packets` for which no blocking policy exists, so the host accepts them.
     ///
     /// # Errors
     /// [`Error::Refused`].

@@ -54,7 +54,7 @@ pub enum QdiscKind {
     /// A hierarchical token bucket: the qdisc or one of its classes.
     Htb {
         /// Minor number of the class for packets that no filter classifies. With 0, such packets
-        /// have no class and no limit. Always 0 for a class.
+        /// have no class and no limit. A class, unlike the qdisc, always has 0 here.
         default: u32,
         /// The class's limit; `None` if this is the qdisc.
         class: Option<HeldBucket>,
@@ -147,7 +147,8 @@ impl Request {
         Self::change(operation, RTM_NEWQDISC, &message).with(NLM_F_CREATE | NLM_F_REPLACE)
     }
 
-    /// Creates a hierarchical token bucket. Equivalent to `tc qdisc add … htb default …`.
+    /// Creates a hierarchical token bucket. `default` is the minor number of the class for packets
+    /// that no filter classifies; 0 for no class. Equivalent to `tc qdisc add … htb default …`.
     pub fn add_htb(place: Place, default: u32) -> Self {
         let operation = format!("add htb {} on {}", place.handle, place.parent);
         let message = message(place, "htb", vec![htb_init(default)]);
@@ -187,7 +188,8 @@ impl Connection {
         Ok(found)
     }
 
-    /// Returns the qdiscs at each of `parents` on the link with this index, if any.
+    /// Returns the qdiscs at `parents` on the link with this index, in the order of `parents`;
+    /// `None` for a parent without a qdisc.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -262,9 +264,10 @@ pub(crate) fn class_request(link: u32, handle: Handle) -> Request {
     one(Request::read(operation, RTM_GETTCLASS, &message))
 }
 
-/// Adds flags to a request that reads one qdisc or class. `NLM_F_ECHO` asks for an echo, without
-/// which kernels before Linux 6.8 send no description. `NLM_F_ACK` asks for an acknowledgement,
-/// which is the kernel's only answer if the link is down.
+/// Adds the flags with which the kernel answers a request for one qdisc or class. Kernels before
+/// Linux 6.8 describe the qdisc or class only with `NLM_F_ECHO`. If the kernel describes nothing,
+/// for example because the link was never up, its only answer is the acknowledgement that
+/// `NLM_F_ACK` requests.
 fn one(request: Request) -> Request {
     request.with(NLM_F_ACK | NLM_F_ECHO)
 }
@@ -303,10 +306,10 @@ pub(crate) fn parts(message: &TcMessage) -> impl Iterator<Item = &TcOption> {
     })
 }
 
-/// Returns the attributes inside `TCA_OPTIONS`, each with its number. netlink-packet-route parses
-/// these attributes only for a few kinds of qdiscs. This function supports one of them, `fq_codel`.
-/// For any other kind, netlink-packet-route returns all attributes as one piece of bytes, which
-/// this function splits.
+/// Returns the attributes inside `TCA_OPTIONS`, each with its number. For most kinds of qdiscs,
+/// netlink-packet-route returns all attributes as one byte string, which this function splits. For
+/// a few kinds, netlink-packet-route parses each attribute. This function supports one of these
+/// kinds, `fq_codel`.
 fn options(message: &TcMessage) -> Vec<(u16, Vec<u8>)> {
     let mut found = Vec::new();
     for option in parts(message) {

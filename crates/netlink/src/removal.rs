@@ -23,15 +23,18 @@ impl Connection {
         found(self.delete_elsewhere(link)).map(drop)
     }
 
-    /// Deletes the link and returns as soon as no process can find the link. A child process sends
-    /// the request to the kernel and waits for the answer, which arrives 15 to 30 ms later. Outside
-    /// the initial pid namespace no such child may outlive this process, so this function then
-    /// deletes the link itself and takes as long as [`Self::delete_link`]. The `main` of an
+    /// Deletes the link and returns as soon as no process can find the link. The `main` of an
     /// executable that calls this function must be [`run`].
+    ///
+    /// A child process sends the request to the kernel and waits for the answer, which arrives 15
+    /// to 30 ms later. [`Detached::start`] starts no child process outside the initial pid
+    /// namespace, because process 1 of a container may not reap it. This function then deletes the
+    /// link itself and takes as long as [`Self::delete_link`].
     fn delete_elsewhere(&self, link: &Link) -> Result<(), Error> {
         let here = || self.delete_link(link);
         // The monitor listens before the deletion starts, so it receives the event of the deletion
-        // and sends no request. A request would wait for the lock that the kernel holds meanwhile.
+        // and sends no request. A request would wait for the RTNL lock, which the kernel holds
+        // during the deletion.
         let Ok(monitor) = Monitor::open() else {
             return here();
         };
@@ -98,8 +101,8 @@ fn delete(task: &str) -> Result<(), Error> {
 
 const DELETE: &str = "delete link ";
 
-/// Time between two checks whether the child process has ended with an error. The kernel reports a
-/// refusal to the child process only, not as an event.
+/// Time between two calls of [`Detached::outcome`]. [`Connection::remove_link`] asks for the
+/// outcome because the kernel reports a refusal to the child process only, not as an event.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
 
 /// Longest wait for the deletion. On a healthy host, the kernel never holds the RTNL lock that

@@ -190,7 +190,8 @@ impl Route {
     }
 
     /// Returns whether `gateway` on the link with this index is a next hop of the route, or one of
-    /// the next hops of a multipath route.
+    /// the next hops of a multipath route. If `gateway` is `None`, returns whether the route has a
+    /// next hop on this link that needs no gateway.
     pub fn leads_by(&self, link: u32, gateway: Option<IpAddr>) -> bool {
         let hop = NextHop { link, gateway };
         self.next_hops.contains(&hop) || (self.link == Some(link) && self.gateway == gateway)

@@ -114,7 +114,8 @@ pub enum Silence {
 }
 
 impl Socket {
-    /// Opens a socket in the calling thread's namespace that listens to these multicast groups.
+    /// Opens a socket in the calling thread's namespace. The socket listens to these multicast
+    /// groups.
     ///
     /// # Errors
     /// The kernel lacks the protocol, or refuses the socket or a group.
@@ -210,9 +211,10 @@ impl Socket {
     }
 
     /// Lets a child process close the socket, because the kernel needs 15 to 30 ms to close a
-    /// socket of `nf_tables` after a deletion. The child process may outlive this process. It is
-    /// the child process that deleted a link for [`crate::Connection::remove_link`], or else a new
-    /// one. The `main` of the executable must be [`crate::run`].
+    /// socket of `nf_tables` after a deletion. If a child process has deleted a link for
+    /// [`crate::Connection::remove_link`], this function uses that process, and otherwise starts a
+    /// new one. The child process may outlive this process. The `main` of the executable must be
+    /// [`crate::run`].
     pub fn close_later(self) {
         detach::close_later(self);
     }

@@ -42,7 +42,8 @@ pub struct VethPair<'a> {
 
 impl Connection {
     /// Creates both ends of a veth pair in their namespaces, down, then carries out `changes`.
-    /// Returns the host end, and its bridge if it joins one, as they are after the changes.
+    /// Returns the host end and the bridge that it joins (`None` for no bridge), both in their
+    /// state after the changes.
     ///
     /// Equivalent to `ip link add … master … type veth peer … netns …`.
     ///
@@ -66,13 +67,13 @@ impl Connection {
         }
     }
 
-    /// Returns the peer of `link` if the peer is in this connection's namespace. The caller
-    /// guarantees that `link` is in `namespace`. Returns `None` if `link` is not one end of a veth
-    /// pair.
+    /// Returns the other end of the veth pair of `link`, a link in `namespace`. Returns `None` if
+    /// `link` is not one end of a veth pair, or if its other end is not in this connection's
+    /// namespace.
     ///
-    /// A process in a sandbox can create links with any index and name, so the peer index of `link`
-    /// proves nothing. This function also checks that the peer of the returned link is in
-    /// `namespace` and has the index of `link`.
+    /// A process in a sandbox can create links with any index and name. So the peer index of `link`
+    /// alone may identify a wrong link of this connection's namespace. Therefore the function also
+    /// checks that the peer of the returned link is in `namespace` and has the index of `link`.
     ///
     /// # Errors
     /// [`Error::Refused`].

@@ -77,7 +77,8 @@ impl Request {
 }
 
 impl PortVlans {
-    /// Reads the VLANs of a port or bridge from its description in the bridge family.
+    /// Reads the VLANs of a port or bridge from the kernel's message about it, which has the
+    /// address family `AF_BRIDGE`.
     pub(crate) fn from_message(message: &LinkMessage) -> Vec<Self> {
         let families = message.attributes.iter().flat_map(|it| match it {
             LinkAttribute::AfSpecBridge(specification) => specification.as_slice(),
@@ -101,7 +102,7 @@ impl PortVlans {
         Self::one(info.vid, tagging)
     }
 
-    /// Returns the entry of a single VLAN.
+    /// Returns a range that contains only `vlan`.
     pub fn one(vlan: u16, tagging: Tagging) -> Self {
         Self {
             first: vlan,
@@ -110,7 +111,7 @@ impl PortVlans {
         }
     }
 
-    /// Returns whether `carried`, the VLANs of a port, contains all VLANs of `self` with the same
+    /// Returns whether a port that has the VLANs `carried` has all VLANs of `self`, with the same
     /// tagging.
     pub fn is_carried(self, carried: &[Self]) -> bool {
         (self.first..=self.last).all(|vlan| {
