@@ -16,8 +16,9 @@ pub struct CountedLimit {
     pub counters: QueueCounters,
 }
 
-/// Returns the limits that this crate or the reference set, by the index of the link. A limit may
-/// apply to all traffic of its link or to a part of the traffic.
+/// Returns the egress limits that this crate or the Go plugin `bandwidth` set, by the index of the
+/// link. An HTB of the Go plugin (versions 1.5.0 and 1.5.1) does not count. A limit may apply to
+/// all traffic of its link or to a part of the traffic.
 ///
 /// # Errors
 /// [`Error::Netlink`].
@@ -31,7 +32,7 @@ pub fn counted_limits(connection: &Connection) -> Result<BTreeMap<u32, CountedLi
     let counted = roots.iter().copied().chain(&classes);
     let mut limits: BTreeMap<_, _> = counted.filter_map(CountedLimit::of).collect();
     // An HTB class does not count packets that are dropped after they have waited. The TBF below
-    // the class counts them.
+    // the class (`splitter`) counts them.
     for splitter in qdiscs.iter().filter(|it| it.parent == CLASS) {
         if let Some(limit) = limits.get_mut(&splitter.link)
             && by_class.contains(&splitter.link)

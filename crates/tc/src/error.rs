@@ -61,7 +61,7 @@ pub mod module {
 
 impl Error {
     /// Returns the error for a refused request that needs `module`: [`Error::Lacks`] if the kernel
-    /// does not know the kind of object.
+    /// does not know the kind of object, and [`Error::Netlink`] otherwise.
     pub fn of(module: &'static str, source: netlink::Error) -> Self {
         if source.is_unknown_kind() {
             return Self::Lacks { module, source };

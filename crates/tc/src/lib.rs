@@ -1,12 +1,13 @@
-//! Sets rates and bursts as qdiscs.
+//! Limits the traffic of links to rates and bursts, by qdiscs.
 //!
-//! Packets that leave by a link queue in front of the link ([`LinkEgress`]). Ingress packets cannot
-//! queue at a link, so they are redirected to an ifb device ([`LinkIngress`]). They queue at the
-//! egress of the ifb and then continue as ingress packets of the link.
+//! The egress packets of a link queue at the link ([`LinkEgress`]). Ingress packets cannot queue at
+//! their link, so this crate redirects them to an ifb device ([`LinkIngress`]). There they queue at
+//! the egress of the ifb device, and then continue as ingress packets of their link.
 //!
 //! This crate compares every wanted setting with the kernel's setting and changes only what
-//! differs. Settings of other programs stay as they are. "The reference" is the plugin `bandwidth`
-//! of containernetworking/plugins.
+//! differs. It also replaces and removes TBFs of the Go plugin `bandwidth`
+//! (containernetworking/plugins), which names in this crate call "reference". Settings of other
+//! programs stay as they are.
 //!
 //! This crate does not know the owner of a link or the source of a rate.
 

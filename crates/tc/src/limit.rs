@@ -46,7 +46,8 @@ impl BitsPerSecond {
     /// The highest rate.
     pub const MAX: Self = Self(1_000_000_000_000_000);
 
-    /// Returns how many bytes the reference lets queue in addition to the burst.
+    /// Returns the bytes that pass in 25 ms. The Go plugin `bandwidth` lets so many bytes queue in
+    /// addition to the burst.
     pub(crate) fn waiting(self) -> u32 {
         self.bytes_in(LATENCY)
     }
@@ -129,9 +130,11 @@ impl Limit {
     }
 
     /// Returns the length in bytes above which the TBF splits a segment into frames: the bytes that
-    /// pass in 2 ms, but at least one frame. Packets of other flows wait while the TBF sends an
-    /// unsplit segment, which without this limit could take as long as the burst: 50 ms. Returns
-    /// `None` if no segment is split, because the longest segment or the burst is short enough.
+    /// pass in 2 ms, but at least one frame. Returns `None` if the burst or the kernel's largest
+    /// segment is not longer than that, so the TBF does not have to split.
+    ///
+    /// Packets of other flows wait while the TBF sends an unsplit segment. Without a split, a
+    /// segment could take as long as a derived burst: 50 ms.
     pub(crate) fn piece(&self) -> Option<u32> {
         let Burst { bytes, frame, .. } = self.burst;
         let piece = self.rate.bytes_in(PIECE);
@@ -140,15 +143,16 @@ impl Limit {
     }
 
     /// Returns the parameters of the `fq_codel` in which packets wait for the token bucket. `CoDel`
-    /// needs a target that is longer than it takes to send a frame, and an interval that exceeds
-    /// the target by a round trip. At low rates, a flow sends less than a frame in its turn.
-    /// Otherwise a short packet would wait for a whole frame of each bulk flow.
+    /// needs a target that is longer than the time of a frame, and an interval that exceeds the
+    /// target by a round trip. At low rates, a flow may send less than a frame in its turn. If it
+    /// could send a whole frame, a short packet would wait for a frame of each bulk flow.
     pub(crate) fn fair_queue(&self) -> FairQueue {
         let frame = self.burst.frame;
         let target = self.rate.time_of(frame.saturating_add(frame / 2));
         let target = target.clamp(LEAST_TARGET, MOST_TARGET);
         let limit = self.waiting_frames();
-        // A driver may use a page of 64 KiB for a frame, so the memory is never scarce.
+        // The fair queue gets memory for at least 64 frames, even if fewer may wait: a driver may
+        // use a page of 64 KiB for a frame.
         let frames = limit.max(FEW_FRAMES);
         let memory = frames.saturating_mul(frame.saturating_mul(MEMORY_OF_BYTE));
         FairQueue {
@@ -160,14 +164,17 @@ impl Limit {
         }
     }
 
-    /// Returns how many packets may wait in the fair queue: as many frames as pass in 250 ms. If
-    /// that is less than 64, the number of frames that pass in 500 ms (half of TCP's first
-    /// timeout), within 5 to 64. After a timeout, Linux gives a connection another hash
-    /// (`sk_rethink_txhash`), so its packets enter another queue. When 64 packets could wait at 64
-    /// kbit/s, four connections soon had 22 queues, full of packets sent twice.
+    /// Returns how many packets may wait in the fair queue: as many frames as pass in 250 ms, at
+    /// most 10,240. If that is less than 64, returns as many frames as pass in 500 ms, but at least
+    /// 5 and at most 64.
     ///
-    /// Few packets are jumbo frames. So the smaller numbers (5 to 64) are computed with a frame of
-    /// at most 1514 bytes.
+    /// 500 ms are half of TCP's first timeout. After a timeout, TCP sends packets again, although
+    /// the first ones may still wait. Linux then also gives the connection another hash
+    /// (`sk_rethink_txhash`), so its packets enter another queue. When 64 packets could wait at 64
+    /// kbit/s, four connections soon had 22 queues, full of packets that were sent twice.
+    ///
+    /// Packets are rarely as long as a jumbo frame. So the numbers from 5 to 64 are computed with a
+    /// frame of at most 1514 bytes.
     fn waiting_frames(&self) -> u32 {
         let frame = self.burst.frame.max(1);
         let few = self.rate.bytes_in(HALF_TIMEOUT) / frame.min(ETHERNET_FRAME);
@@ -177,10 +184,10 @@ impl Limit {
     }
 
     /// Returns the length in bytes of the TBF's own queue, which has an effect only on a kernel
-    /// without `fq_codel`: the bytes that pass in 25 ms, but at least TCP's initial window (RFC
-    /// 6928). With a shorter queue, only 76 to 81 % of a rate of 1 Mbit/s passed in the first
-    /// second. With a configured burst, the length is the one that the reference sets, because the
-    /// CHECK of the reference compares the length.
+    /// without `fq_codel`. With a derived burst, this is what passes in 25 ms, but at least TCP's
+    /// initial window (RFC 6928). With a shorter queue, only 76 to 81 % of a rate of 1 Mbit/s
+    /// passed in the first second. With a configured burst, this is the length that the Go plugin
+    /// `bandwidth` sets, because CHECK of the Go plugin compares the length.
     pub(crate) fn plain_queue(&self) -> u32 {
         if !self.burst.is_derived {
             return self.earlier_queue();
@@ -222,9 +229,9 @@ const DERIVED: Duration = Duration::from_millis(50);
 const LEAST_MTUS: u32 = 4;
 /// TCP's initial window in segments (RFC 6928).
 const INITIAL_WINDOW: u32 = 10;
-/// Longest time that a packet waits in the queue that the reference sets.
+/// Longest time that a packet waits in the queue that the Go plugin `bandwidth` sets.
 const LATENCY: Duration = Duration::from_millis(25);
-/// Longest time that a segment of several frames takes without being split.
+/// Time that the longest unsplit segment takes at the rate. A single frame may take longer.
 const PIECE: Duration = Duration::from_millis(2);
 /// Size in bytes of two VLAN tags, which a frame may have in addition to the MTU.
 const VLAN_TAGS: u32 = 8;
@@ -244,7 +251,8 @@ const MOST_WAITING: Duration = Duration::from_millis(250);
 const HALF_TIMEOUT: Duration = Duration::from_millis(500);
 /// Smallest limit of the fair queue in packets.
 const LEAST_FRAMES: u32 = 5;
-/// Number of packets that may wait longer than [`MOST_WAITING`]: a few initial windows of TCP.
+/// Number of packets that the fair queue may hold even if they wait longer than [`MOST_WAITING`]: a
+/// few initial windows of TCP.
 const FEW_FRAMES: u32 = 64;
 /// Length in bytes of the longest frame of a link with an MTU of 1500.
 const ETHERNET_FRAME: u32 = 1514;
@@ -252,8 +260,8 @@ const ETHERNET_FRAME: u32 = 1514;
 const MOST_FRAMES: u32 = 10_240;
 /// Time that a flow's turn takes at the rate.
 const TURN: Duration = Duration::from_millis(2);
-/// Least bytes that a flow sends in its turn. Most packets that belong to no bulk transfer are
-/// shorter. The kernel accepts no less than 256.
+/// Minimum number of bytes that a flow sends in its turn. Most packets that belong to no bulk
+/// transfer are shorter. The kernel raises a smaller number than 256 to 256.
 const LEAST_TURN: u32 = 300;
 /// Bytes of kernel memory for each byte of a waiting frame: a driver may use a whole page for a
 /// short frame.

@@ -1,10 +1,10 @@
-//! Queues packets that leave by a link.
+//! Limits the egress packets of a link, which queue at the link.
 //!
 //! A limit for all traffic uses one token bucket filter (TBF). A limit for a part of the traffic
 //! uses HTB with one limited class, and filters that assign packets to the class; other packets
-//! bypass the class. An HTB class lets a segment of 64 KiB pass in one piece, which takes half a
-//! second at 1 Mbit/s. So the class contains a TBF that delays no packets but splits segments. In
-//! both cases, the TBF has the [`Queue`] of the waiting packets.
+//! bypass the class. An HTB class does not split a segment of 64 KiB, which takes half a second at
+//! 1 Mbit/s. So the class contains a TBF that delays no packets but splits segments. In both cases,
+//! packets wait below the TBF ([`Queue`]).
 
 use ipnetwork::IpNetwork;
 use netlink::{
@@ -26,7 +26,7 @@ pub struct LinkEgress<'a> {
 /// The egress qdiscs of a link that this crate knows.
 #[derive(Default)]
 pub struct Held {
-    /// The root, if this crate or the reference set it.
+    /// The root, if this crate or the Go plugin `bandwidth` set it.
     pub(crate) root: Option<Qdisc>,
     /// The qdisc below a root TBF or the limited class.
     first: Option<Qdisc>,
@@ -35,7 +35,7 @@ pub struct Held {
 }
 
 impl Held {
-    /// Returns whether the link has a limit, which this crate or the reference set.
+    /// Returns whether the link has a limit that this crate or the Go plugin `bandwidth` set.
     pub fn is_limited(&self) -> bool {
         self.root.is_some()
     }
@@ -46,7 +46,8 @@ impl Held {
         root.is_some_and(|it| it.handle.major == OURS)
     }
 
-    /// Returns the rate of a limit for all traffic in bytes per second; `None` without one.
+    /// Returns the rate of a limit for all traffic in bytes per second; `None` if the link has no
+    /// such limit.
     pub fn rate(&self) -> Option<u64> {
         self.root.as_ref().and_then(tbf).map(|it| it.rate)
     }
@@ -71,10 +72,13 @@ impl<'a> LinkEgress<'a> {
         Self { connection, link }
     }
 
-    /// Limits `traffic` to `limit` and replaces an earlier limit of this crate or of the reference.
-    /// `held` is the result of [`Self::held`]. If only the limit differs, the kernel changes the
-    /// existing qdiscs: waiting packets stay, and the link always has a limit. After an error, a
-    /// link that had a limit has the old limit, the new limit, or the new limit for all traffic.
+    /// Limits `traffic` to `limit`. Replaces an earlier limit of this crate or of the Go plugin
+    /// `bandwidth`. `held` is the result of [`Self::held`].
+    ///
+    /// If the earlier limit applies to the same traffic, the kernel changes the existing qdiscs, so
+    /// the link always has a limit. Waiting packets stay, unless one may be longer than the new
+    /// burst. After an error, a link that had a limit has the old limit, the new limit, or the new
+    /// limit for all traffic. It may have none if a replacement and its repair both fail.
     ///
     /// # Errors
     /// [`Error::Lacks`] and [`Error::Netlink`].
@@ -93,8 +97,8 @@ impl<'a> LinkEgress<'a> {
         queue.carry_out(self.connection, steps)
     }
 
-    /// Changes a limit that this crate set for `traffic`, in place. Does nothing if there is no
-    /// such limit, or if CHECK accepts the existing one.
+    /// Changes a limit that this crate set for `traffic`, without replacing its root qdisc. Does
+    /// nothing if the link has no such limit, or if CHECK accepts the link's limit as `limit`.
     ///
     /// # Errors
     /// [`Error::Lacks`] and [`Error::Netlink`].
@@ -112,8 +116,8 @@ impl<'a> LinkEgress<'a> {
         Ok(())
     }
 
-    /// Returns whether the limit whose root qdisc is `root` can change in place, because it applies
-    /// to `traffic`.
+    /// Returns whether the limit with the root qdisc `root` applies to `traffic`. The kernel can
+    /// then change the limit without a new root qdisc.
     ///
     /// # Errors
     /// [`Error::Netlink`].
@@ -136,7 +140,8 @@ impl<'a> LinkEgress<'a> {
         queue.carry_out(self.connection, steps)
     }
 
-    /// Removes a limit of this crate or of the reference; qdiscs of other programs stay.
+    /// Removes a limit of this crate or of the Go plugin `bandwidth`; qdiscs of other programs
+    /// stay.
     ///
     /// # Errors
     /// [`Error::Netlink`].
@@ -149,7 +154,9 @@ impl<'a> LinkEgress<'a> {
         }
     }
 
-    /// Returns a text for the operator about what [`Self::ensure`] would change; `None` if nothing.
+    /// Returns a text for the operator if CHECK does not accept the link's limit as `limit` for
+    /// `traffic`; `None` if it does. CHECK also accepts a limit of an earlier release and a limit
+    /// without an `fq_codel`, although [`Self::ensure`] would change them.
     ///
     /// # Errors
     /// [`Error::Netlink`].
@@ -215,8 +222,8 @@ impl<'a> LinkEgress<'a> {
         })
     }
 
-    /// Returns the root qdisc if this crate or the reference set it; `None` for the kernel's
-    /// default qdisc.
+    /// Returns the root qdisc if this crate or the Go plugin `bandwidth` set it; `None` if the link
+    /// has at most the kernel's default qdisc.
     ///
     /// # Errors
     /// [`Error::Foreign`]: another program set the root qdisc.
@@ -253,8 +260,7 @@ impl<'a> LinkEgress<'a> {
         Request::delete_qdisc(self.link.index, Handle::ROOT)
     }
 
-    /// Returns whether `root` is an HTB that assigns packets to the limited class as `traffic`
-    /// requires.
+    /// Returns whether `root` is an HTB whose default class and filters limit exactly `traffic`.
     fn is_classified(&self, root: &Qdisc, traffic: &Traffic) -> Result<bool, Error> {
         match root.kind {
             QdiscKind::Htb { default, .. } if default == default_class(traffic) => {
@@ -285,7 +291,8 @@ impl<'a> LinkEgress<'a> {
     }
 }
 
-/// Returns whether this crate or the reference set the root qdisc.
+/// Returns whether this crate or the Go plugin `bandwidth` set the root qdisc. An HTB of the Go
+/// plugin (versions 1.5.0 and 1.5.1) counts as the qdisc of another program.
 pub(crate) fn is_known(root: &Qdisc) -> bool {
     match root.handle.major {
         OURS => true,
@@ -294,8 +301,8 @@ pub(crate) fn is_known(root: &Qdisc) -> bool {
     }
 }
 
-/// Returns the minor number of the class for packets that match no filter: the limited class, or 0
-/// (no class).
+/// Returns the minor number of the class for packets that match no filter. This is the limited
+/// class, or 0 (no class) if only listed subnets are limited.
 pub(crate) fn default_class(traffic: &Traffic) -> u32 {
     match traffic {
         Traffic::Only(_) => 0,
@@ -303,12 +310,12 @@ pub(crate) fn default_class(traffic: &Traffic) -> u32 {
     }
 }
 
-/// Returns the filters for `traffic`: one for each subnet. IPv4 and IPv6 have priorities of their
-/// own, because all filters of one priority share a protocol.
+/// Returns the filters for `traffic`, one for each subnet. Filters for IPv4 have priority 1 and
+/// filters for IPv6 priority 2, because all filters of one priority share a protocol.
 pub(crate) fn wanted_filters(traffic: &Traffic) -> Vec<Filter> {
     let class = match traffic {
         Traffic::Only(_) => CLASS,
-        // Packets that a filter assigns to the root qdisc bypass the class.
+        // Packets that a filter assigns to the root qdisc bypass the limited class.
         Traffic::All | Traffic::AllBut(_) => ROOT,
     };
     let filter = |subnet: &IpNetwork| Filter {
@@ -322,7 +329,7 @@ pub(crate) fn wanted_filters(traffic: &Traffic) -> Vec<Filter> {
     filters
 }
 
-/// Major number of the reference's qdiscs.
+/// Major number of the qdiscs of the Go plugin `bandwidth`.
 pub(crate) const MAJOR_OF_REFERENCE: u16 = 1;
 
 pub(crate) const ROOT: Handle = Handle::new(OURS, 0);

@@ -16,9 +16,10 @@ pub struct LinkIngress<'a> {
 /// State of the link's ingress qdisc, to which filters are attached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hook {
-    /// The qdisc exists and has no such filters. Another program may have created the qdisc.
+    /// The qdisc exists, but has no redirections of this crate or of the Go plugin `bandwidth`.
+    /// Another program may have created the qdisc.
     Found,
-    /// The qdisc exists and has filters of this crate or of the reference that redirect packets.
+    /// The qdisc exists and has redirections of this crate or of the Go plugin `bandwidth`.
     Redirecting,
     /// The qdisc has to be created.
     Missing,
@@ -30,8 +31,8 @@ impl<'a> LinkIngress<'a> {
         Self { connection, link }
     }
 
-    /// Returns whether the link has an ingress qdisc with redirections. `other` is the link to
-    /// which the reference would redirect packets.
+    /// Returns whether the link has an ingress qdisc with redirections. A redirection of the Go
+    /// plugin `bandwidth` counts if its target is `other` or a deleted link.
     ///
     /// # Errors
     /// [`Error::Netlink`].
@@ -51,10 +52,12 @@ impl<'a> LinkIngress<'a> {
         Ok(found.is_some())
     }
 
-    /// Redirects `traffic` to the link `other` and replaces earlier redirections of this crate: it
-    /// adds the new filters before the earlier ones, which it deletes last. So each packet finds a
-    /// new or an earlier filter at any moment, also after an error. `before` is the result of a
-    /// call of [`Self::find_hook`] before this call.
+    /// Redirects `traffic` to the link `other`. Replaces earlier redirections of this crate, and
+    /// those of the Go plugin `bandwidth` to `other` or to a deleted link. `before` is the result
+    /// of an earlier call of [`Self::find_hook`].
+    ///
+    /// This function adds the new filters before it deletes the earlier ones. So each packet
+    /// matches a new or an earlier filter at any moment, also after an error.
     ///
     /// # Errors
     /// [`Error::Lacks`] and [`Error::Netlink`]. Some filters may already exist after an error;
@@ -87,9 +90,10 @@ impl<'a> LinkIngress<'a> {
         Ok(filters.any(|it| it.redirect == Some(other.index)))
     }
 
-    /// Deletes the redirections of this crate. `before` is the state of the ingress qdisc before
-    /// the call of [`Self::ensure`]. If `before` is [`Hook::Missing`] and the qdisc has no filter
-    /// of another program now, this function deletes the qdisc, too.
+    /// Deletes the redirections of this crate, and those of the Go plugin `bandwidth` to a deleted
+    /// link. `before` is the state of the ingress qdisc before the call of [`Self::ensure`]. If it
+    /// was [`Hook::Missing`] and other programs have added no filters since then, this function
+    /// deletes the qdisc, too.
     ///
     /// # Errors
     /// [`Error::Netlink`].
@@ -98,8 +102,8 @@ impl<'a> LinkIngress<'a> {
             return Ok(());
         }
         let (ours, mut others) = self.filters(0)?;
-        // The kernel lists one hash table for each priority in addition to the filters. The hash
-        // tables of our priorities are not filters of other programs.
+        // The kernel lists one hash table for each priority in addition to the filters. Hash tables
+        // of this crate's priorities do not belong to other programs.
         others.retain(|other| ours.iter().all(|it| it.priority != other.priority));
         if before != Hook::Missing || !others.is_empty() {
             return self.delete(&ours);
@@ -108,7 +112,8 @@ impl<'a> LinkIngress<'a> {
         Ok(self.connection.execute(vec![hook])?)
     }
 
-    /// Returns a text for the operator about what [`Self::ensure`] would change; `None` if nothing.
+    /// Returns a text for the operator if the link's filters do not redirect exactly `traffic` to
+    /// `other`; `None` if they do.
     ///
     /// # Errors
     /// [`Error::Netlink`].
@@ -120,8 +125,9 @@ impl<'a> LinkIngress<'a> {
         Ok((!is_as_left).then_some(difference))
     }
 
-    /// Creates the ingress qdisc if `before` is [`Hook::Missing`]. Returns `before`, or
-    /// [`Hook::Found`] if another process has just created the qdisc, which may then have filters.
+    /// Creates the ingress qdisc if `before` is [`Hook::Missing`]. Returns [`Hook::Found`] if
+    /// another process created the qdisc at the same time, because the qdisc may then have filters.
+    /// Otherwise returns `before`.
     fn ensure_hook(&self, before: Hook) -> Result<Hook, Error> {
         if before != Hook::Missing {
             return Ok(before);
@@ -135,9 +141,9 @@ impl<'a> LinkIngress<'a> {
         }
     }
 
-    /// Returns two lists: the filters of this crate, and the filters of other programs. The first
-    /// list also contains filters of the reference that redirect to the link with the index `other`
-    /// or to a deleted link.
+    /// Returns two lists of filters: those that this crate may delete, and all others. The first
+    /// list contains the filters of this crate. It also contains filters of the Go plugin
+    /// `bandwidth` that redirect to the link with the index `other` or to a deleted link.
     fn filters(&self, other: u32) -> Result<(Vec<HeldFilter>, Vec<HeldFilter>), Error> {
         let is_ours = |held: &HeldFilter| {
             held.filter.is_some_and(|it| {
@@ -155,8 +161,8 @@ impl<'a> LinkIngress<'a> {
     }
 
     /// Deletes the filters. No other program adds filters with a priority that this crate chose, so
-    /// one request deletes all filters of such a priority. Filters of the reference are deleted one
-    /// by one.
+    /// one request deletes all filters of such a priority. Filters of the Go plugin `bandwidth`
+    /// need one request each.
     fn delete(&self, filters: &[HeldFilter]) -> Result<(), Error> {
         let (link, parent) = (self.link.index, Handle::INGRESS_FILTERS);
         let is_marked = |it: &HeldFilter| it.filter.is_some_and(|it| it.class == MARK);
@@ -183,9 +189,9 @@ fn do_the_same(held: &[HeldFilter], wanted: &[Filter]) -> bool {
 }
 
 /// Returns the filters that redirect `traffic` to `other`, in the order in which the kernel tries
-/// them. All filters of one priority share a protocol, so IPv4, IPv6 and other packets have three
-/// consecutive priorities, the first of which is `first`. Packets with a VLAN tag, even 0, match
-/// neither IPv4 nor IPv6.
+/// them. All filters of one priority share a protocol. So the filters have three consecutive
+/// priorities, starting with `first`: for IPv4, for IPv6 and for all remaining packets. Filters for
+/// IPv4 and IPv6 match no packets with a VLAN tag, not even with VLAN 0.
 fn wanted(other: &Link, traffic: &Traffic, first: u16) -> Vec<Filter> {
     let to = Some(other.index);
     let filter = |step, packets, redirect| Filter {
@@ -197,7 +203,8 @@ fn wanted(other: &Link, traffic: &Traffic, first: u16) -> Vec<Filter> {
     let by_subnet = |(subnet, case): (IpNetwork, Case)| {
         let redirect = match case {
             Case::Limited => to,
-            // The kernel tries no further filter after this one, so the packet is not redirected.
+            // The kernel tries no further filter after this one, so no other filter redirects the
+            // packet.
             Case::Free => None,
         };
         filter(u16::from(subnet.is_ipv6()), Packets::To(subnet), redirect)
@@ -238,7 +245,7 @@ const WITHOUT_OTHERS: u16 = 0xc000;
 /// Class that identifies the filters of this crate. No such class exists, so its number does not
 /// affect packets.
 const MARK: Handle = Handle::new(0xb0, 1);
-/// Class of the filters that the reference adds.
+/// Class of the filters that the Go plugin `bandwidth` adds.
 const MARK_OF_REFERENCE: Handle = Handle::new(1, 1);
 
 /// Link index that the kernel reports as the target of a redirection to a deleted link.

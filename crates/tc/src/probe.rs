@@ -36,7 +36,8 @@ pub fn missing(connection: &Connection) -> Result<Vec<&'static str>, Error> {
     Ok(missing)
 }
 
-/// Returns `module` if the kernel refused its object because it does not know the kind.
+/// Returns `module` if `tried` failed because the kernel does not know the kind of object, and
+/// `None` if `tried` succeeded.
 fn lacking(
     module: &'static str,
     tried: Result<(), netlink::Error>,

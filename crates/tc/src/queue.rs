@@ -2,9 +2,9 @@
 //!
 //! A TBF splits segments into frames. Below the TBF, an `fq_codel` has a queue for each flow, so a
 //! ping does not wait behind the packets of other flows. On a kernel without `fq_codel`, the TBF
-//! has one short queue of its own. If a TBF has no `fq_codel`, the kernel does not show why: its
-//! module may have been missing when the limit was set. So each ADD tries to set a missing
-//! `fq_codel`.
+//! has one short queue of its own. The kernel does not report why a TBF has no `fq_codel`. The
+//! kernel module may have been missing when the limit was set, and may be available now. So each
+//! ADD tries to add a missing `fq_codel`.
 
 use netlink::{Connection, Handle, HeldBucket, Place, Qdisc, QdiscKind, Request, TokenBucket};
 
@@ -59,10 +59,13 @@ impl Queue {
         }
     }
 
-    /// Returns the requests that change the existing qdiscs `tbf` and `leaf` (the queue below the
-    /// TBF) into the wanted ones; none if both are as wanted. If another program replaced `leaf`,
-    /// its queue stays, unless waiting packets have to be dropped. If `leaf` is `None`, a request
-    /// sets an `fq_codel`, because the kernel may support it now.
+    /// Returns the requests that change the existing TBF `tbf`, and `leaf`, the qdisc below it,
+    /// into the wanted ones. Returns no requests if both are as wanted. If `tbf` or `leaf` does not
+    /// exist, a request creates it: the kernel may support `fq_codel` now, even if it did not
+    /// before.
+    ///
+    /// If another program set `leaf`, it stays. But if a packet may wait that is too long for the
+    /// wanted burst, the requests replace any `leaf` and so drop all waiting packets.
     pub fn steps(&self, tbf: Option<&HeldBucket>, leaf: Option<&Qdisc>) -> Vec<Step> {
         let is_stuck = tbf.is_some_and(|it| self.would_stop(it));
         let mut steps = Vec::new();
@@ -81,16 +84,16 @@ impl Queue {
         steps
     }
 
-    /// Returns whether a packet may wait in `held` that is longer than the wanted burst. After the
-    /// change, the TBF would never send this packet, nor any packet behind it, because the kernel
-    /// does not check waiting packets when a burst changes (`tbf_change`).
+    /// Returns whether a packet that is longer than the wanted burst may wait in the existing TBF
+    /// `held`. With the wanted burst, the TBF would never send this packet, nor any packet behind
+    /// it: the kernel does not check waiting packets when a burst changes (`tbf_change`).
     fn would_stop(&self, held: &HeldBucket) -> bool {
         longest(held) > self.bucket().burst
     }
 
-    /// Returns the parameters of a TBF that replaces `held`, whose packets may still wait. The
-    /// parameters contain the length of the longest of these packets. Otherwise a later change
-    /// would not know this length, because the kernel reports only the current parameters.
+    /// Returns the parameters that replace the parameters `held` of an existing TBF, whose packets
+    /// may still wait. The new parameters contain the length of the longest of these packets. A
+    /// later change needs this length, and the kernel reports only the current parameters.
     fn bucket_after(&self, held: Option<&HeldBucket>) -> TokenBucket {
         let bucket = self.bucket();
         let waiting = held.filter(|_| self.role == Role::Limits).map(longest);
@@ -103,8 +106,8 @@ impl Queue {
 
     /// Returns the requests that drop all waiting packets by deleting `leaf`, the queue below the
     /// TBF. The kernel refuses to delete a queue that the TBF itself created, so a first request
-    /// replaces such a queue. After the deletion, the TBF drops new packets until the next request
-    /// changes the TBF and so creates a queue.
+    /// replaces such a queue. After the deletion, the TBF drops new packets until the caller's next
+    /// request changes the TBF, which then creates a queue.
     fn flush(&self, leaf: Option<&Qdisc>) -> Vec<Step> {
         let delete = Request::delete_qdisc(self.place.link, self.leaf.parent);
         let other = Request::set_tbf(self.leaf, &self.bucket());
@@ -123,7 +126,7 @@ impl Queue {
         }
     }
 
-    /// Returns whether `held` is the wanted TBF, so ADD does not change it.
+    /// Returns whether `held` is the wanted TBF. ADD changes a TBF that is not.
     fn is_bucket(&self, held: &HeldBucket) -> bool {
         let bucket = self.bucket();
         holds(held, &bucket) && bucket.is_split_like(held)
@@ -146,8 +149,8 @@ impl Queue {
         is_earlier || is_fair && self.is_bucket(held)
     }
 
-    /// Returns whether `leaf` is the wanted `fq_codel`, or a queue that another program set in its
-    /// place.
+    /// Returns whether `leaf` may stay below the TBF: it is the wanted `fq_codel`, or another
+    /// program set it.
     fn is_fair(&self, leaf: &Qdisc) -> bool {
         match &leaf.kind {
             _ if leaf.handle != self.leaf.handle => true,
@@ -156,7 +159,8 @@ impl Queue {
         }
     }
 
-    /// Returns a TBF that splits segments longer than a piece, and delays no packet of any length.
+    /// Returns a TBF that delays no packet but splits segments that are longer than
+    /// [`Limit::piece`]. If that is `None`, the TBF splits segments that are longer than the burst.
     fn splitter(&self, queue: u32) -> TokenBucket {
         let piece = self.limit.piece();
         TokenBucket {
@@ -191,8 +195,8 @@ impl Queue {
         Ok(())
     }
 
-    /// Returns whether the TBF exists. After the kernel has refused an `fq_codel`, this shows the
-    /// reason. The kernel returns the same error number if it does not know `fq_codel` and if
+    /// Returns whether the TBF exists. The caller needs this after the kernel has refused an
+    /// `fq_codel`. The kernel returns the same error number if it does not know `fq_codel` and if
     /// another process has deleted the TBF.
     fn has_tbf(&self, connection: &Connection) -> Result<bool, Error> {
         let held = connection.qdisc(self.place.link, self.place.parent)?;

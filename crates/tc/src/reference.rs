@@ -1,10 +1,11 @@
-//! Recognizes limits that the reference (the plugin `bandwidth` of containernetworking/plugins)
-//! set.
+//! Recognizes limits that the Go plugin `bandwidth` (containernetworking/plugins) set.
 //!
-//! Runtimes send a very large number for an unset burst, and the reference uses this number as a
+//! Runtimes send a very large number for an unset burst, and the Go plugin uses this number as the
 //! burst. Its computations with 32 bits then overflow. So this module computes with the same
-//! overflow, and ignores the burst of a class whose burst overflows. The reference sets a TBF; only
-//! its versions 1.5.0 and 1.5.1 set an HTB, with a limited and an unlimited class.
+//! overflow. It does not compare the burst of an HTB class if the time of the burst overflows.
+//!
+//! The Go plugin sets a TBF. Only versions 1.5.0 and 1.5.1 set an HTB, with a limited and an
+//! unlimited class.
 
 use netlink::{Handle, HeldBucket, QdiscKind, TokenBucket};
 
@@ -13,8 +14,8 @@ use crate::limit::BitsPerSecond;
 use crate::link_egress::{LinkEgress, MAJOR_OF_REFERENCE};
 
 impl LinkEgress<'_> {
-    /// Returns whether the link has the limit that the reference sets for this rate and a burst of
-    /// `bits`, for all traffic.
+    /// Returns whether the link has the limit for all traffic that the Go plugin `bandwidth` sets
+    /// for this rate and a burst of `bits`.
     ///
     /// # Errors
     /// [`Error::Netlink`].
@@ -51,18 +52,19 @@ impl LinkEgress<'_> {
     }
 }
 
-/// Returns the length in bytes of the queue that the reference sets for this rate and a burst of
-/// `bits`. The sum wraps around at 32 bits, as in the reference.
+/// Returns the length in bytes of the queue that the Go plugin `bandwidth` sets for this rate and a
+/// burst of `bits`. The sum wraps around at 32 bits, as in the Go plugin.
 fn queue(rate: BitsPerSecond, bits: u64) -> u32 {
     rate.waiting().wrapping_add(burst(bits))
 }
 
-/// Returns the burst in bytes that the reference sets. It keeps only the lower 32 bits.
+/// Returns the burst in bytes that the Go plugin `bandwidth` sets for a burst of `bits`. The Go
+/// plugin keeps only the lower 32 bits.
 fn burst(bits: u64) -> u32 {
     u32::try_from((bits / 8) & u64::from(u32::MAX)).unwrap_or_default()
 }
 
-/// The reference's limited class (`ShapedClassMinorID`).
+/// The limited class of the Go plugin `bandwidth` (`ShapedClassMinorID`).
 const LIMITED: Handle = Handle::new(MAJOR_OF_REFERENCE, 48);
 
 #[cfg(test)]
@@ -71,7 +73,7 @@ mod tests {
 
     #[test]
     fn queue_wraps_around_as_in_the_reference() {
-        // Values that the reference's executable set.
+        // Values that the executable of the Go plugin `bandwidth` set.
         let queue = |rate: u64, bits| queue(rate.try_into().unwrap(), bits);
         assert_eq!(queue(20_000_000, 34_359_738_359), 62_498);
         assert_eq!(queue(10_000_000, 4_294_967_295), 536_902_161);

@@ -4,10 +4,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnetwork::IpNetwork;
 
-/// Traffic of a link, selected by the subnet of the remote end. A packet that leaves by the link
-/// comes from the remote end, and a packet that arrives at the link goes to the remote end. So a
-/// limit at the egress compares source addresses with the subnets, and a limit at the ingress
-/// compares destination addresses.
+/// Traffic of a link to a container, selected by the subnet of the container's remote ends. A
+/// packet that leaves by the link comes from a remote end, and a packet that arrives at the link
+/// goes to a remote end. So a limit at the egress compares source addresses with the subnets, and a
+/// limit at the ingress compares destination addresses.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Traffic {
     /// All traffic.

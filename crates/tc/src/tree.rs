@@ -1,7 +1,8 @@
 //! Creates the qdiscs of a link, and replaces those that cannot change in place.
 //!
-//! The kernel changes neither the kind of a root qdisc nor the default class of an HTB. So a limit
-//! for other traffic needs new qdiscs. One message deletes the old ones and creates the new ones.
+//! The kernel changes neither the kind of a root qdisc nor the default class of an HTB. So new
+//! qdiscs are necessary when a limit has to apply to other traffic than before. One message deletes
+//! the old qdiscs and creates the new ones.
 
 use netlink::{Connection, Filter, Handle, Place, Qdisc, QdiscKind, Request};
 
@@ -39,7 +40,7 @@ impl LinkEgress<'_> {
         };
         let replaced = self.replace_by(limit, traffic);
         if replaced.is_err() {
-            // The failure may be one of the connection, so the repair uses a new connection.
+            // The connection itself may have failed, so the repair uses a new connection.
             let connection = &Connection::open()?;
             let again = LinkEgress::new(connection, self.link);
             if !again.is_whole(before.as_deref(), traffic)? {
@@ -51,7 +52,7 @@ impl LinkEgress<'_> {
 
     fn replace_by(&self, limit: &Limit, traffic: &Traffic) -> Result<(), Error> {
         let (queue, mut steps) = self.tree(limit, traffic);
-        // If this is the second attempt, the first one may have deleted the root qdisc.
+        // If this call is a repair, the first call may already have deleted the root qdisc.
         let root = self.connection.qdisc(self.link.index, Handle::ROOT)?;
         if root.is_some_and(|it| it.handle.major != 0) {
             steps.insert(0, Step::new(module::TBF, self.delete_request()));
@@ -59,8 +60,9 @@ impl LinkEgress<'_> {
         queue.carry_out(self.connection, steps)
     }
 
-    /// Returns whether the link has its earlier limit or the limit for `traffic`. `before` has the
-    /// filters of the earlier limit, if it was an HTB.
+    /// Returns whether the link has a complete limit: a TBF, or an HTB with the limited class and
+    /// complete filters. These are the filters for `traffic`, or `before`, the filters of the
+    /// earlier limit (`None` if it was a TBF).
     fn is_whole(&self, before: Option<&[Filter]>, traffic: &Traffic) -> Result<bool, Error> {
         let Some(root) = self.held()?.root else {
             return Ok(false);
@@ -73,8 +75,8 @@ impl LinkEgress<'_> {
             && (before == Some(self.filters()?.as_slice()) || self.has_filters(traffic)?))
     }
 
-    /// Returns the requests that limit `traffic` of a link without a qdisc, and the queue by which
-    /// the caller sends the requests ([`Queue::carry_out`]).
+    /// Returns the requests that limit `traffic` of a link without a qdisc. Also returns the
+    /// [`Queue`] whose [`Queue::carry_out`] sends the requests.
     fn tree(&self, limit: &Limit, traffic: &Traffic) -> (Queue, Vec<Step>) {
         let link = self.link.index;
         if *traffic == Traffic::All {
