@@ -1,5 +1,5 @@
-//! Reports packets that did not pass a copy of the node's rules: which rule stopped them, and
-//! whether they would pass with the plugin `firewall` in the network's list.
+//! Reports packets that did not pass a copy of the node's firewall rules: which rule stopped them,
+//! and whether they would pass if the network's list had the plugin `firewall`.
 
 use ipnetwork::IpNetwork;
 use nft::{EndVerdict, Ended, Protocol};
@@ -8,8 +8,8 @@ use node::{Access, Fate, Node, PacketPath, Probe, Stage};
 use super::finding::{Finding, Level, quoted};
 use super::stages::place;
 
-/// Reports the packets that a copy of the node's rules dropped, one finding for each rule or policy
-/// that dropped some. Returns one warning if no packets could be sent.
+/// Returns one finding for each rule or policy of the copy that stopped packets, and one for
+/// packets that were lost. If no packets could be sent, returns one warning.
 pub fn barred(node: &Node, probe: &Probe) -> Vec<Finding> {
     let place = place(&probe.stage);
     let fates = match &probe.fates {
@@ -65,8 +65,8 @@ fn words(path: PacketPath, place: &str) -> String {
     }
 }
 
-/// All tried paths of packets that have the same outcome: the same rule or policy stopped the
-/// packets, or the packets were lost.
+/// The paths on which packets had the same outcome: the same rule or policy stopped them, or they
+/// were lost.
 struct Barrier<'a> {
     node: &'a Node,
     probe: &'a Probe,
@@ -111,9 +111,13 @@ impl Barrier<'_> {
         }
     }
 
-    /// Returns whether the outcome on the node may differ from the outcome in the copy. There are
-    /// three such cases: a program in user space decides, no rule was seen to drop the packet, or
-    /// ADD would add a new pod to a zone of firewalld.
+    /// Returns whether the packets may pass on the node although they did not pass the copy of its
+    /// rules. There are three such cases:
+    ///
+    /// - A rule passes the packets to a program in user space, which decides.
+    /// - No rule was seen to drop the packets.
+    /// - firewalld's rules dropped them. On the node, ADD of `firewall` would add the pod to a zone
+    ///   of firewalld. In the copy, the pod is in no zone.
     fn is_uncertain(&self, fate: &Fate) -> bool {
         match fate {
             Fate::Ended(ended) => {
@@ -135,12 +139,12 @@ impl Barrier<'_> {
     }
 
     /// Adds impact and fix to a finding about packets that firewalld's rules drop in the copy of
-    /// all rules. There are three cases:
+    /// the node's rules. There are three cases:
     ///
-    /// - The pod has the permission of `firewall`, so a reload of firewalld removed its address from
-    ///   the zone.
-    /// - The network uses firewalld, but no ADD ran for this pod. firewalld does not see the copy,
-    ///   so the outcome there shows nothing about new pods.
+    /// - An ADD added the pod to a zone of firewalld: the table of the plugin `firewall` has the
+    ///   pod's address. A reload of firewalld removed the pod from the zone.
+    /// - The network uses firewalld, but no ADD ran for this pod. firewalld does not know the copy
+    ///   and adds no pod there, so the copy shows nothing about new pods.
     /// - The network does not use firewalld.
     fn of_firewalld(&self, finding: Finding) -> Finding {
         if self.asks_firewalld() && self.is_permitted_pod() {
@@ -165,17 +169,17 @@ impl Barrier<'_> {
         permission.is_some_and(firewall::Config::asks_firewalld)
     }
 
-    /// Returns whether doctor sent the packets from or to the address of a pod that has the
-    /// permission of the plugin `firewall`.
+    /// Returns whether the `nf_tables` table of the plugin `firewall` has the pod's address. If so,
+    /// an ADD of the plugin ran for the pod.
     fn is_permitted_pod(&self) -> bool {
         let mut elements = self.node.firewall.elements.iter();
         let pod = Some(self.probe.stage.pod.ip());
         elements.any(|it| it.table == firewall::TABLE && it.address == pod)
     }
 
-    /// Returns the commands that fix the finding. If a base chain of the forward hook dropped the
-    /// packets, the commands add rules to it that accept packets of the pods. For any other chain,
-    /// the command lists the chain.
+    /// Returns commands for packets that a rule or policy of `nf_tables` stopped. If its chain is a
+    /// base chain of the forward hook, the commands insert rules into the chain that accept packets
+    /// of the pods. For any other chain, the command only lists the chain.
     fn fix(&self, Ended { place, .. }: &Ended) -> String {
         let (family, stage) = (place.family(), &self.probe.stage);
         let chains = self.node.firewall.chains.iter();
@@ -204,8 +208,8 @@ fn opened(program: &str, stage: &Stage) -> String {
     conditions(stage).map(accept).join("\n")
 }
 
-/// Returns the conditions of the two rules for packets from pods and to pods, once in the syntax of
-/// iptables and once in the syntax of nft.
+/// Returns the conditions of two rules: of one for packets from pods, and of one for packets to
+/// pods. Each condition is in the syntax of iptables, and then in the syntax of nft.
 fn conditions(stage: &Stage) -> [[String; 2]; 2] {
     match &stage.access {
         Access::Bridge(bridge) => {

@@ -110,7 +110,8 @@ fn several(configuration: &Configuration) -> Vec<Finding> {
     findings.collect()
 }
 
-/// Returns the line number in an error of the JSON parser: `… at line 4 column 3`.
+/// Returns the line number in an error of the JSON parser: `… at line 4 column 3`. Returns `None`
+/// if the error has no line number.
 fn line_of(reason: &str) -> Option<u32> {
     let (_, rest) = reason.rsplit_once(" at line ")?;
     rest.split(' ').next()?.parse().ok()

@@ -24,8 +24,8 @@ pub fn give(finding: Finding, source: Source<'_>, key: &str, value: &Value) -> F
     let place = source.place();
     let program = &source.plugin.program;
     let added = format!("{}: {value}", json(key));
-    // The texts behind each key `type` in the file. sed would match those that begin with this
-    // plugin's name.
+    // Each item is the text after one `"type":` in the file. If several items begin with this
+    // plugin's name, a sed command would change all these plugins.
     let types = source.network.text.split("\"type\":").skip(1);
     let of_program = types.filter(|it| it.trim_start_matches(' ').starts_with(&json(program)));
     let mut keys = source.plugin.config.keys();

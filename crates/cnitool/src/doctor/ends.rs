@@ -12,17 +12,19 @@ pub struct Ends {
     pub gateway: IpAddr,
     /// The pod's address with its prefix length.
     pub pod: IpNetwork,
-    /// A port of the host, and the port of the pod that it is forwarded to.
+    /// A TCP port of all addresses of the host, and the pod's port that it is forwarded to; `None`
+    /// if no such port is forwarded to a pod of the network.
     pub host_port: Option<(u16, u16)>,
 }
 
 impl Ends {
-    /// Returns the gateway's address and the first of these addresses that exists; `None` if no
-    /// address of the family is known:
+    /// Chooses the gateway's address and the address of a pod. Returns `None` if one of them is not
+    /// known in this IP family. The pod's address is the first of these that exists:
     ///
-    /// - the address of a pod to which a port of the host is forwarded;
-    /// - the address of a pod that has the permission of the plugin `firewall`;
-    /// - an address that a new pod may get.
+    /// - the address of a pod to which a TCP port of all addresses of the host is forwarded;
+    /// - the address of a pod for which the plugin `firewall` has an element in `nf_tables`;
+    /// - an address in the network's ranges, an address that the plugin `static` assigns, the
+    ///   address of a live pod, or an address in the bridge's subnet.
     pub fn find(node: &Node, source: Source<'_>, is_ipv4: bool) -> Option<Self> {
         let is_of_family = |it: &IpNetwork| it.is_ipv4() == is_ipv4;
         let ranges = Range::all_of(source);
@@ -59,7 +61,7 @@ impl Ends {
 }
 
 /// Returns a free address of the range. If all are leased, returns any address of the range's
-/// subnet.
+/// subnet except the gateway's. Returns `None` if the subnet has no other address.
 fn free(node: &Node, range: &Range<'_>) -> Option<IpAddr> {
     let gateway = range.gateway()?.ip();
     let is_held = |address| node.leases.iter().any(|it| it.address == address);
@@ -86,7 +88,8 @@ fn reported(node: &Node, source: Source<'_>) -> Vec<(IpNetwork, Option<IpAddr>)>
     ips.map(|it| (it.address, it.gateway)).collect()
 }
 
-/// Returns the addresses of the subnet without the first one, which no pod gets.
+/// Returns the addresses of the subnet without the first one. That is the network's own address,
+/// which no pod gets.
 fn hosts(subnet: IpNetwork) -> impl Iterator<Item = IpAddr> {
     subnet.iter().skip(1).take(MOST)
 }

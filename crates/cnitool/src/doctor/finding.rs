@@ -76,8 +76,8 @@ impl Finding {
     }
 }
 
-/// Returns `faults`. If there are none, returns a finding of level [`Level::Ok`] with this message,
-/// if there is one.
+/// Returns `faults`. If there are none, returns one finding of level [`Level::Ok`] with `message`,
+/// or no finding if `message` is `None`.
 pub fn or_ok(faults: Vec<Finding>, message: Option<String>) -> Vec<Finding> {
     if faults.is_empty() {
         return message.map(Finding::ok).into_iter().collect();
@@ -85,7 +85,8 @@ pub fn or_ok(faults: Vec<Finding>, message: Option<String>) -> Vec<Finding> {
     faults
 }
 
-/// Returns the first items of `all` as one text, and the number of items that the text leaves out.
+/// Returns the first items of `all`, separated by commas. If the text leaves out items, it ends
+/// with their number: `and 5 more`.
 pub fn some_of(all: impl IntoIterator<Item = impl ToString>) -> String {
     let mut all = all.into_iter();
     let named: Vec<_> = all.by_ref().take(NAMED).map(|it| it.to_string()).collect();

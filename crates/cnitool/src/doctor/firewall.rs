@@ -1,5 +1,5 @@
-//! Checks whether the node's rules drop packets of pods, and whether a reload of the firewall
-//! removed elements of this suite.
+//! Checks whether the node's firewall rules drop packets of pods, and whether a reload of the
+//! firewall removed this suite's elements in sets and maps of `nf_tables`.
 
 use node::Node;
 
@@ -7,8 +7,8 @@ use super::barred::{COPY, barred};
 use super::finding::{Finding, some_of};
 use super::stages::{place, untried};
 
-/// Judges what happened to the packets that doctor sent through a copy of the rules. Checks that
-/// each live attachment has its elements.
+/// Reports which packets of pods a copy of the node's rules stopped, and which live attachments
+/// lack elements in `nf_tables`.
 pub fn judge(node: &Node) -> Vec<Finding> {
     let mut findings: Vec<_> = node.probes.iter().flat_map(|it| barred(node, it)).collect();
     findings.extend(taken_away(node));
@@ -31,8 +31,8 @@ pub fn judge(node: &Node) -> Vec<Finding> {
     findings
 }
 
-/// Finds live attachments that have no elements in a table in which their configuration requires
-/// some. Reports only the first such table of each attachment.
+/// Finds live attachments without elements in a table of `nf_tables`, if their configuration
+/// requires elements there. Names only the first such table of each attachment.
 fn taken_away(node: &Node) -> Option<Finding> {
     let lacking = node.traces().into_iter().filter_map(|(owner, traces)| {
         let tables = traces.lacking_tables(node);
@@ -62,7 +62,7 @@ mod tests {
     fn flushed_elements_are_reported() {
         let mut node = node(&[("pods.conflist", LIST)]);
         node.attached = vec![attached_by(LIST, "pods", "a")];
-        // An attachment without a tag counts as one that the reference made.
+        // An attachment without a tagged link or element counts as one that the Go plugins made.
         assert_eq!(levels(&judge(&node)), [Level::Ok]);
         node.links = vec![netlink::Link {
             alias: Some("cni:pods/a/eth0".to_owned()),

@@ -51,8 +51,8 @@ fn forwarding(node: &Node, key: &str, source: Source<'_>) -> Finding {
     }
 }
 
-/// Returns the name of the link's sysctl that prevents forwarding, if the node forwards and this
-/// link does not.
+/// Returns the name of the link's sysctl `forwarding` if it is 0 although the node forwards IPv4
+/// packets. Otherwise returns `None`.
 pub fn not_forwarding(node: &Node, link: &str) -> Option<String> {
     let key = Sysctl::ipv4(link, "forwarding").key();
     let is_node = node.sysctl("net.ipv4.ip_forward") == Some("1");
@@ -93,7 +93,8 @@ pub fn set(keys: &[&str]) -> String {
     format!("sysctl -w {keys}\nprintf '%s\\n' {keys} >> {SYSCTLS}")
 }
 
-/// Returns whether a pod is attached to the network: to its bridge, or by a routed veth pair.
+/// Returns whether the network has pods. Its bridge has a port or, without a bridge, the host's end
+/// of a veth pair is tagged with an attachment to the network.
 fn has_pods(node: &Node, source: Source<'_>) -> bool {
     let network = &source.network.list.name;
     let is_of_network = |owner: &str| Attachment::is_owner_in(owner, network);

@@ -1,4 +1,5 @@
-//! Checks for ports of the host that two pods, or a pod and a process of the host, use.
+//! Checks for conflicts about ports of the host: a port is forwarded to two pods, or a process of
+//! the host listens on a port that is forwarded to a pod.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv6Addr};
@@ -16,7 +17,8 @@ pub fn judge(node: &Node) -> Vec<Finding> {
     let held: Vec<_> = held.collect();
     let mut findings = twice(&held);
     findings.extend(listened(node, &held));
-    // The message counts a port only once, even if the port has elements for several addresses.
+    // A port has one element in `nf_tables` for each IP family or address of the host. The message
+    // counts the port only once.
     let ports = held.iter().map(|(it, owner)| (it.protocol, it.port, owner));
     let ports = ports.collect::<BTreeSet<_>>().len();
     let ok = || format!("ports forwarded to pods: {ports}, each to one");
@@ -76,7 +78,7 @@ fn shadowed(name: &str, owner: &str, socket: &Socket) -> Finding {
     Finding::warning(message).impact(impact).fix(fix)
 }
 
-/// Returns whether packets for the socket are forwarded to the pod instead, because of `port`.
+/// Returns whether packets for `socket` go to the pod instead, because `port` is forwarded to it.
 fn shadows(port: &HostPort, socket: &Socket) -> bool {
     let of_family = socket.address.is_ipv4() == (port.version == IpVersion::V4);
     let address = match (socket.address, port.address) {

@@ -7,8 +7,9 @@ use serde_json::Value;
 use super::edit;
 use super::finding::{Finding, or_ok, some_of};
 
-/// Reports kube-proxy's mode. In IPVS mode, also reports each plugin `portmap` whose conditions do
-/// not exclude Services.
+/// Reports kube-proxy's mode. In IPVS mode, also reports each plugin `portmap` whose `conditionsV4`
+/// or `conditionsV6` have no condition about the destination address. Its hostPorts then match
+/// packets to Services, too.
 pub fn judge(node: &Node) -> Vec<Finding> {
     let Some(link) = node.link_called(IPVS_LINK) else {
         let mode = match &node.firewall {
@@ -52,7 +53,8 @@ fn exposed(source: Source<'_>, family: &Family) -> Finding {
 struct Family {
     is_of: fn(&IpNetwork) -> bool,
     key: &'static str,
-    /// The word that a condition of portmap contains if it excludes destinations.
+    /// The words by which nft matches the destination address. A condition of `portmap` that
+    /// excludes Services contains them.
     word: &'static str,
     /// kubeadm's default range of Services, as an example in the fix.
     range: &'static str,

@@ -19,8 +19,8 @@ pub fn judge(node: &Node) -> Vec<Finding> {
     or_ok(findings, (count > 0).then(ok))
 }
 
-/// Finds, for each network, the leases whose holder no longer exists, and the leases whose holder
-/// may exist where this process cannot see it.
+/// Finds leases of attachments that no longer exist, and leases of attachments that may exist where
+/// this process cannot see them. Returns one finding for each network and reason.
 fn stale_leases(node: &Node) -> Vec<Finding> {
     let mut stale = BTreeMap::<(&str, Option<String>), Vec<&Lease>>::new();
     for lease in &node.leases {
@@ -80,8 +80,8 @@ fn torn_leases(node: &Node) -> Option<Finding> {
     })
 }
 
-/// Finds elements of this suite whose owner has no lease, no link, and no cached result with an
-/// existing sandbox.
+/// Finds elements of `nf_tables` that this suite's plugins added for an attachment without a lease,
+/// without a link, and without a cached result that has an existing sandbox.
 pub fn elements(node: &Node) -> Vec<Finding> {
     let stale = node.traces().into_iter().filter(|(_, traces)| {
         let is_alive = traces.cached.is_some_and(|it| it.is_alive);
@@ -143,8 +143,9 @@ fn delete(node: &Node, attachment: &Attachment, plugin: &str) -> String {
     format!("echo {request} | CNI_COMMAND=DEL {sandbox} {path}")
 }
 
-/// Returns whether a link of the host shows that the element's owner is live. Either the link has
-/// the owner's tag, or it has no tag and its sandbox has the element's address.
+/// Returns whether the host's end of a veth pair shows that the element's attachment is live.
+/// Either its alias is the attachment's tag, or it has no tag and the sandbox behind it has the
+/// element's address.
 fn has_link(node: &Node, Held { owner, address, .. }: &Held) -> bool {
     let links = &node.host_links;
     links.of_owner(|it| it == owner).is_some()
@@ -197,7 +198,7 @@ mod tests {
         let tagged = host_link(Some("cni:pods/b/eth0"), Some(&[]));
         node.host_links = HostLinks(vec![tagged]);
         assert_eq!(levels(&judge(&node)), [Level::Ok]);
-        // A link that the reference made has no tag.
+        // A link that the Go plugins made has no tag.
         let untagged = host_link(None, Some(&["10.1.0.3"]));
         node.host_links = HostLinks(vec![untagged]);
         assert_eq!(levels(&judge(&node)), [Level::Ok]);

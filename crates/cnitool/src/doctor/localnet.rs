@@ -2,9 +2,9 @@
 //! (CVE-2020-8558).
 //!
 //! Neighbours on a link can reach these services if `route_localnet` of the link is 1. portmap sets
-//! this sysctl if a hostPort is for 127.0.0.1. portmap then protects the node by rules and by
-//! `IPsec` policies. Each of the two guards is sufficient alone. The check does not judge rules of
-//! other programs.
+//! this sysctl if a hostPort is for 127.0.0.1. portmap then adds firewall rules and `IPsec`
+//! policies that drop packets of neighbours from and to 127.0.0.0/8. Either the rules or the
+//! policies suffice. The check does not judge firewall rules of other programs.
 
 use netlink::{Link, LinkKind};
 use netns::Sysctl;
@@ -61,9 +61,9 @@ fn open(message: &str, links: &[&str]) -> Finding {
     Finding::problem(format!("{message}, and {missing}")).impact(impact)
 }
 
-/// Returns the commands that protect 127.0.0.0/8 again. If an attachment with ports can be
-/// reloaded, the command is `cnitool reload`, which restores portmap's rules and `IPsec` policies.
-/// Otherwise, the commands add the policies.
+/// Returns commands that restore the protection of 127.0.0.0/8. If this suite made a live
+/// attachment with hostPorts, the command is `cnitool reload`, which restores portmap's rules and
+/// `IPsec` policies. Otherwise, the commands add the policies.
 fn fix(node: &Node) -> String {
     let mut attached = node.attached.iter();
     if attached.any(|it| node.is_ours(it) && has_ports(node, it)) {
@@ -74,8 +74,9 @@ fn fix(node: &Node) -> String {
         .join("\n")
 }
 
-/// Reports links whose `route_localnet` another program set. If kube-proxy or the kubelet set it,
-/// they also protect the node by a chain of their own.
+/// Reports links whose `route_localnet` another program set. It is no fault if the chain
+/// KUBE-FIREWALL exists. kube-proxy sets the sysctl then, and the chain drops packets of
+/// neighbours.
 fn by_another(node: &Node, message: String, names: &[&str]) -> Finding {
     if node.firewall.has_chain(KUBE_FIREWALL) {
         let impact = "kube-proxy sets it for NodePorts on 127.0.0.1, and its chain KUBE-FIREWALL drops packets of \
@@ -100,9 +101,9 @@ fn by_another(node: &Node, message: String, names: &[&str]) -> Finding {
         .fix(format!("sysctl -w {}", settings.join(" ")))
 }
 
-/// Returns whether portmap needs `route_localnet` of the link. It does if portmap recorded the
-/// link, or if an attachment of this suite with ports is behind the link. The second condition is
-/// for earlier versions of portmap, which wrote no record.
+/// Returns whether portmap needs `route_localnet` of the link. Either portmap has stored on disk
+/// that it set the sysctl, or a live attachment of this suite with hostPorts is behind the link.
+/// The second condition is for earlier versions of portmap, which stored nothing.
 fn is_for_ports(node: &Node, link: &Link) -> bool {
     let is_behind = |it: &Attached| {
         let links = it.entry.host_links();
@@ -113,9 +114,9 @@ fn is_for_ports(node: &Node, link: &Link) -> bool {
     node.localnet.links.contains(&link.index) || ours.any(|it| has_ports(node, it) && is_behind(it))
 }
 
-/// Returns whether the reference may forward ports on this node. It has a chain in iptables for
-/// each pod with ports, or a table in `nf_tables`. Otherwise, a live pod with ports may be an
-/// attachment of the reference.
+/// Returns whether the Go plugin `portmap` may forward ports on this node: it has a chain in
+/// iptables, it has rules in its table of `nf_tables`, or a live pod has hostPorts. The pod counts
+/// because the Go plugin may have attached it.
 fn has_ports_of_reference(node: &Node) -> bool {
     let mut chains = node.firewall.chains.iter();
     let mut rule_comments = node.firewall.rule_comments.iter();

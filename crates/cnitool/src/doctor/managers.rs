@@ -39,8 +39,9 @@ fn finding(first: &Managed, managed: &[&Managed]) -> Finding {
         .fix(fix(first.by, &names))
 }
 
-/// Returns the commands that make the network manager `by` ignore `links`: install the drop-ins,
-/// and write one more file for each link that the drop-ins do not match.
+/// Returns the commands that make the network manager `by` ignore `links`. They install the
+/// drop-ins of this suite, and write one more file for each link whose name the drop-ins do not
+/// match.
 fn fix(by: &str, links: &[&str]) -> String {
     let (covered, others): (Vec<&str>, Vec<&str>) =
         links.iter().partition(|it| drop_ins::cover(it));
@@ -75,8 +76,8 @@ fn drop_in(by: &str, link: &str) -> (String, String) {
     }
 }
 
-/// Returns whether the link is a bridge of a network, or a veth link or an ifb that is tagged with
-/// an attachment.
+/// Returns whether the link belongs to this suite. It is the bridge of a network, or a veth link or
+/// an ifb whose alias is the tag of an attachment.
 fn is_ours(node: &Node, name: &str) -> bool {
     let is_tagged = |it: &Link| it.alias.as_deref().is_some_and(Attachment::is_owner);
     let is_of_kind = |it: &Link| matches!(it.kind, LinkKind::Veth | LinkKind::Ifb);

@@ -61,8 +61,8 @@ impl fmt::Display for Page {
     }
 }
 
-/// Splits text into lines that fit beside the margin. A word that is longer than a line has a line
-/// of its own.
+/// Splits text into lines of at most [`WIDTH`] columns. A word that is longer than a line has a
+/// line of its own.
 fn wrapped(text: &str) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in printable(text).split_whitespace() {

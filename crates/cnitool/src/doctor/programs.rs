@@ -55,7 +55,8 @@ fn finding(node: &Node, source: Source<'_>, name: &str) -> Option<Finding> {
     })
 }
 
-/// Returns a finding about a plugin of the network in `file`, without which no ADD succeeds.
+/// Returns a finding about an unusable plugin of the network in `file`. No ADD succeeds without the
+/// plugin.
 fn fault(node: &Node, file: &str, message: &str) -> Finding {
     let message = format!("{file}: plugin {message}");
     let finding = Finding::new(Level::of_file(node, file), message);
@@ -68,8 +69,8 @@ fn first(configuration: &Configuration) -> String {
     quoted(&format!("{first}/"))
 }
 
-/// Returns the impact of a missing plugin. If only the reference has the plugin, the text names a
-/// source of it, because archives of this suite do not contain it.
+/// Returns the impact of a missing plugin. If this suite does not have the plugin, but
+/// containernetworking/plugins does, the text says where to get it.
 fn without(name: &str) -> String {
     let impact = "Every ADD of this network fails.";
     if schema::missing_plugins().all(|it| it != name) {

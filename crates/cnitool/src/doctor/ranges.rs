@@ -80,8 +80,8 @@ fn foreign_routes(node: &Node, range: &Range<'_>) -> Vec<Finding> {
         let mut links = route.links().filter_map(|it| node.link(it));
         links.any(|it| !is_pods(it, route) && !range.is_own_link(&it.name))
     };
-    // The kernel adds a route for each address of a link. `foreign_addresses` has already reported
-    // such an address.
+    // The kernel adds a route for each address of a link. Such a route needs no finding, because
+    // `foreign_addresses` reports the address.
     let is_of_address = |route: &&Route| {
         let mut addresses = route.links().flat_map(|it| node.addresses_of(it));
         let destination = route.destination.network();
@@ -154,8 +154,8 @@ fn is_pods(link: &Link, route: &Route) -> bool {
     link.kind == LinkKind::Veth && is_single(route.destination)
 }
 
-/// Returns whether `network` contains addresses of pods. A single address, such as a tunnel's,
-/// counts only if the range leases it.
+/// Returns whether `network` contains addresses of pods. If `network` is a single address, such as
+/// a tunnel's, the range has to contain it: an address elsewhere in the subnet is no pod's.
 fn concerns(network: IpNetwork, range: &Range<'_>) -> bool {
     overlap(network, range.subnet) && (!is_single(network) || range.leases(network.ip()))
 }
