@@ -301,7 +301,8 @@ fn print(text: &str) -> anyhow::Result<()> {
     writeln!(stdout, "{text}").context("write the result to stdout")
 }
 
-/// The version of the suite, and which of the reference's plugins the suite has.
+/// The version of this suite, its plugins, and the plugins that only containernetworking/plugins
+/// has.
 static LONG_VERSION: LazyLock<String> = LazyLock::new(|| {
     let version = env!("CARGO_PKG_VERSION");
     let protocol = SpecVersion::list(SpecVersion::ALL);

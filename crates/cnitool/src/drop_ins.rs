@@ -4,8 +4,8 @@ use std::path::Path;
 
 use cni::note;
 
-/// Returns the paths and contents of the files for the network managers that the host has. Reports
-/// on standard error which files are not needed.
+/// Returns path and content of each drop-in whose network manager this host has. Reports the other
+/// drop-ins on standard error as not needed.
 pub fn needed() -> impl Iterator<Item = (&'static str, &'static str)> {
     DROP_INS.into_iter().filter_map(|[manager, path, content]| {
         let is_needed = Path::new(manager).is_dir();

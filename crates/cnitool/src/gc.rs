@@ -1,5 +1,5 @@
-//! `gc`: removes resources of attachments that are proven to be stale, or that the operator's list
-//! leaves out.
+//! `gc`: removes resources of attachments that are proven to be stale. If `--valid` lists
+//! attachments to keep, `gc` also removes unlisted ones that may be stale.
 
 use anyhow::{Context as _, bail};
 use clap::Args;
@@ -26,19 +26,22 @@ fn names(text: &str) -> anyhow::Result<(ContainerId, InterfaceName)> {
     Ok((container.parse()?, interface.parse()?))
 }
 
-/// Removes resources of stale attachments of the chain's network.
+/// Removes resources of stale attachments of the network `chain.network`; with `--all`, of all its
+/// attachments. Removes nothing if the network sets `disableGC`.
 ///
 /// # Errors
-/// `gc` removes nothing if the node cannot be read, or if nothing shows whether attachments are
-/// live. If a plugin fails, `gc` still tries the other attachments, and the error has all failures.
+/// Without `--all`, `gc` removes nothing if a part of the node other than the firewall cannot be
+/// read. Without `--all` and `--valid`, it removes nothing if it cannot find out whether some
+/// attachment is live. If a plugin fails, `gc` still tries the other attachments, and the error has
+/// all failures.
 pub fn gc(chain: &Chain<'_>, collect: &Collect) -> anyhow::Result<()> {
     if chain.network.disable_gc {
         note("nothing is collected: disableGC is set");
         return Ok(());
     }
     if collect.all {
-        // This calls DEL for each cached attachment, then the specification's GC with an empty
-        // list.
+        // `remove_all` calls DEL for each cached attachment, then GC of each plugin with an empty
+        // list of valid attachments.
         return chain.remove_all();
     }
     let node = read(chain.directories)?;
@@ -46,11 +49,11 @@ pub fn gc(chain: &Chain<'_>, collect: &Collect) -> anyhow::Result<()> {
     all(stale.iter().map(|it| remove(chain, it).map(drop)))
 }
 
-/// Returns the attachments to remove. Reports on standard error why others are kept that the
-/// operator may expect to be removed.
+/// Returns the attachments to remove. Reports on standard error why it keeps attachments that
+/// `--valid` does not list. Without `--valid`, does not report live ones.
 ///
 /// # Errors
-/// Nothing shows whether some attachments are live.
+/// Without `--valid`: the node does not show whether some attachment is live.
 fn stale<'n>(
     node: &'n Node,
     network: &Conflist,

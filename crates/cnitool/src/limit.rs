@@ -1,7 +1,7 @@
 //! `limit`: changes the bandwidth of a live attachment.
 //!
-//! The new rates become the runtime's argument `bandwidth` in the cached result, so CHECK and
-//! RELOAD agree with them.
+//! The new rates become the runtime's argument `bandwidth` in the cached result. So CHECK and
+//! RELOAD (a verb of this suite that restores lost rules) use the new rates.
 
 use anyhow::{Context as _, anyhow, bail, ensure};
 use bandwidth::{ANNOTATIONS, POD_ANNOTATIONS};
@@ -71,9 +71,10 @@ impl Change {
         named.map(|(direction, _)| direction).collect()
     }
 
-    /// Returns the values of the capabilities with the new rates. Rates in annotations of the pod
-    /// move into the value of `bandwidth`. Otherwise the plugin would use the annotations again
-    /// after the last limit is removed.
+    /// Returns the cached values of the capabilities, with the new rates in `bandwidth`. Removes
+    /// the rates from the pod's annotations, because the plugin uses them if `bandwidth` has no
+    /// rate, as after `--ingress none`. If the plugin used them until now, they move into
+    /// `bandwidth`.
     fn changed(&self, cached: &Map<String, Value>) -> anyhow::Result<Map<String, Value>> {
         let mut capabilities = cached.clone();
         let asked = capabilities.remove("bandwidth").unwrap_or_default();
@@ -108,10 +109,11 @@ impl Change {
     }
 }
 
-/// Waits for the lock on the entry of `attachment`, which has to be live.
+/// Locks the cached result of `attachment`. Waits while another process has the lock.
 ///
 /// # Errors
-/// The attachment is not cached or no longer exists; its entry cannot be locked or read.
+/// The cached result does not exist, is that of another attachment, or cannot be locked or read, or
+/// the attachment's sandbox no longer exists.
 fn live_entry(directories: &Directories, attachment: &Attachment) -> anyhow::Result<HeldEntry> {
     let held = directories.cache.hold(attachment, Hold::Exclusive)?;
     let held = held.with_context(|| Cache::lacks(attachment))?;
@@ -131,7 +133,8 @@ fn live_entry(directories: &Directories, attachment: &Attachment) -> anyhow::Res
 /// Returns the plugin `bandwidth` of a network.
 ///
 /// # Errors
-/// The network has none or several, or the plugin does not take rates from the runtime.
+/// The network's list does not have the plugin exactly once, sets rates for all containers, or does
+/// not declare the capability `bandwidth`, without which the plugin takes no rates from a runtime.
 fn plugin(network: &Conflist) -> anyhow::Result<&PluginConfig> {
     let name = &network.name;
     let of_type = |it: &&PluginConfig| it.program == bandwidth::PLUGIN.name;
@@ -154,8 +157,8 @@ fn plugin(network: &Conflist) -> anyhow::Result<&PluginConfig> {
     Ok(plugin)
 }
 
-/// Checks that the plugin supports RELOAD. A plugin of another suite may run another verb for one
-/// that it does not know.
+/// Checks that the plugin `bandwidth` supports RELOAD, the verb of this suite that changes limits.
+/// A plugin of another suite does not know RELOAD, and may run another verb instead.
 fn expect_reload(path: &SearchPath) -> anyhow::Result<()> {
     let name = bandwidth::PLUGIN.name;
     let verbs = runtime::abilities(path, name)?.verbs;

@@ -22,8 +22,9 @@ pub fn absolute(path: &Path) -> anyhow::Result<PathBuf> {
     Ok(clean)
 }
 
-/// Returns the container ID for a sandbox that no runtime named, as the upstream tool derives it:
-/// `cnitool-` and the first 20 hexadecimal digits of the SHA-512 of the sandbox's path.
+/// Returns the container ID for a sandbox that no runtime named: `cnitool-` and the first 20
+/// hexadecimal digits of the SHA-512 of the sandbox's path. `cnitool` of containernetworking/cni
+/// derives the same ID.
 pub fn container_id(netns: &Path) -> anyhow::Result<ContainerId> {
     let digits = sha512(netns.as_os_str().as_encoded_bytes());
     let name = format!("cnitool-{digits:.20}");

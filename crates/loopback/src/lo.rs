@@ -56,7 +56,8 @@ pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Reports every key that CNI does not define, because the plugin has no keys of its own.
+/// Writes the keys that CNI does not define to standard error, because the plugin has no keys of
+/// its own.
 pub(crate) fn expect_no_keys(network: &Network) -> anyhow::Result<()> {
     #[derive(Deserialize)]
     struct NoKeys {}

@@ -11,7 +11,7 @@ pub fn plugins() -> impl Iterator<Item = &'static str> {
     cni::suite().map(|(name, _)| name)
 }
 
-/// Returns the names of the reference's plugins that the suite does not have.
+/// Returns the names of the plugins of containernetworking/plugins that the suite does not have.
 pub fn missing_plugins() -> impl Iterator<Item = &'static str> {
     let names = REFERENCE.lines().filter(|it| !it.starts_with('#'));
     names.filter(|name| plugins().all(|it| it != *name))

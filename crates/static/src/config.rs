@@ -80,8 +80,8 @@ fn words<'a>(args: &'a CniArgs, key: &str) -> impl Iterator<Item = &'a str> {
         .map(str::trim)
 }
 
-/// Returns the addresses of `ips` in `runtimeConfig`, or else in `args.cni`. If there are any, they
-/// replace all other addresses.
+/// Returns the addresses `ips` of `runtimeConfig` or, if there are none, of `args.cni`. If one of
+/// them has addresses, the plugin ignores those of the section `ipam` and of `CNI_ARGS`.
 fn replacement(network: &Network) -> Result<Vec<IpConfig>, Error> {
     let mut sources = network.asked_ips()?.into_iter();
     let given = sources.find(|(_, ips)| !ips.is_empty());

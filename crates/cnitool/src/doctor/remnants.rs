@@ -1,15 +1,17 @@
-//! Checks for firewall rules that the reference left for attachments that no longer exist.
+//! Checks for firewall rules that the Go plugins (containernetworking/plugins) left for attachments
+//! that no longer exist.
 //!
-//! Marks identify the attachment: parts of the names of the reference's chains and of the comments
-//! of its rules. `cnitool migrate` uses the same marks.
+//! A rule belongs to an attachment if it contains one of the attachment's marks: a part of the
+//! chain's name, a part of the rule's comment, or an address. `cnitool migrate` uses the same
+//! marks.
 
 use node::{Node, RuleComment};
 
 use super::finding::Finding;
 use crate::reference::{Living, Mark};
 
-/// Reports all rules that the reference left in one finding, if a network of the node uses a plugin
-/// of this suite.
+/// Returns one finding about all rules of the Go plugins. Returns none if there are no such rules,
+/// or if no network of the node uses `bridge`, `ptp`, `portmap` or `firewall` of this suite.
 pub fn judge(node: &Node) -> Vec<Finding> {
     let is_ours = |name: &&str| node.configuration.has_ours(name);
     let marks = marks(node);
@@ -18,8 +20,9 @@ pub fn judge(node: &Node) -> Vec<Finding> {
     }
     let living = Living::of(node);
     let gone: Vec<_> = marks.iter().filter(|it| !living.has(it)).collect();
-    // The kernel lists the addresses of all live pods, even if their attachments are unknown. So if
-    // a rule's address belongs to no live pod, the rule is stale.
+    // A rule with an address is stale if no live sandbox has the address. The kernel lists the
+    // addresses even of a sandbox whose attachment is not known. Any other rule is proven to be
+    // stale only if there is no such sandbox, because the rule may be for it.
     let is_proven = |it: &&&Mark| !living.has_unnamed() || matches!(it, Mark::Address(_));
     let proven = gone.iter().filter(is_proven).count();
     let gone = gone.len();
@@ -41,8 +44,9 @@ pub fn judge(node: &Node) -> Vec<Finding> {
     }]
 }
 
-/// Returns the reference's marks of attachments: from names and rules of iptables chains in
-/// `nf_tables`, and from comments of rules in the reference's own tables.
+/// Returns the marks of attachments in the rules of the Go plugins. They are in names of chains in
+/// the table `nat`, in comments of rules in the plugins' own tables, and in the addresses that
+/// `CNI-FORWARD` accepts.
 fn marks(node: &Node) -> Vec<Mark> {
     let chains = node.firewall.chains.iter().filter(|it| it.table == "nat");
     let chains = chains.filter_map(|it| Mark::of_chain(&it.name));
@@ -62,7 +66,7 @@ mod tests {
     use super::*;
     use node::Program;
 
-    /// Returns a node with the reference's rules for the container `a` of the network `pods`, and
+    /// Returns a node with the Go plugins' rules for the container `a` of the network `pods`, and
     /// with rules of other programs.
     fn with_remnants() -> Node {
         let mut node = node(&[]);

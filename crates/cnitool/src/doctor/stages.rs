@@ -9,9 +9,9 @@ use node::{Access, Node, Source, Stage, is_looked_up};
 
 use super::ends::Ends;
 
-/// Returns the stages. A stage is the links and addresses with which packets are tried. Each bridge
-/// that is the gateway of its pods, and each network of veth pairs without a bridge, has one stage
-/// for each IP family.
+/// Returns the links and addresses with which doctor sends packets through a copy of the node's
+/// rules. There is at most one [`Stage`] in each IP family for each bridge that is the gateway of
+/// its pods, and for each network of veth pairs without a bridge.
 pub fn stages(node: &Node) -> Vec<Stage> {
     let mut seen = BTreeSet::new();
     let sources = node.configuration.sources();
@@ -21,9 +21,8 @@ pub fn stages(node: &Node) -> Vec<Stage> {
     stages.collect()
 }
 
-/// Returns the names of networks whose gateway is the node but whose packets cannot be tried,
-/// because they have no [`Stage`] for either IP family: the network has a VLAN, or no address of a
-/// pod is known.
+/// Returns the names of networks whose gateway is the node, but for which doctor cannot send
+/// packets. Such a network has a VLAN, or no address of a pod is known.
 pub fn untried(node: &Node) -> BTreeSet<&str> {
     let sources = node.configuration.sources();
     let without = sources.filter(|source| {
@@ -33,7 +32,8 @@ pub fn untried(node: &Node) -> BTreeSet<&str> {
     without.map(Source::name).collect()
 }
 
-/// Returns where the pods of the stage are: `on cni0`, or `of network pods` without a bridge.
+/// Returns words for messages that say where the pods are: `on cni0` or, without a bridge,
+/// `of network pods`.
 pub fn place(stage: &Stage) -> String {
     match &stage.access {
         Access::Bridge(bridge) => format!("on {}", bridge.name),
@@ -75,8 +75,10 @@ fn stage(node: &Node, source: Source<'_>, is_ipv4: bool) -> Option<Stage> {
     })
 }
 
-/// Returns the addresses of the access link and the uplink, by the index of the link. Each link has
-/// an address of the pod's family.
+/// Returns pairs of a link's index and an address: the addresses of the uplink and of the link to
+/// the pod. Adds the gateway's address if neither link has it, and an address of the pod's IP
+/// family if the uplink has none. Returns `None` if the pod's prefix length is not valid for the
+/// gateway's address.
 fn addresses(
     node: &Node,
     access: &Access,
@@ -113,7 +115,8 @@ fn permission(source: Source<'_>) -> Option<firewall::Config> {
 }
 
 /// Returns the link of the default route. Without a default route, returns a link that may reach
-/// another host.
+/// another host: it is up, has an address, and is neither `lo` nor a bridge of a network. Returns
+/// `None` if there is no such link.
 fn uplink<'n>(node: &'n Node, is_ipv4: bool, access: &Link) -> Option<&'n Link> {
     let routes = node.routes.iter();
     let default = routes.filter(|it| it.is_default() && is_looked_up(it.table));
@@ -152,7 +155,7 @@ fn made_up(index: u32, name: &str) -> Link {
     }
 }
 
-/// Addresses that the copy's uplink gets if the node's uplink has none of the family (RFC 5737, RFC
-/// 3849).
+/// Addresses for documentation (RFC 5737, RFC 3849). In the copy of the node's rules, the uplink
+/// gets one of them if the node's uplink has no address of the IP family.
 const OWN_IPV4: &str = "192.0.2.1/24";
 const OWN_IPV6: &str = "2001:db8::1/64";

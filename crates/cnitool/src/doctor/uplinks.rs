@@ -41,7 +41,8 @@ fn discarding(node: &Node) -> Vec<Finding> {
             is_same && route.metric() < it.metric()
         })
     });
-    // The kernel itself adds such a route for IPv6, with the lowest precedence. It is not a fault.
+    // The kernel itself adds an unreachable default route for IPv6, with the lowest precedence.
+    // That route is not a fault.
     let chosen = before.filter(|it| it.destination.is_ipv4() || it.metric() != u32::MAX);
     let finding = |it: &Route| {
         let (action, priority) = (it.discards?, it.metric());

@@ -1,5 +1,5 @@
-//! Installs the executables where a runtime looks for them and, on request, drop-ins and a
-//! configuration.
+//! Installs the executables where a runtime looks for them. On request, also writes a
+//! configuration, and drop-ins that make network managers ignore the plugins' links.
 //!
 //! `install` makes all checks before the first change. It writes the configuration last, because a
 //! runtime calls the plugins as soon as there is a configuration.
@@ -64,7 +64,8 @@ impl Install {
             wanted.extend(self.configuration(file, (&executables, conf_directory))?);
         }
         let lock = executables.lock()?;
-        // From here on, an interruption leaves either all old or all new files.
+        // SIGINT and SIGTERM wait from here on, so they cannot end the process when only some files
+        // are replaced.
         let signals = SigSet::from_iter([Signal::SIGINT, Signal::SIGTERM]);
         signals.thread_block()?;
         executables.install()?;

@@ -1,8 +1,9 @@
-//! Rules of the reference's `firewall` in the table `filter` of iptables.
+//! Rules of the Go plugin `firewall` in the table `filter` of iptables.
 //!
-//! Each address of a container has two rules in `CNI-FORWARD`, and each bridge with `ingressPolicy`
-//! has rules in two chains of its own. `CNI-FORWARD` and `CNI-ADMIN` stay: this suite's `firewall`
-//! uses the first one, and the rules in the second one are the operator's.
+//! Each address of a container has two rules in `CNI-FORWARD`. Each bridge with `ingressPolicy` has
+//! rules in `CNI-ISOLATION-STAGE-1` and `CNI-ISOLATION-STAGE-2`. `migrate` never deletes the chains
+//! `CNI-FORWARD` and `CNI-ADMIN`: this suite's `firewall` uses the first one, and the rules in the
+//! second one are the operator's.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -11,7 +12,7 @@ use super::iptables::{Saved, is_in};
 use super::remnant::{Remnant, Shared, Table};
 use crate::reference::Mark;
 
-/// Returns the reference's rules in the table `filter`.
+/// Returns the Go plugin's rules in the table `filter`.
 pub(super) fn table(saved: Saved) -> Table {
     let bridges = bridges(&saved);
     let isolating = saved.existing(&ISOLATING);
@@ -32,8 +33,8 @@ pub(super) fn table(saved: Saved) -> Table {
     }
 }
 
-/// Returns a remnant for each address that has both rules of the reference. If an address has only
-/// one of them, the rule may be an operator's, so it is left out.
+/// Returns a [`Remnant`] for each address with both rules of the Go plugin in `CNI-FORWARD`. Leaves
+/// out an address with only one of them, because an operator may have added that rule.
 fn remnants(rules: &[String]) -> Vec<Remnant> {
     let from = |rule: &String| {
         let rest = rule.strip_prefix("CNI-FORWARD -s ")?;
@@ -62,8 +63,8 @@ fn rules_of(address: IpAddr) -> [String; 2] {
     ]
 }
 
-/// Returns the bridges that the reference's chains for `ingressPolicy` name. Returns `None` if the
-/// chains do not exist, or if they contain rules of another program.
+/// Returns the bridges in the rules of the two chains for `ingressPolicy`. Returns `None` if
+/// neither chain exists, or if a chain has a rule of another program.
 fn bridges(saved: &Saved) -> Option<BTreeSet<String>> {
     let mut chains = saved.chains.iter();
     let are_there = chains.any(|it| ISOLATING.contains(&it.as_str()));

@@ -18,8 +18,8 @@ pub(super) struct Saved {
     pub rules: Vec<String>,
 }
 
-/// Returns the existing tables of this name: at most one for each IP family and each of the two
-/// implementations.
+/// Returns the tables with the name `table`: at most one for each IP family in `nf_tables`, and at
+/// most one for each IP family in legacy iptables.
 pub(super) fn saved(table: &'static str) -> anyhow::Result<Vec<Saved>> {
     let mut tables = Vec::new();
     for (program, names) in FAMILIES {
@@ -37,7 +37,7 @@ pub(super) fn saved(table: &'static str) -> anyhow::Result<Vec<Saved>> {
     Ok(tables)
 }
 
-/// Returns the rules that the program prints; `None` if it is not installed.
+/// Returns the table as `PROGRAM-save` prints it; `None` if that program is not installed.
 fn saved_by(program: String, table: &'static str) -> anyhow::Result<Option<Saved>> {
     let saved = output_of(&[&format!("{program}-save"), "-t", table], b"")?;
     Ok(saved.map(|it| Saved::parse(program, table, &String::from_utf8_lossy(&it))))

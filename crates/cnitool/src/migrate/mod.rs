@@ -1,8 +1,9 @@
-//! `migrate`: removes rules of the reference for attachments that no longer exist.
+//! `migrate`: removes rules of the Go plugins (containernetworking/plugins) for attachments that no
+//! longer exist.
 //!
-//! DEL of this suite's plugins does not change rules of the reference. So after a change of suites,
-//! these rules stay when their pods are deleted. A rule that forwards a port then forwards it to an
-//! address that no pod has.
+//! DEL of this suite's plugins does not change rules of the Go plugins. So rules of pods that the
+//! Go plugins attached stay when DEL of this suite detaches the pods. A rule that forwards a port
+//! then forwards it to an address that no pod has.
 
 mod filter;
 mod iptables;
@@ -28,8 +29,8 @@ pub struct Migrate {
 }
 
 impl Migrate {
-    /// Passes a line about each chain and rule of the reference to `tell`. With `--remove`, also
-    /// removes those of attachments that no longer exist.
+    /// Calls `tell` with lines about the chains and rules of the Go plugins. With `--remove`,
+    /// deletes the chains and rules of attachments that no longer exist.
     ///
     /// # Errors
     /// A firewall cannot be read or changed, the cache cannot be read, or `tell` fails. If one

@@ -1,4 +1,5 @@
-//! Chains of the reference's `portmap` and of its masquerading in the table `nat` of iptables.
+//! Chains of the Go plugin `portmap`, and of the masquerading of the Go plugins `bridge` and `ptp`,
+//! in the table `nat` of iptables.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -7,7 +8,7 @@ use super::iptables::{Saved, is_in, leads_to};
 use super::remnant::{Remnant, Shared, Table};
 use crate::reference::Mark;
 
-/// Returns the reference's chains in the table `nat`.
+/// Returns the Go plugins' chains in the table `nat`.
 pub(super) fn table(saved: Saved) -> Table {
     let shared = saved.existing(&SHARED);
     Table {
@@ -38,8 +39,9 @@ fn remnants(saved: &Saved) -> Vec<Remnant> {
     remnants.collect()
 }
 
-/// Returns the comment of the rule that jumps to the chain, such as `name: "pods" id: "a"`. The
-/// comment names the chain's owner.
+/// Returns the name and container ID from the comment of the rule that jumps to the chain, such as
+/// `name: "pods" id: "a"`. They name the chain's attachment. If no such rule exists, returns
+/// `no rule jumps to it`.
 fn owner(rules: &[String], chain: &str) -> String {
     let rule = rules.iter().find(|rule| leads_to(rule, chain));
     let named = rule.and_then(|rule| {
@@ -76,8 +78,8 @@ const SHARED: [&str; 3] = [
 mod tests {
     use super::*;
 
-    /// The output of `iptables-save` 1.8.9 for one pod of Debian's reference 1.1.1, and a chain of
-    /// another program.
+    /// The output of `iptables-save` 1.8.9 for one pod of Debian's containernetworking-plugins
+    /// 1.1.1, and a chain of another program.
     const SAVED: &str = r#"*nat
 :POSTROUTING ACCEPT [0:0]
 :CNI-64e2b30124778559e7bbb4eb - [0:0]

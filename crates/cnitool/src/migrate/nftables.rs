@@ -1,4 +1,4 @@
-//! Reads and changes, with `nft`, the tables of `nf_tables` that newer versions of the reference
+//! Reads and changes, with `nft`, the tables of `nf_tables` that newer versions of the Go plugins
 //! create.
 
 use std::collections::BTreeSet;
@@ -39,7 +39,7 @@ struct Rule {
     expr: Value,
 }
 
-/// Returns the existing tables of the reference.
+/// Returns the existing tables of the Go plugins.
 pub(super) fn tables() -> anyhow::Result<Vec<Table>> {
     let listed = list(&["tables"])?;
     let mut tables = Vec::new();
@@ -56,8 +56,8 @@ pub(super) fn tables() -> anyhow::Result<Vec<Table>> {
     Ok(tables)
 }
 
-/// Returns the table of this family and name, with these remnants. A remnant here is one rule; its
-/// name is `CHAIN handle NUMBER`.
+/// Returns a [`Table`]. `name` is the table's family and name. Each of `remnants` is one rule, with
+/// the name `CHAIN handle NUMBER`.
 fn table(name: String, remnants: Vec<Remnant>) -> Table {
     Table {
         title: format!("nft list table {name}"),
@@ -86,8 +86,8 @@ fn list(what: &[&str]) -> anyhow::Result<Vec<Object>> {
 }
 
 impl Rule {
-    /// Returns this rule as a remnant. Returns `None` if the rule's comment does not identify an
-    /// attachment: all attachments share such a rule.
+    /// Returns this rule as a [`Remnant`]. Returns `None` if the rule has no comment that
+    /// identifies an attachment. Such a rule is for all attachments.
     fn remnant(self, table: &str) -> Option<Remnant> {
         let comment = self.comment?;
         Some(Remnant {
@@ -99,8 +99,8 @@ impl Rule {
     }
 }
 
-/// Returns the single addresses in the expressions of a rule. Leaves out networks, which are below
-/// the key `prefix`.
+/// Returns the single addresses in the expressions of a rule. Skips networks, which nft's JSON has
+/// as an address in an object `prefix`.
 fn addresses(expressions: &Value) -> BTreeSet<IpAddr> {
     match expressions {
         Value::String(text) => text.parse().into_iter().collect(),

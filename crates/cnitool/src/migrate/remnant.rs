@@ -1,11 +1,11 @@
-//! Rules of the reference in a firewall.
+//! Rules of the Go plugins in a firewall.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use crate::reference::Mark;
 
-/// A table of a firewall with rules of the reference.
+/// A table of a firewall with rules of the Go plugins.
 pub(super) struct Table {
     /// The command with which an administrator lists the table.
     pub title: String,
@@ -15,13 +15,13 @@ pub(super) struct Table {
     pub is_shared: bool,
     /// Bridges that the shared rules isolate.
     pub bridges: BTreeSet<String>,
-    /// Function that removes the given remnants, and the shared rules if the caller asks for it, in
-    /// one transaction.
+    /// Removes some of `remnants` and, with [`Shared::Remove`], also the rules that all attachments
+    /// share. Removes all of them in one transaction.
     pub remove: Box<Remove>,
 }
 
 impl Table {
-    /// Returns whether the table has rules of the reference.
+    /// Returns whether the table has rules of the Go plugins.
     pub fn has_rules(&self) -> bool {
         !self.remnants.is_empty() || self.is_shared
     }
@@ -29,7 +29,7 @@ impl Table {
 
 type Remove = dyn Fn(&[&Remnant], Shared) -> anyhow::Result<()>;
 
-/// Whether a removal keeps or removes the rules that all attachments share.
+/// Whether `Table::remove` keeps or removes the rules that all attachments share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Shared {
     Keep,
@@ -41,9 +41,11 @@ pub(super) enum Shared {
 pub(super) struct Remnant {
     /// The name of the chain, or the identifier of the rule in the table.
     pub name: String,
-    /// The owner, as the reference's comment names it.
+    /// The attachment, as the comment of the Go plugin's rule names it; the address if the rule has
+    /// no comment.
     pub owner: String,
     pub mark: Mark,
-    /// Addresses in the rules: those of the sandbox, and perhaps of the host.
+    /// Addresses in the rules: those of the sandbox, and perhaps addresses of the host, such as
+    /// 127.0.0.1.
     pub addresses: BTreeSet<IpAddr>,
 }

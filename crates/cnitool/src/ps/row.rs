@@ -1,4 +1,5 @@
-//! One attachment: the traces with the same tag, combined.
+//! One line of `ps`: all traces of one attachment, combined. Traces are cached results, links,
+//! elements of `nf_tables` and leases.
 //!
 //! A field stays empty if no trace has its value.
 
@@ -84,8 +85,8 @@ impl Row {
         rows
     }
 
-    /// Combines the traces of the attachment `owner`. Network, container and interface come from
-    /// the tag if no trace names them.
+    /// Combines the traces of the attachment with the tag `owner`. Network, container and interface
+    /// come from the cached result or, without one, from the tag.
     fn of(owner: &str, traces: &Traces<'_>, node: &Node) -> Self {
         let known = |it: &str| Some(it.to_owned()).filter(|it| !it.is_empty());
         let [network, container, interface] = traces.names(owner).map(known);
@@ -179,7 +180,8 @@ fn asked_ports(attached: &Attached, node: &Node) -> Vec<String> {
     asked.filter_map(|it| asked_port(&it)).collect()
 }
 
-/// Returns a port that the runtime asked for, in the form of [`port_name`].
+/// Returns a port that the runtime requested, in the form of [`port_name`]; `None` if it is
+/// invalid.
 fn asked_port(mapping: &Value) -> Option<String> {
     let mapping = Mapping::parse(mapping).ok()?;
     let address = match mapping.host {

@@ -15,8 +15,8 @@ use super::mark::Mark;
 #[derive(Debug, Default)]
 pub struct Living {
     attachments: Vec<Attachment>,
-    /// Addresses in live sandboxes whose attachment is not known, because neither a tag nor a lease
-    /// names it.
+    /// Addresses in live sandboxes whose attachment is not known: the host's end of the veth pair
+    /// has no tag, and no lease of the address names an attachment.
     addresses: BTreeSet<IpAddr>,
     /// Addresses of all live attachments.
     held: BTreeSet<IpAddr>,
@@ -105,8 +105,9 @@ impl Living {
         !self.addresses.is_disjoint(addresses)
     }
 
-    /// Returns whether there are live sandboxes whose attachment is not known. If there are, a mark
-    /// that matches no live attachment does not prove that its own attachment is stale.
+    /// Returns whether there are live sandboxes whose attachment is not known. Then a chain or rule
+    /// without a known live attachment is not proven to be stale, because its attachment may be
+    /// that of such a sandbox.
     pub fn has_unnamed(&self) -> bool {
         !self.addresses.is_empty()
     }

@@ -1,5 +1,5 @@
-//! The marks with which the reference recognises its chains and rules: parts of their names and
-//! comments.
+//! The marks by which the Go plugins recognise the chains and rules of an attachment: parts of the
+//! names of chains, parts of the comments of rules, and addresses.
 
 use std::net::IpAddr;
 
@@ -8,23 +8,23 @@ use node::{REFERENCE_MASQUERADE, REFERENCE_PORTMAP};
 
 use crate::sandbox::sha512;
 
-/// A mark: how the reference identifies an attachment.
+/// How the Go plugins identify an attachment in a chain or rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Mark {
     /// The first digits of the SHA-512 of network and container ID (`FormatChainName`).
     Chain(String),
     /// The container ID.
     Container(String),
-    /// The first digits of the hashes of the network, `-`, and of interface, `:` and container ID
-    /// (`hashForInstance`).
+    /// The first 16 digits of the SHA-512 of the network, `-`, and the first 16 digits of the
+    /// SHA-512 of `INTERFACE:CONTAINER` (`hashForInstance`).
     Instance(String),
     /// An address of the container.
     Address(IpAddr),
 }
 
 impl Mark {
-    /// Returns the mark in the name of this iptables chain; `None` if the reference did not create
-    /// the chain.
+    /// Returns the mark in the name of this iptables chain; `None` if the name is not of the form
+    /// that the Go plugins give to chains of one attachment.
     pub fn of_chain(chain: &str) -> Option<Self> {
         let name = chain.strip_prefix("CNI-")?;
         let (digits, length) = match name.strip_prefix("DN-") {
@@ -36,8 +36,8 @@ impl Mark {
         is_mark.then(|| Self::Chain(digits.to_owned()))
     }
 
-    /// Returns whether this is the mark of the attachment's chains or rules. Returns `false` for an
-    /// address, which only [`super::Living::has`] can compare.
+    /// Returns whether this mark identifies the attachment. Returns `false` if the mark is an
+    /// address, because only [`super::Living::has`] can compare addresses.
     pub fn is_of(&self, attachment: &Attachment) -> bool {
         let (network, container) = (&attachment.network, &attachment.container);
         let digest = |text: String| sha512(text.as_bytes());
@@ -54,8 +54,8 @@ impl Mark {
         }
     }
 
-    /// Returns the mark in the comment of a rule in this table; `None` if the table is not the
-    /// reference's.
+    /// Returns the mark in the comment of a rule in this table of `nf_tables`. Returns `None` if
+    /// the table is not one that the Go plugins create.
     pub fn of_rule(table: &str, comment: &str) -> Option<Self> {
         match table {
             REFERENCE_PORTMAP => Some(Self::Container(comment.to_owned())),
@@ -73,7 +73,8 @@ impl Mark {
 mod tests {
     use super::*;
 
-    /// `printf podsa | sha512sum`, from which Debian's reference derived the expected names.
+    /// `printf podsa | sha512sum`, from which Debian's version of the Go plugins derived the
+    /// expected names.
     #[test]
     fn marks_are_those_of_the_reference() {
         let attachment = Attachment::of_owner("cni:pods/a/eth0").unwrap();

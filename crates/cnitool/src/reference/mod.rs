@@ -1,4 +1,4 @@
-//! The attachments that the reference made: the marks of their chains and rules in firewalls, and
+//! The attachments that the Go plugins made: the marks of their chains and rules in firewalls, and
 //! which of the attachments are live.
 
 mod living;
