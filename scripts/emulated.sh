@@ -13,7 +13,7 @@ choose_machine() {
             ;;
         ppc64le)
             need qemu-system-ppc64 qemu-system-ppc
-            machine=(qemu-system-ppc64 -M pseries) console=hvc0 debian=ppc64el kernel=powerpc64le
+            machine=(qemu-system-ppc64 -M pseries -vga none) console=hvc0 debian=ppc64el kernel=powerpc64le
             ;;
         s390x)
             need qemu-system-s390x qemu-system-misc
