@@ -88,9 +88,10 @@ enum Lease<'a> {
 }
 
 impl<'a> Lease<'a> {
-    /// Starts the IPAM plugin if it can run before the link exists. Without a bridge every IPAM
-    /// plugin can: the host's end has no addresses before the lease, so the plugin could reach
-    /// nothing over the link.
+    /// Starts the IPAM plugin if it can run before the veth pair exists. In a network without a
+    /// bridge, every IPAM plugin can: the host's end gets its addresses only after the lease, so no
+    /// plugin could use the pair. In a network with a bridge, only the plugins in [`SANDBOX_BLIND`]
+    /// can.
     fn prepare(network: &'a Network, gateway: Gateway) -> Result<Self, Error> {
         let is_early = |name| gateway == Gateway::HostEnd || SANDBOX_BLIND.contains(&name);
         Ok(match Delegate::ipam(network)? {
@@ -103,7 +104,7 @@ impl<'a> Lease<'a> {
     }
 }
 
-/// IPAM plugins that do not enter the sandbox, so they may run before it has a link.
+/// IPAM plugins that do not use the container's link, so they can run before the link exists.
 const SANDBOX_BLIND: &[&str] = &["host-local", "static"];
 
 struct Add<'a, T> {
@@ -128,7 +129,7 @@ struct Pair {
 }
 
 impl<T: Topology> Add<'_, T> {
-    /// Rejects an ADD of an attachment that exists. The caller calls this function before it
+    /// Rejects the ADD if the attachment already exists. The caller calls this function before it
     /// registers any rollback, because the rollback would remove what the first ADD created.
     fn expect_nothing_there(&self) -> anyhow::Result<()> {
         let attachment = &self.request.attachment;
@@ -178,8 +179,8 @@ impl<T: Topology> Add<'_, T> {
         Ok(self.result(&configured, desired, lease))
     }
 
-    /// Brings the link up in the sandbox before the IPAM plugin runs, because the plugin may use
-    /// the link, as `dhcp` does. The link then already has its final MAC.
+    /// Brings the container's link up before the IPAM plugin runs, because the plugin (`dhcp`, for
+    /// example) may send packets over the link. The MAC of the link does not change afterwards.
     fn link_first(&mut self, delegate: Delegate<'_>) -> anyhow::Result<AddResult> {
         let side = self.topology.ensure_host_side(self.host)?;
         let early = self.topology.desired(side, Addressing::default());
@@ -261,8 +262,9 @@ impl<T: Topology> Add<'_, T> {
         pair.container = self.sandbox.wait_until_ready(&pair.container, container)?;
         let link = desired.side.gateway_link().unwrap_or(&pair.host);
         sandbox::wait_for_local_routes(self.host, &mut Monitor::new(), link, &added)?;
-        // Without a bridge, the container's only neighbour is the host. The host has not cached an
-        // earlier MAC for the container's addresses on the new veth pair.
+        // Announces the MAC to the neighbours on the bridge, which may have cached another MAC for
+        // the addresses. Without a bridge, this is unnecessary: the host is the only neighbour, and
+        // it has no cache entries yet for the new veth pair.
         if let Some(mac) = pair.container.mac
             && pair.bridge.is_some()
             && names::must_announce(&container.addressing.ips, mac)
@@ -365,8 +367,8 @@ fn disable_ipv6(port: &str) {
     note_failure(Sysctl::ipv6(port, "disable_ipv6").ensure_if_present("1"));
 }
 
-/// Returns the entry of `link` in `interfaces` of the result. Its `sandbox` is `None`, as for a
-/// link of the host.
+/// Returns `link` as an interface of the result. The `sandbox` is `None`, so a caller must set it
+/// for a link inside a sandbox.
 pub fn interface(link: &Link) -> Interface {
     Interface {
         name: link.name.clone(),

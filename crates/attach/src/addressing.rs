@@ -17,9 +17,9 @@ pub enum Gateway {
     Address,
     /// Like [`Self::Address`]. The container also gets a default route through the gateway.
     DefaultRoute,
-    /// The host's end of each veth pair has the gateway addresses, and the host routes to the
-    /// container. The container has a direct route only to the gateways. The gateways are also the
-    /// next hops to the container's own network.
+    /// The host's end of each veth pair has the gateway addresses, and the host has a route to each
+    /// address of the container. The container has a direct route only to the gateways. It reaches
+    /// even its own network through them.
     HostEnd,
 }
 
@@ -40,9 +40,14 @@ impl Addressing {
     /// Derives addresses, gateways and routes from a lease.
     ///
     /// # Errors
-    /// Code 7: the lease has no address; it has an address twice that an interface accepts only
-    /// once; a network has no room for a gateway; a gateway cannot be an address of the host; the
-    /// MTU is too small for IPv6.
+    /// Code 7, if one of these is true:
+    ///
+    /// - The lease has no address.
+    /// - The lease has the same address twice, and an interface would reject the second one.
+    /// - The lease has no gateway for an address, and the second address of its network cannot be
+    ///   the gateway.
+    /// - A gateway cannot be an address of the host.
+    /// - The lease has an IPv6 address, and the MTU is too small for IPv6.
     pub fn leased(mode: Gateway, lease: &AddResult, mtu: u32) -> Result<Self, Error> {
         if lease.ips.is_empty() {
             return Err(Error::invalid("ipam", "the plugin leased no address"));
@@ -72,12 +77,13 @@ impl Addressing {
         })
     }
 
-    /// Returns the addresses and routes that CHECK expects of the interface at index `place` of the
-    /// result. The function ignores addresses that later plugins added for other interfaces. It
-    /// does not expect routes that later plugins removed from the result.
+    /// Returns the addresses and routes that CHECK expects of the container's interface. `place` is
+    /// the index of this interface in `interfaces` of `result`. The function leaves out addresses
+    /// that later plugins of the chain added for other interfaces. The routes are those of
+    /// `result`, so CHECK does not expect routes that later plugins removed.
     ///
     /// # Errors
-    /// Code 7: a network has no room for a gateway, or a gateway cannot be an address of the host.
+    /// Code 7: a gateway is missing and cannot be derived, or cannot be an address of the host.
     pub(crate) fn reported(
         mode: Gateway,
         result: &AddResult,
@@ -131,9 +137,9 @@ fn with_gateway(ip: &IpConfig, mode: Gateway) -> Result<IpConfig, Error> {
     Ok(ip)
 }
 
-/// Returns the gateway addresses without duplicates. On a shared link, they have the prefix lengths
-/// of their networks. On the host's end of a veth pair, they have the prefix length of a single
-/// address.
+/// Returns the gateway addresses without duplicates. On a bridge or its VLAN link, a gateway has
+/// the prefix length of its network. On the host's end of a veth pair without a bridge, it has the
+/// prefix length 32 (IPv4) or 128 (IPv6).
 fn gateways(ips: &[IpConfig], mode: Gateway) -> Result<Vec<IpNetwork>, Error> {
     let mut gateways = Vec::new();
     if mode == Gateway::None {
@@ -155,9 +161,9 @@ fn gateways(ips: &[IpConfig], mode: Gateway) -> Result<Vec<IpNetwork>, Error> {
     Ok(gateways)
 }
 
-/// Rejects a gateway of `ip` that cannot be an address of the host: one of the container's
-/// addresses `all`, or not the address of a single host. No later step would reject these gateways,
-/// because the kernel accepts most of them.
+/// Rejects the gateway of `ip` if it cannot be an address of the host. This is so for an address in
+/// `all`, the container's own addresses, and for a broadcast, multicast, unspecified or loopback
+/// address. The kernel accepts most of these, so no later step would reject them.
 fn expect_of_host(gateway: IpAddr, ip: &IpConfig, all: &[IpConfig]) -> Result<(), Error> {
     let is_broadcast = match (gateway, ip.address) {
         (IpAddr::V4(it), IpNetwork::V4(network)) => {
@@ -179,9 +185,9 @@ fn expect_of_host(gateway: IpAddr, ip: &IpConfig, all: &[IpConfig]) -> Result<()
     Err(Error::invalid("ipam", reason))
 }
 
-/// Returns the routes `leased`. For [`Gateway::DefaultRoute`], adds a default route for each IP
-/// version. If `leased` has a default route in the main table, does not add one, but sets the next
-/// hop of the existing one if it has none.
+/// Returns the leased routes. For [`Gateway::DefaultRoute`], ensures a default route in the main
+/// table for each IP version: adds the route if it is missing, and sets the gateway as its next hop
+/// if it has none. An on-link default route stays as leased.
 fn routes(ips: &[IpConfig], leased: &[Route], mode: Gateway) -> Result<Vec<Route>, Error> {
     let mut routes = leased.to_vec();
     if mode != Gateway::DefaultRoute {
@@ -209,8 +215,8 @@ fn is_in_main_table(route: &Route) -> bool {
         .is_none_or(|table| [0, MAIN_TABLE].contains(&table))
 }
 
-/// Returns whether the route's scope makes the destination on-link. The kernel accepts no next hop
-/// for such a route.
+/// Returns whether the route has no next hop and a scope that makes its destination on-link. The
+/// kernel accepts no next hop for such a route.
 fn is_on_link(route: &Route) -> bool {
     route.gw.is_none() && route.scope.is_some_and(|scope| scope >= LINK_SCOPE)
 }
@@ -227,8 +233,8 @@ pub(crate) fn next_hop(route: &Route, ips: &[IpConfig]) -> Option<IpAddr> {
         .or_else(|| ips.iter().filter_map(|ip| ip.gateway).find(family))
 }
 
-/// Returns the first host address of the network of `address`. Returns `None` if the container
-/// itself has that address, or if the network has no host address.
+/// Returns the second address of the network of `address`: 10.1.0.1 for 10.1.0.9/24. Returns `None`
+/// if the container itself has this address, or if the network has only one address.
 fn first_host(address: IpNetwork) -> Option<IpAddr> {
     let gateway = address.iter().nth(1)?;
     (gateway != address.ip()).then_some(gateway)

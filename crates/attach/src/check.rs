@@ -89,7 +89,7 @@ impl<T: Topology> Check<'_, T> {
         Ok(found)
     }
 
-    /// Returns the desired state with the addresses and routes of `prevResult`.
+    /// Returns the desired state. The addresses and routes come from `prevResult`.
     fn desired(&self, side: HostSide) -> anyhow::Result<Desired> {
         let mut desired = self.topology.desired(side, Addressing::default());
         if desired.container.link == ContainerLink::Addressed {
@@ -100,7 +100,8 @@ impl<T: Topology> Check<'_, T> {
         Ok(desired)
     }
 
-    /// Returns the interface `name` of the host, as `prevResult` reports it.
+    /// Returns the host's interface `name` from `prevResult`, or `None` if `prevResult` does not
+    /// list it.
     fn on_host(&self, name: &str) -> Option<&Interface> {
         let mut reported = self.expected.interfaces.iter();
         reported.find(|it| it.sandbox.is_none() && it.name == name)
@@ -126,7 +127,8 @@ impl<T: Topology> Check<'_, T> {
         Ok(())
     }
 
-    /// Returns a difference if the sandbox in `prevResult` is not the one in `CNI_NETNS`.
+    /// Returns a message if the sandbox in `prevResult` is not the one in `CNI_NETNS`. Returns
+    /// `None` if they are the same, or if `prevResult` names no sandbox.
     fn other_sandbox(&self) -> Option<String> {
         let (asked, reported) = (&self.request.netns, self.reported?.sandbox.as_ref()?);
         let inode = || identity(fs::metadata(asked));

@@ -10,20 +10,22 @@ use crate::guard::{self, Removal};
 use crate::names;
 
 /// Deletes the veth pair, removes its `nf_tables` elements and releases the lease. A missing object
-/// counts as removed. Also deletes a veth pair that a Go plugin made; such a pair has no alias, so
-/// [`Topology::is_foreign_end`] recognises it.
+/// counts as removed. Also deletes a veth pair that a Go plugin made. Such a pair has no alias, so
+/// DEL recognises it by [`Topology::is_foreign_end`].
 ///
-/// DEL needs no lock against a concurrent RELOAD of the attachment, because DEL deletes the pair
-/// before it removes elements. If RELOAD adds elements before DEL looks for them, DEL removes them.
-/// If RELOAD adds elements later, RELOAD finds that the pair is gone and removes them itself.
+/// RELOAD, a verb of this suite, restores `nf_tables` elements. DEL needs no lock against a
+/// concurrent RELOAD of the attachment, because DEL deletes the pair before it removes elements. If
+/// RELOAD adds elements before DEL looks for them, DEL removes them. If RELOAD adds elements later,
+/// RELOAD finds that the pair is gone and removes them itself.
 ///
 /// # Errors
 /// All errors of the steps. If the pair cannot be deleted, the elements and the lease stay, because
 /// the container's address must not be leased again while the pair exists.
 pub fn del<T: Topology>(request: &DelRequest) -> anyhow::Result<()> {
     cni::step("start the IPAM plugin");
-    // The executable of the IPAM plugin starts while DEL deletes the veth pair. It gets its request
-    // after that, so it does not release the lease of an existing pair.
+    // The executable of the IPAM plugin starts now, while DEL deletes the veth pair. DEL sends it
+    // the request only after the deletion, so the plugin does not release the lease of an existing
+    // pair.
     let lease = Delegate::ipam(&request.network)
         .and_then(|delegate| delegate.map(|it| it.start(Verb::Del)).transpose());
     let host = Connection::open()?;
@@ -49,7 +51,8 @@ pub(crate) fn remove_protection(attachment: &Attachment) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Calls the IPAM plugin of the network with `verb`; does nothing if the network has none.
+/// Calls the IPAM plugin of the network with `verb`. Does nothing if the network has no IPAM
+/// plugin.
 ///
 /// # Errors
 /// The plugin cannot be run, or reports an error.
@@ -61,8 +64,8 @@ pub fn forward(network: &Network, verb: Verb) -> anyhow::Result<()> {
 }
 
 /// Finds the host's end of the veth pair by the name that [`names::host_link_name`] derives from
-/// the attachment. Skips a link whose alias names another attachment. Returns a link without an
-/// alias, because an ADD that was killed left it.
+/// the attachment. Returns `None` if no link has this name, or if its alias names another
+/// attachment. Returns a link without an alias, because an ADD that was killed left it.
 pub(crate) fn find_host_link(
     host: &Connection,
     attachment: &Attachment,

@@ -26,9 +26,10 @@ pub trait Topology: Sized {
     /// Codes 2 and 7; the error names the key and the value.
     fn parse(network: &Network) -> Result<Self, Error>;
 
-    /// Returns whether `end`, a link of the host without an alias, is the host's end of a veth pair
-    /// that a Go plugin made for this network. DEL calls this function without parsing the whole
-    /// configuration, because DEL must work even if other keys are invalid.
+    /// Returns whether `end` is the host's end of a veth pair that a Go plugin made for this
+    /// network. The caller has checked that `end` has no alias of another attachment. DEL calls
+    /// this function without parsing the whole configuration, because DEL must work even if other
+    /// keys are invalid.
     ///
     /// # Errors
     /// - Code 7: a key that names a link is invalid.
@@ -38,7 +39,7 @@ pub trait Topology: Sized {
     /// Returns how `nf_tables` protects each veth pair of the network.
     fn guard(&self) -> Guard;
 
-    /// Returns the role of the host for the containers: whether the host is their gateway.
+    /// Returns whether, and in which way, the host is the gateway of the containers.
     fn gateway(&self) -> Gateway;
 
     /// Checks whether the state of the host, for example of the bridge, lets an ADD succeed;
@@ -51,15 +52,16 @@ pub trait Topology: Sized {
         Ok(())
     }
 
-    /// Creates the host's side (a bridge, for example), or adds what it lacks. Returns its new
-    /// state.
+    /// Creates what all attachments of the network share on the host (a bridge, for example), or
+    /// adds what is missing. Returns the new state.
     ///
     /// # Errors
     /// The kernel refuses a request. Another kind of link has the name of the bridge.
     fn ensure_host_side(&self, host: &Connection) -> anyhow::Result<HostSide>;
 
-    /// Finds the host's side without a change; `None` if the bridge no longer exists. Adds its
-    /// differences from the configuration to `found`.
+    /// Reads the state of the host's side and changes nothing. Adds the differences from the
+    /// configuration to `found`. Returns `None` if the network has a bridge and it no longer
+    /// exists.
     ///
     /// # Errors
     /// The kernel refuses a request.
@@ -116,8 +118,8 @@ pub struct Desired {
 }
 
 impl Desired {
-    /// Returns the elements of `owner` in `nf_tables`, grouped by table. `port` is the name of the
-    /// host's end; `mac` is the MAC of the container's end.
+    /// Returns the `nf_tables` elements of the attachment with the tag `owner`, grouped by table.
+    /// `port` is the name of the host's end; `mac` is the MAC of the container's end.
     ///
     /// # Errors
     /// A sysctl cannot be read.
@@ -256,8 +258,8 @@ impl PortVlanSet {
     }
 }
 
-/// Adds advice for the operator to an error with which the kernel reports a bridge without free
-/// ports. Returns other errors unchanged.
+/// If the kernel reports that the bridge has no free port, adds advice for the operator to `error`.
+/// Returns any other error unchanged.
 pub(crate) fn explain_full_bridge(error: netlink::Error, bridge: Option<&Link>) -> anyhow::Error {
     match bridge.filter(|_| error.is_bridge_full()) {
         Some(bridge) => no_port_left(bridge).context(error),

@@ -1,5 +1,6 @@
-//! The `nf_tables` table that drops frames on bridges: frames of a container from another MAC than
-//! its own, and the host's copies of frames that a promiscuous bridge delivers to containers.
+//! The `nf_tables` table that drops two kinds of frames on bridges: frames of a container with a
+//! source MAC other than the container's, and the host's copies of frames that a promiscuous bridge
+//! delivers to containers.
 
 use netlink::MacAddress;
 use netns::Sysctl;
@@ -11,8 +12,8 @@ use nft::{
 use crate::addressing::hosts;
 use crate::protection::Subject;
 
-/// Returns the elements that make the rules drop frames which enter the bridge by the container's
-/// port and do not have the container's MAC.
+/// Returns the elements for the container's port. They make the rules drop frames that enter the
+/// bridge through this port with a source MAC other than the container's.
 pub(crate) fn sources(subject: &Subject<'_>) -> [Element; 2] {
     let MacAddress(mac) = subject.mac;
     let port = Value::InterfaceName(subject.port);
@@ -22,14 +23,15 @@ pub(crate) fn sources(subject: &Subject<'_>) -> [Element; 2] {
     ]
 }
 
-/// Returns one element for each of the container's addresses. A promiscuous bridge delivers a frame
-/// to the container and also gives the host a copy. The element drops the host's copies of frames
-/// to this address. The key of the element is the bridge's MAC and the address.
+/// Returns one element for each of the container's addresses. The key of an element is the bridge's
+/// MAC and the address, both as the source of a frame. A promiscuous bridge delivers a container's
+/// frame to its port and also gives the host a copy. The host sends this copy through the bridge
+/// again, with the bridge's MAC as its source. The element makes a rule drop the copy.
 ///
-/// An IP version gets such elements only if its bridged frames pass netfilter ([`BRIDGE_NF_CALL`]).
-/// If they do, netfilter translates a frame to a Service on the bridge, and the bridge sends the
-/// frame to the right port. So the host's copy is a duplicate. If they do not, only the host's copy
-/// reaches the Service, so it must not be dropped.
+/// An IP version gets elements only if netfilter sees its bridged frames ([`BRIDGE_NF_CALL`]). Then
+/// netfilter translates (DNAT) frames to a Kubernetes Service while they are on the bridge, and the
+/// bridge delivers them, so the host's copy is a duplicate. Otherwise only the host's copy is
+/// translated and reaches the Service, so it must not be dropped.
 pub(crate) fn duplicates(subject: &Subject<'_>) -> anyhow::Result<Vec<Element>> {
     let Some(MacAddress(bridge)) = subject.bridge.and_then(|it| it.mac) else {
         return Ok(Vec::new());
