@@ -52,7 +52,7 @@ impl Guard {
         Ok(wanted)
     }
 
-    /// Checks, without a change, whether the kernel supports what the network needs.
+    /// Checks whether the kernel supports what the network needs; changes nothing.
     ///
     /// # Errors
     /// Code 50: the kernel lacks a part of `nf_tables`, or this process has no access to
@@ -69,8 +69,8 @@ impl Guard {
     }
 }
 
-/// Adds the elements and what their tables lack. Replaces existing elements with the same keys.
-/// Returns what changed.
+/// Adds the elements, and the sets, chains and rules that are missing in their tables. An element
+/// replaces an existing one with the same key. Returns what changed.
 ///
 /// # Errors
 /// - Code 11: other processes keep changing the rules.
@@ -89,10 +89,9 @@ pub(crate) fn install(protections: &[Protection]) -> anyhow::Result<Updated> {
     Ok(updated)
 }
 
-/// Removes the elements of `protections` while `is_gone` returns true, that is, while the
-/// attachment's veth pair does not exist. Each attempt of the transaction calls `is_gone` again. So
-/// this function does not remove the elements of a concurrent ADD, which creates its veth pair
-/// first.
+/// Removes the elements of `protections` if the attachment's veth pair does not exist: if `is_gone`
+/// returns true. The function calls `is_gone` in each attempt of the transaction, so it never
+/// removes the elements of a concurrent ADD, which creates its veth pair before its elements.
 ///
 /// # Errors
 /// - Code 11: other processes keep changing the rules.
@@ -121,9 +120,11 @@ pub fn take_back(
     Ok(())
 }
 
-/// Deletes tracked connections that a container began while no rule masqueraded its packets.
-/// Replies on these connections cannot reach the container. If the deletion fails, only these
-/// connections are affected, so the function logs the error.
+/// Deletes the tracked connections of a container that have no answer yet and whose source address
+/// the host does not translate. They began while no rule masqueraded the container's packets, so no
+/// reply can reach the container. The kernel then masquerades the next packets of these
+/// connections. If the deletion fails, only these connections are affected, so the function logs
+/// the error.
 pub(crate) fn forget_unanswered(ips: &[IpConfig]) {
     let forget = || {
         let connection = Connection::open()?;
@@ -193,8 +194,8 @@ impl Removal {
         Ok(())
     }
 
-    /// Closes the socket. Returns the owners of the removed elements. An owner may occur several
-    /// times.
+    /// Closes the socket. Returns the tags of the attachments whose elements were removed. A tag
+    /// may occur several times.
     pub fn finish(mut self) -> Vec<String> {
         if let Some(connection) = self.connection {
             connection.close();
@@ -220,8 +221,8 @@ pub(crate) fn differences(protections: &[Protection]) -> anyhow::Result<Vec<Stri
     Ok(found)
 }
 
-/// Converts an error of `nf_tables` to one with a CNI code: 11 if other processes keep changing the
-/// rules.
+/// Converts an error of `nf_tables`. The result has code 11 if other processes keep changing the
+/// rules, and code 100 otherwise.
 pub fn coded(error: nft::Error) -> anyhow::Error {
     if error.is_busy() {
         return Error::TryAgain(error.to_string()).into();

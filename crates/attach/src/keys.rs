@@ -16,7 +16,8 @@ pub enum RawMtu {
     Bytes(#[schemars(range(min = 68, max = 65535))] u32),
 }
 
-/// The firewall program that the Go plugins would use: `ipMasqBackend`, and `backend` of `portmap`.
+/// The firewall program that a configuration of the Go plugins names, in `ipMasqBackend` or in
+/// `backend` of `portmap`. The plugins of this suite accept both values and use `nf_tables`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Backend {
@@ -28,11 +29,12 @@ pub enum Backend {
     Iptables,
 }
 
-/// Returns the requested MAC. The first source with a value counts: the runtime
-/// (`runtimeConfig.mac`), `args.cni.mac`, then `MAC` in `CNI_ARGS`.
+/// Returns the requested MAC, or `None` if none is requested. The first source with a value counts:
+/// the runtime (`runtimeConfig.mac`), `args.cni.mac`, then `MAC` in `CNI_ARGS`.
 ///
 /// # Errors
-/// Code 7: the text is not a MAC, or not a unicast address.
+/// - Code 4: `CNI_ARGS` is malformed or contains an unknown key.
+/// - Code 7: the text is not a MAC, or not a unicast address.
 pub fn asked_mac(network: &Network, args: &CniArgs) -> Result<Option<MacAddress>, Error> {
     #[derive(Default, Deserialize)]
     #[serde(default)]

@@ -2,16 +2,17 @@
 //!
 //! The central type is [`Desired`], the desired state on the host and in the sandbox. A plugin
 //! computes it in [`Topology::desired`] from its configuration, the state of the bridge and the
-//! leased addresses. [`add()`] applies this state, [`check()`] compares the kernel with it, and
-//! [`reload()`] applies its `nf_tables` part. [`del()`] and [`gc()`] find what to remove by the
-//! attachment's tag, so they need neither the whole configuration nor the sandbox. A plugin
-//! registers these functions as its verbs.
+//! leased addresses. [`add()`] applies this state. [`check()`] compares the kernel with it.
+//! [`reload()`] restores its `nf_tables` elements after a reload of the host's firewall. [`del()`]
+//! and [`gc()`] find what to remove by the attachment's tag, so they need neither the whole
+//! configuration nor the sandbox. A plugin registers these functions as its verbs. RELOAD is a verb
+//! of this suite, not of the CNI specification.
 //!
 //! This crate configures the ports of a bridge. The `bridge` plugin creates the bridge and parses
 //! the keys that configure it. Without a bridge, the host's end of the veth pair has the gateway
 //! addresses (`routed.rs`).
 //!
-//! [`OwnerFiles`] are the records of plugins that create no veth pair: `portmap`, `firewall` and
+//! [`OwnerFiles`] stores the files of plugins that create no veth pair: `portmap`, `firewall` and
 //! `bandwidth`.
 //!
 //! "The Go plugins" in the comments are those of containernetworking/plugins.

@@ -35,7 +35,8 @@ pub struct RawMasquerade {
 }
 
 impl Masquerade {
-    /// Parses `ipMasq`, `ipMasqBackend`, `ipMasqRandomFully` and `nonMasqueradeCIDRs`.
+    /// Parses `ipMasq`, `ipMasqBackend`, `ipMasqRandomFully` and `nonMasqueradeCIDRs`. Returns
+    /// `None` if `ipMasq` is false.
     ///
     /// # Errors
     /// Code 7: a text is not a CIDR.
@@ -52,8 +53,8 @@ impl Masquerade {
             }
             return Ok(None);
         }
-        // `ipMasqBackend` only names the firewall program. The plugin accepts it, so that a
-        // configuration of the Go plugins works unchanged.
+        // `nf_tables` masquerades in any case. The plugin accepts the key, so that a configuration
+        // of the Go plugins works unchanged.
         if raw.backend == Backend::Iptables {
             note("ipMasqBackend: \"iptables\" has no effect: the plugin uses nf_tables");
         }
@@ -67,9 +68,10 @@ impl Masquerade {
         }))
     }
 
-    /// Returns an element for each of the container's addresses, in a table with the chain to which
-    /// all these elements point. The chain leaves packets to exempt destinations unchanged and
-    /// masquerades all others. Containers with the same exempt networks share one chain.
+    /// Returns an element for each of the container's addresses, and the table with the chain that
+    /// handles packets from these addresses. The chain leaves packets to exempt destinations
+    /// unchanged and masquerades all others. Containers with the same exempt networks share one
+    /// chain.
     pub(crate) fn protection(&self, subject: &Subject<'_>) -> Protection {
         let own = subject.ips.iter().map(|ip| ip.address);
         let all = own.chain(multicast()).chain(self.exempt.iter().copied());
@@ -100,7 +102,8 @@ impl Masquerade {
     }
 }
 
-/// Returns the table without elements, and without the chains to which elements point.
+/// Returns the table with its sets and its base chain. [`Masquerade::protection`] adds the
+/// elements, and the chains that the elements select.
 pub(crate) fn table() -> Table {
     let pods = |name, address| Set {
         name,

@@ -52,7 +52,8 @@ impl MtuChoice {
         Ok(mtu)
     }
 
-    /// Returns the MTU in bytes, and where a detected MTU comes from.
+    /// Returns the MTU in bytes, with a text for the operator about the source of a detected MTU.
+    /// The text is `None` if the configuration sets the MTU.
     ///
     /// # Errors
     /// As [`Self::resolve`].
@@ -74,7 +75,7 @@ impl MtuChoice {
     }
 }
 
-/// Returns the MTU of the host's uplinks in bytes, and where it comes from.
+/// Returns the MTU of the host's uplinks in bytes, with a text for the operator about its source.
 fn detect(host: &Connection) -> anyhow::Result<(u32, String)> {
     let routes = host.default_routes_in_use()?;
     let uplinks: BTreeSet<_> = routes.iter().flat_map(Route::links).collect();
@@ -86,7 +87,7 @@ fn detect(host: &Connection) -> anyhow::Result<(u32, String)> {
     if let Some(detected) = smallest(links.iter(), "carries a default route") {
         return Ok(detected);
     }
-    // Lists the links without a master first. The list of all links is longer, because it contains
+    // Tries the links without a master first, because the list of all links is longer: it contains
     // a bridge port for each container.
     let detected = match of_physical_links(&host.links_without_master()?) {
         None => of_physical_links(&host.links()?),
@@ -96,22 +97,24 @@ fn detect(host: &Connection) -> anyhow::Result<(u32, String)> {
     Ok(detected.unwrap_or_else(|| (FALLBACK, why())))
 }
 
-/// Returns what [`smallest`] returns for the links that are up and not virtual.
+/// Returns the smallest MTU in bytes of the physical links that are up, with a text for the
+/// operator. Returns `None` if no physical link is up.
 fn of_physical_links(links: &[Link]) -> Option<(u32, String)> {
     let is_physical = |link: &&Link| link.is_up && link.kind == LinkKind::Physical;
     let links = links.iter().filter(is_physical);
     smallest(links, "is up, while no link carries a default route")
 }
 
-/// Returns the smallest MTU of `links` in bytes, and a text for the operator with the link's name
-/// and `reason`. Returns `None` if there are no links.
+/// Returns the smallest MTU of `links` in bytes, with a text for the operator: the link's name, and
+/// `reason`, why this link counts. Returns `None` if there are no links.
 fn smallest<'a>(links: impl Iterator<Item = &'a Link>, reason: &str) -> Option<(u32, String)> {
     let link = links.min_by_key(|link| link.mtu)?;
     let why = format!("the MTU of {}, which {reason}", link.name);
     Some((link.mtu, why))
 }
 
-/// Returns `mtu` minus `overhead`; `None` if the difference is below the minimum of IPv4.
+/// Returns `mtu` minus `overhead`, or `None` if the difference is less than 68, the minimum MTU of
+/// IPv4.
 fn less_overhead(mtu: u32, overhead: u32) -> Option<u32> {
     mtu.checked_sub(overhead)
         .filter(|rest| rest >= RANGE.start())

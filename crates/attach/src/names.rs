@@ -29,13 +29,14 @@ pub(crate) fn is_host_link_name(name: &str) -> bool {
 }
 
 /// Returns a MAC of three parts: the byte `first`, two bytes that identify the network, and three
-/// bytes of the attachment's hash.
+/// bytes of the attachment's hash. GC recognises a link by the first two parts.
 pub fn marked_mac(first: u8, attachment: &Attachment) -> MacAddress {
     let [a, b] = attachment.network.mark();
     mac(&[first, a, b], &attachment.digest())
 }
 
-/// Returns whether `mac` has the form that [`marked_mac`] returns for `network` and `first`.
+/// Returns whether `mac` starts as a [`marked_mac`] of `network` does: with the byte `first` and
+/// the two bytes that identify the network.
 pub(crate) fn is_marked_mac(mac: MacAddress, first: u8, network: &NetworkName) -> bool {
     let [a, b] = network.mark();
     mac.0.starts_with(&[first, a, b])
@@ -61,8 +62,8 @@ fn mac_of(address: IpAddr) -> MacAddress {
     }
 }
 
-/// Returns a MAC for an existing bridge without a fixed MAC. It is derived from the ID of the boot
-/// and the bridge's name, so all concurrent ADDs get the same MAC.
+/// Returns a MAC for an existing bridge that has none. It is derived from the ID of the boot and
+/// the bridge's name, so all concurrent ADDs get the same MAC.
 pub fn bridge_mac(boot_id: &str, bridge: &str) -> MacAddress {
     mac(&[0x02], &Sha256::digest(format!("{boot_id}/{bridge}")))
 }

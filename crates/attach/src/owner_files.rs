@@ -1,11 +1,11 @@
-//! Directories in which attachments have a file each. The file is named after the attachment's tag,
-//! its owner ([`cni::Attachment::owner`]).
+//! Directories with one file for each attachment. The file is named after the attachment's tag,
+//! which is called its owner ([`cni::Attachment::owner`]).
 //!
 //! A file with text is the record of an attachment. DEL and GC rename ("retire") the record before
-//! they look for the attachment's rules. RELOAD needs no lock against DEL and GC: it restores rules
-//! only for attachments with a record, and looks for the record again afterwards. If RELOAD
-//! restored rules after DEL had looked for them, RELOAD finds no record and removes the rules
-//! itself.
+//! they look for the attachment's rules. RELOAD, a verb of this suite, restores rules. It needs no
+//! lock against DEL and GC: it restores rules only for attachments with a record, and looks for the
+//! record again afterwards. If RELOAD restored rules after DEL had looked for them, RELOAD finds no
+//! record and removes the rules itself.
 
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -27,7 +27,7 @@ pub struct OwnerFiles(pub PathBuf);
 pub enum Writing {
     /// New and existing records.
     All,
-    /// Existing records only. RELOAD must not recreate a record that a concurrent DEL has retired.
+    /// Existing records only. RELOAD must not recreate a record that a concurrent DEL has renamed.
     Existing,
 }
 
@@ -44,10 +44,10 @@ impl OwnerFiles {
         self.file("", owner).exists()
     }
 
-    /// Returns the record of `owner`.
+    /// Returns the text of the record of `owner`.
     ///
     /// # Errors
-    /// The record is missing, retired or unreadable.
+    /// The record is missing or unreadable, or a DEL or GC has renamed it.
     pub fn find(&self, owner: &str) -> anyhow::Result<String> {
         let path = self.file("", owner);
         read(&path)?.with_context(|| {
@@ -59,14 +59,15 @@ impl OwnerFiles {
         })
     }
 
-    /// Returns the record of `owner`, also a retired one; `None` if it is missing or unreadable.
+    /// Returns the text of the record of `owner`, even if a DEL or GC has renamed the record.
+    /// Returns `None` if the record is missing or unreadable.
     pub fn find_also_retired(&self, owner: &str) -> Option<String> {
         let retired = || read(&self.file(RETIRED, owner)).ok()?;
         self.find(owner).ok().or_else(retired)
     }
 
-    /// Adds an empty file for `owner` if the directory exists. Returns whether the directory
-    /// exists.
+    /// Adds an empty file for `owner` if the directory exists. Returns `false` if the directory
+    /// does not exist.
     ///
     /// # Errors
     /// The file cannot be created.
@@ -79,8 +80,9 @@ impl OwnerFiles {
         }
     }
 
-    /// Adds a file with `text` for `owner`. Returns `false` if there is one already. If this
-    /// process is killed during the call, the file may be empty or incomplete.
+    /// Adds a file with `text` for `owner`. Returns `false`, and changes nothing, if `owner`
+    /// already has a file. If this process is killed during the call, the file may be empty or
+    /// incomplete.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -134,7 +136,8 @@ impl OwnerFiles {
         remove_file(&self.file("", owner))
     }
 
-    /// Returns the owners of all files, including retired and incomplete records.
+    /// Returns the owners of all files, including incomplete records and records that a DEL or GC
+    /// has renamed.
     ///
     /// # Errors
     /// The directory exists and cannot be read.
@@ -183,19 +186,20 @@ impl Retired {
         self.text.as_ref().ok()?.as_deref()
     }
 
-    /// Removes the record, also if it is incomplete.
+    /// Removes the renamed record, and the incomplete file that a killed process may have left.
     ///
     /// # Errors
-    /// The record could be neither renamed nor removed, could not be read, or cannot be removed
-    /// now. It stays in all these cases, so that the next DEL or GC completes the removal.
+    /// - [`OwnerFiles::retire`] could not rename, read or remove the record. The record stays, so
+    ///   that the next DEL or GC completes the removal.
+    /// - A file cannot be removed now.
     pub fn remove(self) -> anyhow::Result<()> {
         self.text?;
         self.files.iter().try_for_each(|it| remove_file(it))
     }
 }
 
-/// Renames the record at `path` to `retired` and returns its text. If the record cannot be renamed,
-/// removes it, because RELOAD must not find it any more.
+/// Renames the record at `path` to `retired` and returns its text. Returns `None` if there is no
+/// record. If the record cannot be renamed, removes it, because RELOAD must not find it any more.
 fn take(path: &Path, retired: &Path) -> anyhow::Result<Option<String>> {
     if if_present(fs::rename(path, retired)).is_err()
         && let Some(text) = read(path)?
@@ -214,7 +218,8 @@ fn read(path: &Path) -> anyhow::Result<Option<String>> {
 /// Removes a file, if it exists.
 fn remove_file(path: &Path) -> anyhow::Result<()> {
     match if_present(fs::remove_file(path)) {
-        // A read-only file system refuses to remove a missing file, too (EROFS).
+        // On a read-only file system, unlink(2) fails with EROFS even if the file is missing, so
+        // only an error for an existing file counts.
         Err(error) if fs::exists(path).unwrap_or(true) => {
             Err(error).with_context(|| format!("remove {}", path.display()))
         }
@@ -222,7 +227,8 @@ fn remove_file(path: &Path) -> anyhow::Result<()> {
     }
 }
 
-/// Returns the owner whose file has this name, with or without a prefix; `None` for another file.
+/// Returns the owner in the file name `name`, which may start with [`NEW`] or [`RETIRED`]. Returns
+/// `None` if the name contains no owner, as for a file of another program.
 fn owner_of(name: &str) -> Option<String> {
     let prefixes = [NEW, RETIRED].into_iter();
     let name = prefixes.fold(name, |name, it| name.strip_prefix(it).unwrap_or(name));
@@ -241,8 +247,8 @@ const NEW: &str = "new-";
 /// Prefix of a retired record's file name.
 const RETIRED: &str = "retired-";
 
-/// Maximum number of attempts to open a file. Each failed attempt means that another attachment
-/// ended at this moment, and its verb removed the directory.
+/// Maximum number of attempts to open a file. An attempt fails only if the verb of another
+/// attachment removes the empty directory at this moment.
 const ATTEMPTS: usize = 100;
 
 #[cfg(test)]
