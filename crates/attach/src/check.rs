@@ -22,13 +22,14 @@ use crate::sandbox::Sandbox;
 /// Calls CHECK of the IPAM plugin first, then compares links, addresses, routes, sysctls and
 /// `nf_tables` elements with the desired state.
 ///
-/// Later plugins of the chain may have changed MTUs, added addresses of other interfaces, and
-/// removed routes from the result or moved them to other tables. An operator may lower the MTU of a
-/// network while containers run. So CHECK reports none of these changes as a difference.
+/// Some changes after ADD are legitimate, so CHECK does not report them. Later plugins of the chain
+/// may change MTUs, add addresses for other interfaces, remove routes from the result and move
+/// routes to other tables. An operator may lower the MTU of a network while containers run.
 ///
 /// # Errors
 /// - Code 7: `prevResult` is missing.
 /// - Code 100: the attachment differs from the configuration. One error names all differences.
+/// - The error of the IPAM plugin, with its code.
 pub fn check<T: Topology>(request: &CheckRequest) -> anyhow::Result<()> {
     request.args()?.expect_only(KNOWN_ARGS)?;
     let topology = T::parse(&request.network)?;
@@ -165,8 +166,8 @@ impl<T: Topology> Check<'_, T> {
         }
         found.compare_mac(&port, self.on_host(name));
         if *name != names::host_link_name(&self.request.attachment) {
-            // A Go plugin made this attachment. Its rules of `nf_tables` or iptables are not those
-            // of this suite, and only CHECK of the Go plugin compares them.
+            // A Go plugin made this attachment, with rules in `nf_tables` or iptables that differ
+            // from those of this suite. Only CHECK of the Go plugin compares them.
             return Ok(Some(port));
         }
         let owner = self.request.attachment.owner();

@@ -52,8 +52,8 @@ pub(crate) fn expect_free(
         let Some(index) = route.links().find(|index| Some(*index) != own) else {
             continue;
         };
-        // Without a shared link, the host's end of each veth pair has the gateway address, so
-        // another link with this address is no conflict.
+        // Without a bridge, each veth pair has the gateway address on its host's end. So the
+        // address on another link is no conflict.
         if own.is_none() && (route.is_local || has_address(host, index, *gateway)?) {
             continue;
         }
@@ -78,8 +78,8 @@ fn has_address(host: &Connection, link: u32, address: IpAddr) -> Result<bool, ne
 }
 
 impl Gateways<'_> {
-    /// Adds the missing gateway addresses to the link and enables forwarding. Adds the rollback to
-    /// `undo`. Returns the addresses that it added.
+    /// Adds the gateway addresses that are missing on the link, and enables forwarding. Registers
+    /// the rollback in `undo`. Returns the addresses that it added.
     ///
     /// The caller must make the host's end a port of the bridge first. Then the rollback of a
     /// concurrent ADD sees this port and does not remove the addresses.
@@ -135,8 +135,8 @@ impl Gateways<'_> {
         }
     }
 
-    /// Deletes `address`, so that the caller can add `gateway`. If a concurrent ADD deleted
-    /// `address` first, only that ADD restores it in its rollback.
+    /// Deletes `address`, so that the caller can add `gateway`. Registers a rollback that restores
+    /// `address`, unless a concurrent ADD deleted it first: then that ADD restores it.
     fn replace(
         &self,
         address: IpNetwork,
@@ -205,7 +205,8 @@ impl AddressRollback {
 
     fn is_shared(&self, host: &Connection) -> anyhow::Result<bool> {
         let ports = host.ports(self.bridge)?;
-        // Ports that a Go plugin made count, too: their names have the same prefix.
+        // Every port with the prefix counts as a container's port. The Go plugins use the same
+        // prefix.
         let mut others = ports.iter().filter(|port| port.name != self.port);
         Ok(others.any(|port| port.name.starts_with(HOST_LINK_PREFIX)))
     }
@@ -220,9 +221,9 @@ fn add_address(
     created(host.execute([Request::add_address(link, address, Dad::Skip)]))
 }
 
-/// Returns whether an address of the link conflicts with a gateway. Two IPv4 addresses always
-/// conflict, because a bridge serves one IPv4 network. IPv6 addresses conflict if their networks
-/// overlap, except for link-local addresses.
+/// Returns whether `found`, an address of the link, conflicts with a gateway address. Two IPv4
+/// addresses always conflict, because a bridge serves one IPv4 network. Two IPv6 addresses conflict
+/// if their networks overlap, unless `found` is link-local.
 fn is_in_the_way(found: &Address, gateway: &IpNetwork) -> bool {
     match (found.address, gateway) {
         (IpNetwork::V4(_), IpNetwork::V4(_)) => true,

@@ -19,8 +19,9 @@ use crate::{del, guard};
 /// the pair exists.
 pub fn gc(request: &GcRequest) -> anyhow::Result<()> {
     let valid: BTreeSet<_> = request.valid.iter().map(host_link_name).collect();
-    // The alias alone does not prove that a link is the host's end of a veth pair. A container can
-    // set any alias on a network card, which keeps the alias when it returns to the host.
+    // The alias alone does not prove that a link is the host's end of a veth pair: a container can
+    // set any alias on a network card in its sandbox, and the card keeps the alias when it returns
+    // to the host. So the kind and the name of the link count, too.
     let is_host_end = |link: &Link| link.kind == LinkKind::Veth && is_host_link_name(&link.name);
     cni::step("delete pairs");
     let links = delete_stale_links(request, is_host_end, HOST_MAC, &valid);
@@ -34,11 +35,11 @@ pub fn gc(request: &GcRequest) -> anyhow::Result<()> {
     cni::all([links, elements, leases])
 }
 
-/// Deletes stale links of the host among those that `is_of_plugin` accepts. A link is stale if its
-/// alias is the tag of an attachment of this network that the runtime does not list.
+/// Deletes stale links of the host. Considers only links that `is_of_plugin` accepts. A link is
+/// stale if its alias is the tag of an attachment of this network that the runtime does not list.
 ///
-/// A link without an alias is left over from an ADD that was killed. Such a link is stale if both
-/// are true:
+/// A link without an alias may be left over from an ADD that was killed. Such a link is stale if
+/// both are true:
 ///
 /// - Its MAC is a [`marked_mac`](crate::marked_mac) of this network that starts with the byte
 ///   `first`.

@@ -15,7 +15,8 @@ use crate::names;
 use crate::sandbox::Sandbox;
 
 /// Restores the missing `nf_tables` elements of the veth pair. Existing elements stay untouched.
-/// RELOAD does not call the IPAM plugin, because IPAM plugins have no firewall rules.
+/// RELOAD is a verb of this suite, for use after a reload of the host's firewall. It does not call
+/// the IPAM plugin, because IPAM plugins have no firewall rules.
 ///
 /// RELOAD needs no lock against DEL and GC, because they delete the veth pair before they look for
 /// elements. If they looked before RELOAD added its elements, RELOAD finds that the pair is gone,
@@ -23,7 +24,7 @@ use crate::sandbox::Sandbox;
 ///
 /// # Errors
 /// - Code 7: `prevResult` is missing.
-/// - Code 100: the veth pair does not exist.
+/// - Code 100: the veth pair or its bridge does not exist.
 /// - Code 100: the kernel refuses a request.
 pub fn reload<T: Topology>(request: &CheckRequest) -> anyhow::Result<()> {
     request.args()?.expect_only(KNOWN_ARGS)?;
@@ -67,10 +68,10 @@ pub fn reload<T: Topology>(request: &CheckRequest) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns the MAC that ADD gave the container's link, from the result `reported`. The link's
-/// current MAC does not count, because the container may have changed it and must not be allowed to
-/// send from the changed MAC. Results before version 0.3.0 report no MAC; for these, returns the
-/// current one.
+/// Returns the MAC that ADD gave the container's link, as `reported`, the result of ADD, lists it.
+/// The function does not use the current MAC of the link: the container may have changed it, and
+/// must not be allowed to send from the changed MAC. Results before version 0.3.0 list no MAC, so
+/// for these the function returns the current MAC.
 fn container_mac(request: &CheckRequest, reported: &AddResult) -> anyhow::Result<MacAddress> {
     let interface = &request.attachment.interface;
     let link = reported.in_sandbox(interface);
@@ -85,7 +86,8 @@ fn container_mac(request: &CheckRequest, reported: &AddResult) -> anyhow::Result
 }
 
 /// Finds the host's end by the name that is derived from the attachment. If there is none, finds
-/// the host's end of a pair that a Go plugin made, by the name and MAC in `reported`.
+/// the host's end of a pair that a Go plugin made, by its name and MAC in `reported`, the result of
+/// ADD. Returns `None` if neither exists.
 fn find_port(
     host: &Connection,
     bridge: Option<&Link>,

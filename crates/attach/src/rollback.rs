@@ -1,4 +1,4 @@
-//! Notes which objects this ADD created, so that its rollback removes no others.
+//! Notes which objects an ADD created, so that the rollback of this ADD removes only these.
 
 use std::cell::Cell;
 
@@ -8,12 +8,12 @@ use netlink::Connection;
 
 use crate::{del, names};
 
-/// Which objects this ADD created. The rollback removes only these, because a concurrent ADD of the
+/// Which objects an ADD created. The rollback removes only these, because a concurrent ADD of the
 /// same attachment may have created the others.
 ///
-/// The kernel creates only one veth pair of a name, so only one of several concurrent ADDs
-/// succeeds. ADD adds the `nf_tables` elements after the pair, so the elements belong to the same
-/// ADD as the pair.
+/// The kernel creates only one veth pair with a name, so only one of several concurrent ADDs
+/// succeeds. This ADD then adds the `nf_tables` elements. So the ADD that created the pair also
+/// created the elements, and needs no separate note for them.
 #[derive(Debug, Default)]
 pub(crate) struct Made {
     /// Whether this ADD has a lease, or may have one because the IPAM plugin was killed.
@@ -24,8 +24,8 @@ pub(crate) struct Made {
 }
 
 impl Made {
-    /// Releases the lease, if this ADD has one. Fails if the host's end of the pair still exists,
-    /// because the sandbox may then still use the address.
+    /// Releases the lease, if this ADD has one. Returns an error if the host's end of the pair
+    /// still exists, because the sandbox may then still use the address.
     pub fn release_lease(&self, request: &AddRequest) -> anyhow::Result<()> {
         if !self.lease.get() {
             return Ok(());

@@ -1,8 +1,9 @@
 //! Veth pairs without a bridge: the host's end has the gateway addresses, and the host has a route
 //! to each address of the container.
 //!
-//! The routes and addresses are those of the Go plugin `ptp`, so CHECK of each `ptp` accepts an
-//! attachment that the other one made. The kernel deletes the routes and addresses with the link.
+//! The Go plugin `ptp` makes the same routes and addresses. So CHECK of this suite accepts an
+//! attachment that the Go plugin made, and CHECK of the Go plugin accepts one of this suite. The
+//! kernel deletes the routes and addresses with the link.
 
 use std::net::IpAddr;
 
@@ -33,7 +34,7 @@ pub(crate) fn prepare_ipv6(end: &Link, ips: &[IpConfig]) -> anyhow::Result<()> {
 }
 
 /// Returns the requests that add the gateway addresses to the host's end, bring it up and add the
-/// routes to the container. Returns none for a port of a bridge.
+/// routes to the container. Returns an empty list for a network with a bridge.
 ///
 /// # Errors
 /// The kernel refuses a request.
@@ -69,7 +70,8 @@ pub(crate) fn host_requests(
     Ok(requests)
 }
 
-/// Returns the addresses that [`host_requests`] adds to the host's end of a pair without a bridge.
+/// Returns the addresses that [`host_requests`] adds to the host's end: the gateway addresses and,
+/// if the container has an IPv6 address, the link-local address.
 pub(crate) fn host_addresses(end: &Link, addressing: &Addressing) -> Vec<IpAddr> {
     let link_local = end.mac.filter(|_| need_ipv6(&addressing.ips));
     let link_local = link_local.map(|mac| mac.link_local().into());
@@ -78,8 +80,9 @@ pub(crate) fn host_addresses(end: &Link, addressing: &Addressing) -> Vec<IpAddr>
 }
 
 /// Returns the requests that add the link-local address of `mac` to `end`, which must be down. The
-/// requests also keep the kernel from generating this address itself, which would be usable only
-/// later. The kernel needs the address as a source address when it asks neighbours for their MAC.
+/// kernel needs this address as a source address when it asks neighbours for their MAC. The kernel
+/// could generate the address itself, but the address would be usable only later, so the requests
+/// also switch the generation off.
 pub(crate) fn link_local(end: &Link, mac: MacAddress) -> anyhow::Result<Vec<Request>> {
     let address = IpNetwork::new(mac.link_local().into(), LINK_LOCAL_PREFIX)?;
     let generate_none = LinkChange::LinkLocal(LinkLocalOrigin::None);
@@ -89,22 +92,25 @@ pub(crate) fn link_local(end: &Link, mac: MacAddress) -> anyhow::Result<Vec<Requ
     ])
 }
 
-/// Returns the metric of a new IPv6 route. It is lower than the metric of `there`, the existing
-/// route to the same address, so the kernel prefers the new route. At equal metrics, the kernel
-/// would prefer the older route. `None` means the kernel's default metric.
+/// Returns the metric of a new IPv6 route to an address. `there` is the route that the kernel uses
+/// for this address now. If `there` leads to this address alone, the new metric is lower, because
+/// at equal metrics the kernel would prefer the older route. Otherwise, returns `None`: the
+/// kernel's default metric.
 ///
-/// The existing route belongs to an attachment that the runtime is expected to delete. The route
-/// stays, so the kernel uses it again if this ADD fails.
+/// A route to this address alone belongs to an attachment that the runtime is expected to delete.
+/// The route stays, so the kernel uses it again if this ADD fails.
 fn preceding(there: &Route) -> Option<u32> {
     let is_equal = there.destination.prefix() == IPV6_HOST && !there.is_local;
     let metric = there.priority.filter(|metric| is_equal && *metric > 1)?;
     Some(metric.min(IPV6_METRIC + 1) - 1)
 }
 
-/// Returns the routes that the container has instead of the kernel's route to its own network: one
-/// to each gateway, and one to the network through the gateway. Returns none for a port of a
-/// bridge. Equivalent to `ip route add GATEWAY dev … src ADDRESS` and `ip route add NETWORK via
-/// GATEWAY dev … src ADDRESS`.
+/// Returns the container's routes: one to each gateway, and one through the gateway to the
+/// container's own network. They replace the route to this network that the kernel would add.
+/// Returns an empty list for a network with a bridge.
+///
+/// Equivalent to `ip route add GATEWAY dev … src ADDRESS` and `ip route add NETWORK via GATEWAY dev
+/// … src ADDRESS`.
 pub(crate) fn container_routes(addressing: &Addressing, link: u32) -> Vec<NewRoute> {
     let mut routes = Vec::<NewRoute>::new();
     if addressing.mode != Gateway::HostEnd {
@@ -131,8 +137,8 @@ pub(crate) fn container_routes(addressing: &Addressing, link: u32) -> Vec<NewRou
     routes
 }
 
-/// Returns a message for the operator for each address of the container to which the host does not
-/// route through `end`. Returns none for a port of a bridge.
+/// Returns a message for each address of the container to which the host does not route through
+/// `end`. Returns an empty list for a network with a bridge.
 ///
 /// # Errors
 /// The kernel refuses a request.

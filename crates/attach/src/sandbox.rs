@@ -93,10 +93,12 @@ impl<'a> Sandbox<'a> {
             .context("configure the container's link")
     }
 
-    /// Sets the sysctls that IPv6 needs for `ips`. Then returns the requests that the kernel must
-    /// carry out before those that add `ips`. They enable gratuitous ARP for a new MAC and, for
-    /// containers that use IPv6, add a link-local address that is usable at once. The kernel would
-    /// generate a link-local address only after the pair is up.
+    /// Sets the sysctls that IPv6 needs for `ips`. Returns the requests that the kernel must carry
+    /// out before it adds `ips`:
+    ///
+    /// - The first one makes the kernel send gratuitous ARP when the MAC of the link is set.
+    /// - For containers that use IPv6, the others add a link-local address that is usable at once.
+    ///   The kernel would generate this address only after the pair is up.
     ///
     /// The function sets sysctls only for containers with IPv6 addresses or with duplicate address
     /// detection, because the lookup of sysctls takes time.
@@ -170,9 +172,14 @@ impl<'a> Sandbox<'a> {
     }
 
     /// Waits until the kernel has generated the link-local address and until duplicate address
-    /// detection has ended. If ADD itself added the link-local address, does not wait. Instead,
-    /// lets the kernel generate link-local addresses again, because the kernel deletes the added
-    /// one when the link goes down.
+    /// detection has ended.
+    ///
+    /// If ADD itself added the link-local address, there is nothing to wait for. The function then
+    /// switches the generation of link-local addresses on again: the kernel deletes the added
+    /// address when the link goes down, and must generate a new one when the link comes up.
+    ///
+    /// # Errors
+    /// Another host on the network uses one of the addresses.
     fn wait_for_addresses(&mut self, link: &Link, dad: Dad) -> anyhow::Result<()> {
         let link_local = self.link_local;
         if link_local == LinkLocal::Given {
@@ -200,8 +207,9 @@ impl<'a> Sandbox<'a> {
         Ok(())
     }
 
-    /// Announces to the neighbours that the link's addresses have `mac`, by gratuitous ARP and
-    /// unsolicited neighbour advertisements. The kernel sends both when the MAC is set.
+    /// Announces to the neighbours that the link's addresses have `mac`. Sets the MAC of the link
+    /// to `mac`, which it already has: the kernel then sends gratuitous ARP and unsolicited
+    /// neighbour advertisements.
     pub fn announce(&self, mac: MacAddress) -> anyhow::Result<()> {
         let request = Request::change_link(self.interface, &LinkChange::Mac(mac));
         self.connection
@@ -235,8 +243,8 @@ impl<'a> Sandbox<'a> {
     }
 }
 
-/// Waits until the kernel delivers packets to the IPv6 addresses among `addresses`, which this ADD
-/// has added to `link`.
+/// Waits until the kernel delivers packets to the IPv6 addresses among `addresses`. This ADD has
+/// added them to `link`.
 pub(crate) fn wait_for_local_routes(
     connection: &Connection,
     monitor: &mut Monitor,
@@ -247,9 +255,9 @@ pub(crate) fn wait_for_local_routes(
     Ok(monitor.wait_for_local_routes(connection, &wait(link, &what), addresses)?)
 }
 
-/// Returns a wait of at most ten seconds for `link`. `what` names the awaited event in the error.
-/// The kernel brings a veth pair up in one or two milliseconds. Duplicate address detection takes
-/// one to two seconds.
+/// Returns the description of a wait for `link`, with a limit of ten seconds. `what` names the
+/// awaited event in the error. The kernel brings a veth pair up in one or two milliseconds.
+/// Duplicate address detection takes one to two seconds.
 pub(crate) fn wait<'a>(link: &Link, what: &'a str) -> Wait<'a> {
     Wait {
         link: link.index,
@@ -272,7 +280,7 @@ fn new_route(route: &Route, addressing: &Addressing, link: &Link) -> NewRoute {
         gateway: next_hop(route, &addressing.ips),
         mtu: route.mtu,
         advmss: route.advmss,
-        // In the result, 0 means the kernel's default for the priority and the table.
+        // Plugins write 0 for the kernel's default priority and for the kernel's default table.
         priority: route.priority.filter(|priority| *priority != 0),
         table: route.table.filter(|table| *table != 0),
         scope: route.scope,

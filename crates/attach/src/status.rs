@@ -11,6 +11,7 @@ use crate::desired::Topology;
 /// - The configuration is invalid.
 /// - Code 50: the kernel lacks a part of `nf_tables` that the configuration needs.
 /// - Code 50: every ADD would fail because of the state of the bridge.
+/// - The error of the IPAM plugin, with its code.
 pub fn status<T: Topology>(request: &StatusRequest) -> anyhow::Result<()> {
     let topology = T::parse(&request.network)?;
     topology.guard().probe()?;

@@ -13,10 +13,13 @@ use crate::config::Config;
 use crate::host_end::HostEnd;
 use crate::vlan;
 
-/// Finds or creates the bridge, and brings it up.
+/// Finds or creates the bridge, configures it and brings it up.
 ///
 /// # Errors
-/// A link of another kind has the bridge's name. The kernel refuses a request.
+/// - Code 2: the kernel does not support VLAN filtering, and the network has VLANs.
+/// - Code 7: a link of another kind has the name of the bridge or of its VLAN link, or the MTU is
+///   invalid.
+/// - Code 100: the kernel refuses a request.
 pub(crate) fn ensure(host: &Connection, config: &Config) -> anyhow::Result<HostSide> {
     cni::step("ensure the bridge");
     let mtu = config.mtu.resolve(host)?;
@@ -54,9 +57,10 @@ pub(crate) fn ensure(host: &Connection, config: &Config) -> anyhow::Result<HostS
 /// Sets `accept_ra` of the bridge to 0. Otherwise the host would accept router advertisements from
 /// containers, which could change its routes (CVE-2020-10749).
 ///
+/// If the sysctl cannot be set and the network has no gateway, the function only logs the failure.
+///
 /// # Errors
-/// The sysctl cannot be set, and the network's gateway is the host. If the network has no gateway,
-/// the function only logs this failure.
+/// The sysctl cannot be set, and the network has a gateway.
 fn ignore_router_advertisements(bridge: &str, gateway: Gateway) -> anyhow::Result<()> {
     match Sysctl::ipv6(bridge, "accept_ra").ensure_if_present("0") {
         Err(error) if gateway == Gateway::None => note(format_args!(
@@ -93,9 +97,10 @@ fn make_bridge(host: &Connection, name: &str, mtu: u32) -> anyhow::Result<Link> 
     Ok(host.link(name)?)
 }
 
-/// Sets the MAC of a bridge that another program created without a fixed MAC. The MAC of such a
-/// bridge changes: it is the lowest MAC of the ports, and the bridge has none without ports. A
-/// fixed MAC keeps the entries for the bridge in the containers' neighbour caches valid.
+/// Fixes the MAC of a bridge that another program created without a fixed MAC. Otherwise, the
+/// kernel changes the MAC: it is the lowest MAC of the ports, and all zeros after the last port has
+/// left. A fixed MAC keeps the entries for the bridge in the containers' neighbour caches valid.
+/// The function keeps the current MAC, or sets [`bridge_mac`] if the bridge has none.
 ///
 /// Concurrent ADDs that find such a bridge all set the same MAC, before any of them adds a port.
 fn ensure_mac(host: &Connection, bridge: Link) -> anyhow::Result<Link> {
@@ -128,8 +133,8 @@ fn mac_of_this_boot(bridge: &str) -> anyhow::Result<MacAddress> {
     Ok(bridge_mac(&boot_id, bridge))
 }
 
-/// Returns a random locally administered MAC for a new bridge. The kernel does not change a MAC
-/// that is set explicitly, whatever MACs the ports have.
+/// Returns a random locally administered MAC for a new bridge. The kernel keeps a MAC that is set
+/// explicitly. It derives any other MAC of a bridge from the MACs of the ports.
 fn random_mac() -> anyhow::Result<MacAddress> {
     let mut bytes = [0; 6];
     let read = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes));
@@ -139,8 +144,12 @@ fn random_mac() -> anyhow::Result<MacAddress> {
     Ok(MacAddress(bytes))
 }
 
-/// Enables `bridge-nf-call`, which Kubernetes requires of bridge plugins. Otherwise traffic between
-/// containers of one node would bypass the rules of Services.
+/// Sets the sysctls `bridge-nf-call-iptables` and `bridge-nf-call-ip6tables` to 1, as Kubernetes
+/// requires of bridge plugins. Otherwise traffic between pods of one node would bypass the rules of
+/// Services. Logs a message if the module `br_netfilter` is missing.
+///
+/// # Errors
+/// A sysctl exists and cannot be set.
 fn enable_bridge_nf_call() -> anyhow::Result<()> {
     for name in BRIDGE_NF_CALL {
         match Sysctl::new(&["net", "bridge", name]).ensure("1") {

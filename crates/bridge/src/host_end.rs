@@ -1,5 +1,4 @@
-//! The host's end of the gateway's VLAN: the link that has the gateway addresses of a network with
-//! a VLAN.
+//! The link of the host that has the gateway addresses of a network with a VLAN.
 //!
 //! This plugin creates a VLAN link on top of the bridge. The Go plugin `bridge` creates a veth pair
 //! instead, one end of which is a port of the bridge. With that pair, packets from a container to
@@ -35,8 +34,8 @@ impl<'a> HostEnd<'a> {
     /// host's end is the bridge itself.
     ///
     /// # Errors
-    /// Code 7: a link that is no VLAN link has the name `<bridge>.<vlan>`, or the bridge tags the
-    /// VLAN's frames in one direction only.
+    /// Code 7: the link `<bridge>.<vlan>` exists, but is not the bridge's link for this VLAN; or
+    /// the bridge tags the VLAN's frames in one direction only.
     pub fn find(
         host: &Connection,
         bridge: &Link,
@@ -53,8 +52,11 @@ impl<'a> HostEnd<'a> {
         Ok(Self::without_link(&carried, access)?)
     }
 
-    /// Returns the host's end of a VLAN that has no link. `carried` lists the VLANs that the bridge
-    /// itself is in, with their tagging, which decides the result.
+    /// Returns the host's end of the VLAN if the link `<bridge>.<vlan>` does not exist. The result
+    /// depends on `carried`: the VLANs of the bridge itself, with their tagging.
+    ///
+    /// # Errors
+    /// Code 7: the bridge tags the VLAN's frames in one direction only.
     fn without_link(carried: &[PortVlans], access: &'a Access) -> Result<Self, Error> {
         let vlan = access.vlan;
         let entry = carried
@@ -75,13 +77,12 @@ impl<'a> HostEnd<'a> {
     }
 
     /// Creates the VLAN link if it is missing, and brings it up. Returns `None` if the bridge
-    /// itself is the host's end.
+    /// itself is the host's end. If the link cannot be created, the bridge's own VLANs are as
+    /// before.
     ///
     /// # Errors
-    /// - Code 7: the VLAN has a link with another name.
+    /// - Code 7: the VLAN has a link with another name, or the name belongs to another link.
     /// - Code 100: the kernel refuses a request.
-    ///
-    /// After an error, the bridge's own VLANs are as before.
     pub fn ensure(self, host: &Connection, bridge: &Link) -> anyhow::Result<Option<Link>> {
         let link = match self {
             Self::Bridge => return Ok(None),
@@ -113,7 +114,8 @@ fn receive_and_make_link(
     let itself = VlanCarrier::Bridge(bridge.index);
     host.execute([Request::add_vlans(itself, entry)])?;
     make_link(host, bridge, access).inspect_err(|_| {
-        // If a concurrent ADD has created the link in the meantime, that link needs the VLAN.
+        // A concurrent ADD may have created the link in the meantime. That link needs the VLAN, so
+        // the VLAN stays.
         let is_unused = matches!(host.find_link(access.gateway_link.as_str()), Ok(None));
         if is_unused {
             note_failure(host.execute([Request::delete_vlans(itself, entry)]));
@@ -148,8 +150,11 @@ fn taken_by_another(host: &Connection, bridge: &Link, vlan: u16) -> anyhow::Resu
     Ok(Error::invalid("vlan", reason))
 }
 
-/// Checks that the link is a VLAN link on the bridge. Also accepts a veth whose peer is a port of
-/// the bridge, because the Go plugin `bridge` creates such a link instead.
+/// Checks that the link is the bridge's link for the VLAN. Also accepts a veth whose peer is a port
+/// of the bridge, because the Go plugin `bridge` creates such a link instead.
+///
+/// # Errors
+/// Code 7: the link is another one.
 fn expect_end(
     host: &Connection,
     bridge: &Link,

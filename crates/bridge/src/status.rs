@@ -7,7 +7,8 @@ use netlink::Connection;
 use crate::bridge;
 use crate::config::Config;
 
-/// Checks that the configured bridge can take another port, if the bridge exists.
+/// Checks that the configured bridge can take another port. A bridge that does not exist is no
+/// error, because ADD creates it.
 ///
 /// # Errors
 /// Code 50: another kind of link has the bridge's name, or the bridge has no free port and

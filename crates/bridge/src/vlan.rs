@@ -57,7 +57,8 @@ impl Vlans {
         self.access.is_none() && self.trunk.is_empty()
     }
 
-    /// Returns the configured VLANs. CHECK requires that every port carries them.
+    /// Returns the VLANs that the configuration names, with their tagging. CHECK requires that
+    /// every port carries them.
     fn asked(&self) -> Vec<PortVlans> {
         let native = self.access.as_ref().map(|it| it.vlan);
         let trunk = self.trunk.iter().flat_map(|range| without(range, native));
@@ -69,8 +70,10 @@ impl Vlans {
         native.map(untagged).into_iter().chain(trunk).collect()
     }
 
-    /// Returns the VLANs that ADD configures on a port. If the port leaves the default VLAN, has no
-    /// `vlan`, and has no VLAN 1 in its trunk, then VLAN 1 is its native VLAN, without a tag.
+    /// Returns the VLANs that ADD configures on a port, or `None` if the network configures no
+    /// VLAN. VLAN 1 becomes the native VLAN of the port, without a tag, if three conditions are
+    /// true: the port leaves the default VLAN, the network has no `vlan`, and the trunk does not
+    /// contain VLAN 1.
     pub fn of_port(
         &self,
         default: DefaultVlan,
@@ -102,13 +105,13 @@ impl Access {
     }
 }
 
-/// Returns the entry of a port that receives and sends the frames of `vlan` without a tag.
+/// Returns `vlan` as a port's VLAN whose frames the port receives and sends without a tag.
 fn untagged(vlan: u16) -> PortVlans {
     PortVlans::one(vlan, Tagging::Access)
 }
 
 /// Returns `range` without `native`, the untagged VLAN of a port, because a port cannot carry a
-/// VLAN both untagged and tagged.
+/// VLAN both untagged and tagged. The result has up to two ranges.
 fn without(
     range: &RangeInclusive<u16>,
     native: Option<u16>,
@@ -157,8 +160,8 @@ const VLANS: RangeInclusive<u16> = 1..=4094;
 /// The untagged VLAN of a trunk without `vlan`, as in the Go plugin `bridge`.
 const NATIVE: u16 = 1;
 
-/// Enables VLAN filtering on the bridge, if `vlans` need it. Existing ports stay in the default
-/// VLAN, so they still reach each other.
+/// Enables VLAN filtering on the bridge if the network configures VLANs. Returns the new state of
+/// the bridge. Existing ports stay in the default VLAN, so they still reach each other.
 ///
 /// # Errors
 /// Code 2: the kernel does not support VLAN filtering.
