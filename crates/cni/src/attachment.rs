@@ -40,8 +40,9 @@ impl Attachment {
         format!("{OWNER_PREFIX}{network}/{container}/{interface}")
     }
 
-    /// Returns the attachment with the tag `owner`. Returns `None` for the comment of another
-    /// program, and for a tag with hashes in place of names.
+    /// Returns the attachment whose tag is `owner`. If the tag contains hashes or a per cent sign
+    /// in place of the original names, the returned names contain them, too. Returns `None` if
+    /// `owner` is not a tag.
     pub fn of_owner(owner: &str) -> Option<Self> {
         let [network, container, interface] = names(owner)?;
         let attachment = Self {
@@ -93,8 +94,9 @@ const OWNER_LIMIT: usize = 128;
 
 const OWNER_PREFIX: &str = "cni:";
 
-/// Returns the parts of a tag: the network's name, the container ID and the interface. The first
-/// two are hashes if the tag would otherwise be too long.
+/// Returns the parts of a tag: the network's name, the container ID and the interface. In a tag
+/// that would otherwise be too long, the first two are hashes. Returns `None` if `owner` does not
+/// have the form of a tag.
 fn names(owner: &str) -> Option<[&str; 3]> {
     let (network, rest) = owner.strip_prefix(OWNER_PREFIX)?.split_once('/')?;
     let (container, interface) = rest.split_once('/')?;

@@ -15,7 +15,8 @@ use crate::result::{self, AddResult};
 use crate::stderr::note;
 use crate::verb::Verb;
 
-/// Another plugin, which gets the environment and the standard input of this plugin.
+/// Another plugin, such as an IPAM plugin. It gets the environment and the standard input of this
+/// plugin.
 #[derive(Debug, Clone)]
 pub struct Delegate<'a> {
     name: String,
@@ -82,8 +83,9 @@ pub struct Started<'a> {
 }
 
 impl Started<'_> {
-    /// Sends as much of the request as fits into the pipe, and does not wait for the plugin.
-    /// [`Self::result`] or [`Self::finish`] sends the rest.
+    /// Sends as much of the request as fits into the pipe, so that the plugin can run while the
+    /// caller does other work. [`Self::result`] or [`Self::finish`] sends the rest and waits for
+    /// the plugin.
     ///
     /// # Errors
     /// [`Error::Io`] if the request cannot be sent.
@@ -123,11 +125,13 @@ impl Started<'_> {
     }
 }
 
-/// Runs `command`, the plugin called `name`, with `request` as its standard input. Returns its
-/// output. There is no time limit.
+/// Runs `command`, the plugin called `name`, without a time limit. Sends `request` to its standard
+/// input and returns its standard output.
 ///
 /// # Errors
-/// As [`Delegate::start`] and [`Started::finish`].
+/// - [`Error::Delegate`] with the plugin's code: the plugin failed.
+/// - [`Error::Io`]: the executable cannot be started, or its output cannot be read or exceeds 16
+///   MiB.
 pub fn run(name: &str, command: &mut Command, request: &[u8]) -> Result<Vec<u8>, Error> {
     outcome(Process::start(name, command, None)?, request)
 }
@@ -136,7 +140,7 @@ pub fn run(name: &str, command: &mut Command, request: &[u8]) -> Result<Vec<u8>,
 /// `limit`.
 ///
 /// # Errors
-/// As [`run`]; [`Error::TryAgain`] if it took longer than `limit`.
+/// As [`run`]. Also [`Error::TryAgain`], if the plugin took longer than `limit`.
 pub fn run_within(
     limit: Duration,
     name: &str,
@@ -144,8 +148,8 @@ pub fn run_within(
     request: &[u8],
 ) -> Result<Vec<u8>, Error> {
     match outcome(Process::start(name, command, Some(limit))?, request) {
-        // The text of the error in `Process` names the key `ipamTimeout`, which did not set
-        // `limit`.
+        // This text replaces that of `Process`, which advises the operator to change `ipamTimeout`.
+        // That key has no influence here.
         Err(Error::TryAgain(_)) => Err(Error::TryAgain(format!(
             "{name} did not end within {limit:?} and was killed"
         ))),
@@ -182,7 +186,7 @@ fn excerpt(output: &[u8]) -> String {
     String::from_utf8_lossy(output).chars().take(200).collect()
 }
 
-/// Default of `ipamTimeout`. With this limit, an ADD and the DEL of its rollback fit into the four
-/// minutes that the kubelet waits for a new sandbox. A DEL fits into the two minutes that the
-/// kubelet waits for a DEL.
+/// Default of `ipamTimeout`. The kubelet waits four minutes for a new sandbox and two minutes for a
+/// DEL. With this limit, an ADD with the DEL of its rollback fits into four minutes, and a DEL into
+/// two.
 const IPAM_TIMEOUT: Duration = Duration::from_mins(1);

@@ -16,8 +16,8 @@ use crate::stderr::note;
 use crate::verb::Verb;
 use crate::version::SpecVersion;
 
-/// A plugin: its name, its versions of the specification and its verbs. No verb has a default, so
-/// each plugin states what each verb does.
+/// A plugin: its name, its versions of the specification and the functions of its verbs. The fields
+/// of the verbs have no default, so each plugin states what each verb does.
 #[derive(Debug, Clone, Copy)]
 pub struct Plugin {
     /// CNI `type` and file name of the executable.
@@ -122,7 +122,8 @@ fn dispatch(plugin: &Plugin, environment: Environment, network: Network) -> anyh
     }
 }
 
-/// Prints the version for a person who runs the executable; nerdctl reads the first line, too.
+/// Prints the versions to standard error, for a person who runs the executable. nerdctl reads the
+/// first line, too.
 fn by_hand(plugin: &Plugin) -> ExitCode {
     let version = env!("CARGO_PKG_VERSION");
     note(format_args!("CNI {} plugin v{version}", plugin.name));

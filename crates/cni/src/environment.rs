@@ -98,8 +98,8 @@ impl Environment {
         }))
     }
 
-    /// Returns whether `CNI_NETNS` is this process's own namespace and `CNI_NETNS_OVERRIDE` does
-    /// not allow that.
+    /// Returns whether `CNI_NETNS` is this process's own namespace. Returns false if
+    /// `CNI_NETNS_OVERRIDE` allows the own namespace.
     pub fn is_in_own_namespace(&self) -> bool {
         let own = || identity(fs::metadata("/proc/self/ns/net"));
         let sandbox = self

@@ -92,15 +92,15 @@ pub enum Error {
         plugin: String,
         /// The delegate's error object.
         object: ErrorObject,
-        /// Whether the delegate printed `object`. Otherwise it crashed or was killed, and this
-        /// process made the object.
+        /// Whether the delegate printed `object`. If false, the delegate ended without an error
+        /// object (a crash, for example), and this process made `object`.
         is_answer: bool,
     },
 }
 
 impl Error {
-    /// Returns whether this is the error object that a delegate printed. Then the delegate itself
-    /// refused the request; it neither crashed nor was killed.
+    /// Returns whether this is an error object that a delegate printed. If true, the delegate
+    /// itself reported the failure.
     pub fn is_answer(&self) -> bool {
         matches!(self, Self::Delegate { is_answer, .. } if *is_answer)
     }
@@ -126,7 +126,8 @@ impl Error {
         Self::Environment(format!("CNI_NETNS: {:#}", reason.into()))
     }
 
-    /// Returns a function that converts the system's error during `action`.
+    /// Returns a function that converts an [`io::Error`] to [`Error::Io`]. `action` names the
+    /// failed action, such as `read stdin`.
     pub(crate) fn io(action: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let action = action.into();
         |source| Self::Io { action, source }
@@ -162,12 +163,13 @@ pub struct ErrorObject {
 }
 
 impl ErrorObject {
-    /// Returns whether the code is not 100, the code of all failures without a code of their own.
+    /// Returns whether the failure has a code of its own. Code 100 stands for all other failures.
     pub fn is_specific(&self) -> bool {
         self.code != UNSPECIFIED
     }
 
-    /// Converts `error` to the form that runtimes read, in the version of the request.
+    /// Converts `error` to the error object that runtimes read. `version` is the version of the
+    /// request.
     pub fn new(error: &anyhow::Error, version: SpecVersion) -> Self {
         let known = error
             .chain()

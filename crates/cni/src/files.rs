@@ -1,5 +1,5 @@
-//! Reads and locks files that another program may have replaced. A pipe in place of a file does not
-//! block the caller, and the size of the content is limited.
+//! Reads and locks files that another program may have replaced. A pipe in place of the file does
+//! not block the caller. The size of the content is limited.
 
 use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Read as _};
@@ -61,11 +61,11 @@ fn open(path: &Path, links: Links) -> io::Result<(File, u64)> {
     Ok((file, found.len()))
 }
 
-/// Converts the outcome of a file system call. Returns `None` if the path does not exist, or if one
-/// of its parents is a file.
+/// Converts the outcome of a file system call on a path. Returns `None` if the path does not exist,
+/// or if one of its parents is a file.
 ///
 /// # Errors
-/// All other errors.
+/// All other errors of the call.
 pub fn if_present<T>(outcome: io::Result<T>) -> io::Result<Option<T>> {
     match outcome {
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
@@ -84,9 +84,9 @@ pub enum Hold {
     Exclusive,
 }
 
-/// Opens the file at `path` and waits for the lock (flock(2)) on it up to `timeout`. Returns `None`
-/// if another process still holds the lock. If another process replaces or removes the file
-/// meanwhile, starts again.
+/// Opens the file at `path` and locks it with flock(2). Returns `None` if the function does not get
+/// the lock within `timeout`. If another process replaces or removes the file before the function
+/// has the lock, the function opens and locks the new file.
 ///
 /// # Errors
 /// `open` fails, or the file cannot be locked.
@@ -107,8 +107,8 @@ pub fn lock(
     }
 }
 
-/// Returns the device and inode of a file, which are the same for all paths to the file. Returns
-/// `None` if `metadata` is an error.
+/// Returns the device and inode of a file. Two paths lead to the same file if these are equal.
+/// Returns `None` if `metadata` is an error.
 pub fn identity(metadata: io::Result<Metadata>) -> Option<(u64, u64)> {
     metadata.map(|it| (it.dev(), it.ino())).ok()
 }
@@ -116,8 +116,8 @@ pub fn identity(metadata: io::Result<Metadata>) -> Option<(u64, u64)> {
 /// Locks `file` at once, or waits for the lock on a thread. Returns `None` if `deadline` passes
 /// before the thread has the lock.
 ///
-/// If the thread gets the lock only after the deadline, it releases the lock at once. If it never
-/// gets the lock, it ends with the process.
+/// The thread then keeps waiting. If it gets the lock later, it releases the lock at once.
+/// Otherwise it ends with the process.
 fn lock_until(file: File, hold: Hold, deadline: Instant) -> io::Result<Option<File>> {
     let (tried, wait): (_, fn(&File) -> io::Result<()>) = match hold {
         Hold::Shared => (file.try_lock_shared(), File::lock_shared),

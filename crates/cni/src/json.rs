@@ -55,15 +55,17 @@ pub fn value<'a>(object: &'a Map<String, Value>, key: &str) -> Option<&'a Value>
     Some(value).filter(|value| !value.is_null())
 }
 
-/// Removes `key` from `object` and returns its value; searches as [`value`] does.
+/// Removes `key` from `object` and returns its value. The object may spell `key` in any case, as
+/// for [`value`]. Returns `None` for an absent key and for the value `null`.
 pub(crate) fn take(object: &mut Map<String, Value>, key: &str) -> Option<Value> {
     let (name, _) = entry(object, key)?;
     let name = name.clone();
     object.remove(&name).filter(|value| !value.is_null())
 }
 
-/// Returns the entry that [`value`] finds: the key as the object spells it, and the value. Also
-/// returns an entry whose value is `null`.
+/// Returns `key` as the object spells it, and its value, which may be `null`. The object may spell
+/// `key` in any case, and the exact spelling takes precedence. Returns `None` if the object has no
+/// such key.
 pub(crate) fn entry<'a>(
     object: &'a Map<String, Value>,
     key: &str,
@@ -82,8 +84,8 @@ pub(crate) fn is_set(value: &Value) -> bool {
 struct Node<'a> {
     value: &'a Value,
     at: String,
-    /// Only for the field `*`: the keys of the object that belong to other fields of the struct, so
-    /// the value of this field does not contain them.
+    /// Keys that the node hides from the type that reads it. The field `*` reads its whole object
+    /// again, so the keys of the other fields are hidden from it.
     left_out: &'static [&'static str],
     unknown: &'a RefCell<Vec<String>>,
 }
@@ -209,8 +211,8 @@ impl<'de> de::Deserializer<'de> for Node<'de> {
     }
 }
 
-/// The error for a value of the wrong type. The path `at` is `None` until the innermost [`Node`]
-/// around the value sets it.
+/// The error for a value of the wrong type. `at` is the path of the value. The visitor that creates
+/// the error does not know the path, so the innermost [`Node`] around the value sets it.
 #[derive(Debug, thiserror::Error)]
 #[error("{reason}")]
 struct Mismatch {

@@ -54,10 +54,10 @@ pub fn routes(raw: &[RawRoute]) -> Result<Vec<Route>, Error> {
     Ok(json::read(&json!(raw), "ipam.routes")?.value)
 }
 
-/// Parses the address under `key`; an empty text counts as absent.
+/// Parses the address `text`, the value of `key`. Returns `None` for an empty text.
 ///
 /// # Errors
-/// Code 7 with the key.
+/// Code 7 with the key: the text is not an address.
 pub fn address(text: &str, key: &str) -> Result<Option<IpAddr>, Error> {
     if text.is_empty() {
         return Ok(None);
@@ -66,8 +66,9 @@ pub fn address(text: &str, key: &str) -> Result<Option<IpAddr>, Error> {
     parsed.map_err(|error| Error::invalid(key, format!("{text:?}: {error}")))
 }
 
-/// Rejects several of `networks` in one IP family if `version` is before 0.3.0, because a result of
-/// such a version has only one address of each family. `what` names the networks in the error.
+/// Returns an error if `version` is before 0.3.0 and two of `networks` are of the same IP family. A
+/// result of such a version can have only one address of each family. `what` names the networks in
+/// the error.
 ///
 /// # Errors
 /// Code 7 with `key`.

@@ -93,8 +93,8 @@ impl Network {
         Ok(json::read(&self.document.config, "")?.value)
     }
 
-    /// Returns a key that occurs twice in the object under `key`, if there is such a key. Other
-    /// functions, such as [`Self::config`], see only its last value.
+    /// Returns a key that occurs twice in the object under `key`. Returns `None` if no key does.
+    /// Other functions, such as [`Self::config`], see only the last value of a repeated key.
     pub fn repeated_key(&self, key: &str) -> Option<String> {
         repeated::key(self.stdin(), key)
     }
@@ -124,7 +124,8 @@ impl Network {
             .ok_or_else(|| Error::invalid("ipam", "this section is missing"))
     }
 
-    /// Returns `ipam.type`, the delegate's file name.
+    /// Returns `ipam.type`, the delegate's file name. Returns `None` if the key is missing or
+    /// empty.
     ///
     /// # Errors
     /// [`Error::InvalidConfig`] if it is not a plain file name. A slash would let the configuration
@@ -143,7 +144,8 @@ impl Network {
         Ok(Some(name).filter(|name| !name.is_empty()))
     }
 
-    /// Returns `ipamTimeout`, the delegate's time limit for one verb.
+    /// Returns `ipamTimeout`, the delegate's time limit for one verb. Returns `None` if the key is
+    /// missing or empty.
     ///
     /// # Errors
     /// [`Error::InvalidConfig`] if it is not a duration.
@@ -166,8 +168,8 @@ impl Network {
         section(self.top("runtimeConfig"), "runtimeConfig")
     }
 
-    /// Returns whether the configuration declares `capability`, which asks the runtime for its
-    /// values.
+    /// Returns whether the configuration declares `capability` as true. The runtime then passes its
+    /// values in `runtimeConfig`.
     #[must_use]
     pub fn declares(&self, capability: &str) -> bool {
         let declared = self.top("capabilities").and_then(Value::as_object);

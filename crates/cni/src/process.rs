@@ -1,8 +1,8 @@
 //! A plugin's process: its input, its output and its time limit.
 //!
-//! The caller never blocks on a process that does not read its request, prints endless output, or
-//! has a child that keeps the output open. With a time limit, the caller does not block on a
-//! process that never ends either.
+//! The caller never blocks on a process that does not read its request, that prints endless output,
+//! or whose child keeps the output open. If a time limit is set, a process that never ends does not
+//! block the caller either.
 
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -31,9 +31,9 @@ pub(crate) struct Process {
     pidfd: OwnedFd,
     /// The unsent part of the request; `None` before [`Self::feed`].
     request: Option<Vec<u8>>,
-    /// Time limit, counted from the first call of [`Self::feed`]. When the limit expires, the
-    /// process is killed with its process group. Without a limit, the process stays in the caller's
-    /// group, so Ctrl-C interrupts both.
+    /// Time limit, counted from the first call of [`Self::feed`]. A process with a limit has its
+    /// own process group. If the limit expires, the whole group is killed. A process without a
+    /// limit stays in the caller's group, so Ctrl-C interrupts both.
     limit: Option<Duration>,
     deadline: Option<Instant>,
     /// Whether the process was waited for. If so, it must not be killed: another process may have
@@ -99,8 +99,8 @@ impl Process {
             if prints {
                 self.read(&mut output)?;
             } else if ended {
-                // The plugin has ended, and its output was read. If children of the plugin still
-                // have the output open, they are not awaited.
+                // The plugin has ended, and its output was read. Children of the plugin may still
+                // have the output open. The caller does not wait for them.
                 let status = self.child.wait().map_err(|source| self.failed(source))?;
                 self.is_reaped = true;
                 return Ok((output, status));
@@ -108,8 +108,9 @@ impl Process {
         }
     }
 
-    /// Waits for an event of the process. Returns whether the process can take more of its request,
-    /// whether it has printed something or closed its output, and whether it has ended.
+    /// Waits for an event of the process. Returns three values: whether the process can take more
+    /// of its request, whether it has printed something or closed its output, and whether it has
+    /// ended.
     fn wait(&self) -> Result<[bool; 3], Error> {
         let stdin = self.child.stdin.as_ref().map(|it| it.as_fd());
         let stdout = self.child.stdout.as_ref().map(|it| it.as_fd());
@@ -185,7 +186,8 @@ impl Process {
         Error::io(format!("run {}", self.name))(source.into())
     }
 
-    /// Kills the process and its group, even if the process itself has ended.
+    /// Kills the process. If it has a time limit, also kills its process group. The group may
+    /// contain children that outlive the process.
     fn kill(&mut self) -> io::Result<()> {
         if self.limit.is_none() {
             return self.child.kill();
@@ -202,7 +204,8 @@ impl Drop for Process {
         }
         let killed = self.kill();
         let mut end = [PollFd::new(self.pidfd.as_fd(), PollFlags::POLLIN)];
-        // A process that is blocked inside the kernel does not react to the signal.
+        // A process that is blocked inside the kernel does not end on the signal, so the wait is
+        // limited.
         if killed.is_ok() && poll(&mut end, KILLED).is_ok_and(|ended| ended > 0) {
             self.child.wait().ok();
         } else {

@@ -8,8 +8,8 @@ use std::marker::PhantomData;
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 
-/// Returns a key that occurs twice in the object under the top-level key `at`, if there is one.
-/// `at` matches in any case.
+/// Returns a key that occurs twice in the object under the top-level key `at`. Returns `None` if no
+/// key does. The document may spell `at` in any case.
 pub(crate) fn key(document: &[u8], at: &str) -> Option<String> {
     let Entries(top) = serde_json::from_slice::<Entries<Member>>(document).ok()?;
     let objects = top.into_iter().filter_map(|(name, member)| match member {

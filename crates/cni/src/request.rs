@@ -20,7 +20,7 @@ use crate::stderr::{GOING_ON, note, or_note};
 pub struct AddRequest {
     /// The attachment.
     pub attachment: Attachment,
-    /// The path in `CNI_NETNS`. There may be no file at this path. It is not the plugin's own
+    /// The path in `CNI_NETNS`. The file may be missing. The path is never the plugin's own
     /// namespace, unless `CNI_NETNS_OVERRIDE` allows that.
     pub netns: PathBuf,
     /// The text of `CNI_ARGS`; [`Self::args`] parses it.
@@ -104,8 +104,11 @@ impl AddRequest {
 }
 
 impl DelRequest {
-    /// Parses a request. Does not fail because of values that DEL does not need: an invalid
-    /// `prevResult` causes a message and counts as absent, and `CNI_ARGS` is not read.
+    /// Parses a request. Ignores values that DEL does not need: an invalid `prevResult` causes a
+    /// message and counts as absent, and `CNI_ARGS` is not read.
+    ///
+    /// # Errors
+    /// [`Error::Environment`]: the container ID or the interface is missing.
     pub(crate) fn parse(environment: Environment, network: Network) -> Result<Self, Error> {
         let prev_result = or_note(prev_result(&network), GOING_ON).flatten();
         let is_gone = environment.is_in_own_namespace();
@@ -136,8 +139,8 @@ impl GcRequest {
         Ok(Self { network, valid })
     }
 
-    /// Returns a function that takes a tag ([`Attachment::owner`]). The function returns true if
-    /// the tag is that of an attachment of this network which the runtime does not list.
+    /// Returns a function that takes a tag ([`Attachment::owner`]). It returns true if the tag
+    /// belongs to an attachment of this network that the runtime does not list.
     pub fn stale(&self) -> impl Fn(&str) -> bool {
         let valid: HashSet<_> = self.valid.iter().map(Attachment::owner).collect();
         let network = &self.network.name;
@@ -172,12 +175,13 @@ struct Listed {
     ifname: String,
 }
 
-/// Parses the list of attachments that the runtime sends with GC. An entry with a name that ADD
-/// rejects cannot be an attachment, so the function reports and skips it. Any other invalid entry
-/// is an error, because it may mean an existing attachment, whose resources must stay.
+/// Parses the list of attachments that the runtime sends with GC. A name that ADD rejects cannot
+/// belong to an attachment, so the function reports such an entry and skips it. Any other invalid
+/// entry is an error, because it may mean an existing attachment, whose resources must stay.
 ///
 /// # Errors
-/// [`Error::InvalidConfig`] if an entry or one of its names is missing or has the wrong type.
+/// [`Error::InvalidConfig`] if a name in an entry is missing, has the wrong type or is empty, or if
+/// an interface name contains control characters.
 fn attachments(list: &Value, key: &str, network: &NetworkName) -> Result<Vec<Attachment>, Error> {
     let entries: Vec<Listed> = json::read(list, key)?.value;
     let mut valid = Vec::with_capacity(entries.len());

@@ -14,8 +14,8 @@ type Step<'a> = Box<dyn FnOnce() -> anyhow::Result<()> + 'a>;
 impl<'a> Undo<'a> {
     /// Adds the rollback step `undo`. `name` is its action, such as `delete the host link`.
     ///
-    /// The caller may add `undo` before it takes the step that `undo` reverts. Then `undo` must
-    /// also succeed if that step made no change.
+    /// The caller may add `undo` before it makes the change that `undo` reverts. Then `undo` must
+    /// also succeed if the change was not made.
     pub fn push(&mut self, name: &'static str, undo: impl FnOnce() -> anyhow::Result<()> + 'a) {
         self.steps.push((name, Box::new(undo)));
     }

@@ -34,7 +34,7 @@ impl SpecVersion {
         Self::V1_1_0,
     ];
 
-    /// Versions whose results list interfaces, for plugins that need such a list.
+    /// The versions whose results list interfaces: 0.3.0 and later. For plugins that need the list.
     pub const WITH_INTERFACES: &'static [Self] = Self::ALL.split_at(2).1;
 
     /// The newest version. In memory, all results are in this version.

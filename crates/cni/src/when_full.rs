@@ -20,7 +20,8 @@ pub enum WhenFull {
 }
 
 impl WhenFull {
-    /// Reports `reason`, which names the exhausted resource: on standard error, or as an error.
+    /// Reports `reason`, which names the exhausted resource. [`Self::Warn`] writes it to standard
+    /// error. [`Self::Fail`] returns it as an error.
     ///
     /// # Errors
     /// [`Error::Unavailable`] with `reason` for [`Self::Fail`].

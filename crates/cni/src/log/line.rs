@@ -90,7 +90,8 @@ fn microseconds(start: Instant, end: Instant) -> u64 {
     time.as_micros().try_into().unwrap_or(u64::MAX)
 }
 
-/// Returns `NAMESPACE/NAME` of the pod from the Kubernetes arguments in `CNI_ARGS`.
+/// Returns `NAMESPACE/NAME` of the pod from the Kubernetes arguments in `CNI_ARGS`. Returns `None`
+/// if one of the two arguments is missing.
 fn pod(args: &str) -> Option<String> {
     let args = CniArgs::parse(args).ok()?;
     let namespace = args.value("K8S_POD_NAMESPACE")?;
@@ -115,10 +116,9 @@ fn trace_id(text: &str) -> Option<&str> {
     (is_known && is_whole && !is_zero(trace) && !is_zero(parent)).then_some(trace)
 }
 
-/// Returns the configuration for the log: without the keys that the runtime adds, and with
-/// confidential values masked. Confidential are annotations of pods, values of keys whose names
-/// suggest a secret, and URLs with a user name. Returns only the length of a configuration that is
-/// too long.
+/// Returns the configuration for the log. Leaves out the keys that the runtime adds ([`OTHERS`]).
+/// Masks confidential values: annotations of pods, values of keys whose names suggest a secret, and
+/// URLs with a user name. If the configuration is longer than [`LONGEST`], returns only its length.
 pub(super) fn without_secrets(config: &Value) -> Value {
     let mut config = config.clone();
     if let Value::Object(keys) = &mut config {

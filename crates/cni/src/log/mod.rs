@@ -96,8 +96,9 @@ pub(crate) fn end(outcome: Result<(), &ErrorObject>) {
     }
 }
 
-/// Locks the log. Does not wait: returns `None` if the lock is held. This happens if a function of
-/// this module panics, because the panic hook then calls [`end`], which logs nothing in this case.
+/// Locks the log without waiting. Returns `None` if the lock is held. This happens if a function of
+/// this module panics while it holds the lock: the panic hook calls [`end`], which then logs
+/// nothing.
 fn held() -> Option<MutexGuard<'static, Option<Log>>> {
     LOG.try_lock().ok()
 }

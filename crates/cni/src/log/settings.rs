@@ -13,8 +13,7 @@ use serde_json::Value;
 use crate::json;
 use crate::stderr::note;
 
-/// Which invocations are logged, and with which data. `Info` includes `Error`, and `Debug` includes
-/// both.
+/// Which invocations the log contains, and with which data. Each level includes the previous one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Level {

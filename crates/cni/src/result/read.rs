@@ -12,8 +12,8 @@ use crate::error::Error;
 use crate::json;
 use crate::version::SpecVersion;
 
-/// Reads the result `value` in the version of its `cniVersion`, or in `version` if the result has
-/// none.
+/// Reads a result from `value`. The version is that of its `cniVersion`, or `version` if that key
+/// is missing.
 ///
 /// Keys of older versions in a newer result are no error. A list may be `null`.
 ///
@@ -47,8 +47,8 @@ fn any_version(mut keys: Map<String, Value>, version: SpecVersion) -> Result<Add
         _ => json::read::<AddResult>(&keys, "")?.value,
     };
     drop_known(&mut result.extra, RESULT);
-    // IPAM plugins send addresses with the interface index 0, but no interfaces. Such an index
-    // means nothing.
+    // IPAM plugins send addresses with the interface index 0, but no interfaces. An index without
+    // an interface is dropped.
     let count = result.interfaces.len();
     for ip in &mut result.ips {
         drop_known(&mut ip.extra, IP);
@@ -100,9 +100,9 @@ impl From<PerFamily> for AddResult {
     }
 }
 
-/// Removes the keys `known`, in any case, from `extra`, the unknown keys of a result. In other
-/// versions of the specification, the keys `known` have a meaning. So they must not be in a result
-/// that is later written in such a version.
+/// Removes the keys `known` from `extra`, the unknown keys of a result. A key that is unknown in
+/// the version of the result may have a meaning in another version. So `extra` must not carry it
+/// into a result that is written in that version.
 fn drop_known(extra: &mut Map<String, Value>, known: &[&str]) {
     extra.retain(|name, _| !known.iter().any(|it| it.eq_ignore_ascii_case(name)));
 }

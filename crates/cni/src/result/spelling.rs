@@ -8,14 +8,15 @@ use ipnetwork::IpNetwork;
 use serde::Deserialize as _;
 use serde::de::{self, Deserializer, Visitor};
 
-/// Reads the index of an interface. Returns `None` for a negative index: the Go plugins write -1 if
-/// there is no interface.
+/// Reads the index of an interface. Returns `None` for `null` and for a negative index. The Go
+/// plugins write -1 if there is no interface.
 pub(super) fn index<'de, D: Deserializer<'de>>(value: D) -> Result<Option<usize>, D::Error> {
     let index = Option::<i64>::deserialize(value)?;
     Ok(index.and_then(|index| usize::try_from(index).ok()))
 }
 
-/// Parses a text. Returns `None` for an empty text, because the Go plugins write absent values so.
+/// Parses a text. Returns `None` for an empty text, because the Go plugins write an absent value as
+/// an empty text.
 pub(super) fn text<'de, D, T>(value: D) -> Result<Option<T>, D::Error>
 where
     D: Deserializer<'de>,
@@ -29,8 +30,8 @@ pub(super) fn cidr<'de, D: Deserializer<'de>>(value: D) -> Result<IpNetwork, D::
     text(value)?.ok_or_else(|| de::Error::custom("a CIDR is empty"))
 }
 
-/// The visitor of [`text`]. A parser that runs after the visitor would lose the path of the value,
-/// because [`crate::json::read`] adds this path to errors of visitors only.
+/// The serde visitor of [`text`]. It parses the text itself, because [`crate::json::read`] adds the
+/// path of the value only to errors of visitors.
 struct Text<T>(PhantomData<T>);
 
 impl<T: FromStr<Err: fmt::Display>> Visitor<'_> for Text<T> {

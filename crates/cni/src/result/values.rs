@@ -71,7 +71,8 @@ pub struct IpConfig {
 }
 
 impl AddResult {
-    /// Returns the sandbox's interface of that name, and its index in `interfaces`.
+    /// Returns the interface `name` in the sandbox, with its index in `interfaces`. Returns `None`
+    /// if the result does not list it.
     pub fn in_sandbox(&self, name: &InterfaceName) -> Option<(usize, &Interface)> {
         let mut interfaces = self.interfaces.iter().enumerate();
         interfaces.find(|(_, it)| it.sandbox.is_some() && it.name == name.as_str())

@@ -31,7 +31,8 @@ impl AddResult {
         object.into()
     }
 
-    /// Returns the first address of a family, with the routes of that family.
+    /// Returns the object of one IP family for versions before 0.3.0: the first address of the
+    /// family, and the routes of the family. Returns `None` if there is no such address.
     fn family(&self, is_family: impl Fn(&IpNetwork) -> bool) -> Option<Value> {
         let ip = self.ips.iter().find(|ip| is_family(&ip.address))?;
         let routes = self.routes.iter().filter(|route| is_family(&route.dst));
@@ -63,8 +64,8 @@ fn ip(ip: &IpConfig, version: SpecVersion) -> Value {
     object.into()
 }
 
-/// Returns the JSON object of a route. It contains the attributes of version 1.1.0 in results of
-/// every version, because the Go plugins do the same and the next plugins of a chain use the
+/// Returns the JSON object of a route. It contains the attributes of version 1.1.0 even in results
+/// of older versions. The Go plugins do so, too, and the next plugins of a chain use the
 /// attributes.
 fn route(route: &Route) -> Value {
     with_extra(route, &route.extra).into()
