@@ -321,10 +321,12 @@ impl<T: Topology> Add<'_, T> {
         Ok(self.host.change_link(port, &[LinkChange::Up])?)
     }
 
-    /// Waits until the bridge has enabled the port. Without the spanning tree protocol (STP), an
-    /// enabled port forwards at once. With the kernel's STP, the port forwards only 30 s later.
-    /// With STP in user space (`stp_state` 2), the port may start as blocked. ADD does not wait for
-    /// STP.
+    /// Waits until the host's end is up. With a bridge, also waits until the bridge has enabled it
+    /// as a port.
+    ///
+    /// Without the spanning tree protocol (STP), an enabled port forwards at once. With the
+    /// kernel's STP, the port forwards only 30 s later. With STP in user space (`stp_state` 2), the
+    /// port may start as blocked. ADD does not wait for STP.
     fn wait_for_port(&self, port: Link) -> anyhow::Result<Link> {
         let works = |link: &Link| {
             let is_enabled = link.port.as_ref().is_some_and(|it| it.is_enabled);

@@ -2,7 +2,7 @@
 //!
 //! All attachments share the tables, chains and rules, so these stay after DEL. Each attachment
 //! adds elements to sets. The comment of each element is the attachment's tag
-//! ([`cni::Attachment::owner`]), by which DEL finds the element.
+//! ([`cni::Attachment::owner`]). DEL finds the elements by this comment.
 
 use cni::result::IpConfig;
 use cni::{Error, note};

@@ -94,8 +94,8 @@ pub(crate) fn link_local(end: &Link, mac: MacAddress) -> anyhow::Result<Vec<Requ
 
 /// Returns the metric of a new IPv6 route to an address. `there` is the route that the kernel uses
 /// for this address now. If `there` leads to this address alone, the new metric is lower, because
-/// at equal metrics the kernel would prefer the older route. Otherwise, returns `None`: the
-/// kernel's default metric.
+/// at equal metrics the kernel would prefer the older route. Otherwise, or if no lower metric
+/// exists, returns `None`: the kernel's default metric.
 ///
 /// A route to this address alone belongs to an attachment that the runtime is expected to delete.
 /// The route stays, so the kernel uses it again if this ADD fails.

@@ -148,8 +148,8 @@ pub fn run_within(
     request: &[u8],
 ) -> Result<Vec<u8>, Error> {
     match outcome(Process::start(name, command, Some(limit))?, request) {
-        // This text replaces that of `Process`, which advises the operator to change `ipamTimeout`.
-        // That key has no influence here.
+        // `Process` advises the operator to change `ipamTimeout`, which has no influence here. So
+        // this function writes its own text.
         Err(Error::TryAgain(_)) => Err(Error::TryAgain(format!(
             "{name} did not end within {limit:?} and was killed"
         ))),

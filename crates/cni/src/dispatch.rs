@@ -1,5 +1,5 @@
 //! Reads the request from the environment and standard input, runs the plugin's verb, and prints
-//! the result or the error.
+//! the result or the error object.
 
 use std::io::{self, Read as _, Write as _};
 use std::process::ExitCode;

@@ -12,8 +12,8 @@ use crate::error::Error;
 use crate::json;
 use crate::version::SpecVersion;
 
-/// Reads a result from `value`. The version is that of its `cniVersion`, or `version` if that key
-/// is missing.
+/// Reads a result from `value`. The key `cniVersion` of the result determines its version. If this
+/// key is missing, the version is `version`.
 ///
 /// Keys of older versions in a newer result are no error. A list may be `null`.
 ///
