@@ -24,9 +24,10 @@ pub(crate) fn sources(subject: &Subject<'_>) -> [Element; 2] {
 }
 
 /// Returns one element for each of the container's addresses. The key of an element is the bridge's
-/// MAC and the address, both as the source of a frame. A promiscuous bridge delivers a container's
-/// frame to its port and also gives the host a copy. The host sends this copy through the bridge
-/// again, with the bridge's MAC as its source. The element makes a rule drop the copy.
+/// MAC and the address, both as the source of a frame. A promiscuous bridge delivers a frame of the
+/// container to the port of its destination and also gives the host a copy. The host sends this
+/// copy through the bridge again, with the bridge's MAC as its source. The element makes a rule
+/// drop the copy.
 ///
 /// An IP version gets elements only if netfilter sees its bridged frames ([`BRIDGE_NF_CALL`]). Then
 /// netfilter translates (DNAT) frames to a Kubernetes Service while they are on the bridge, and the

@@ -17,8 +17,8 @@ use anyhow::Context as _;
 use cni::files::if_present;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
-/// A directory with at most one file for each owner. The directory may be missing while no owner has
-/// a file.
+/// A directory with at most one file for each owner. The directory may be missing while no owner
+/// has a file.
 #[derive(Debug)]
 pub struct OwnerFiles(pub PathBuf);
 

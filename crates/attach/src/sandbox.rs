@@ -179,7 +179,8 @@ impl<'a> Sandbox<'a> {
     /// address when the link goes down, and must generate a new one when the link comes up.
     ///
     /// # Errors
-    /// Another host on the network uses one of the addresses.
+    /// Another host on the network uses one of the addresses, or the wait takes more than ten
+    /// seconds.
     fn wait_for_addresses(&mut self, link: &Link, dad: Dad) -> anyhow::Result<()> {
         let link_local = self.link_local;
         if link_local == LinkLocal::Given {
