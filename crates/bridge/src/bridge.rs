@@ -97,10 +97,12 @@ fn make_bridge(host: &Connection, name: &str, mtu: u32) -> anyhow::Result<Link> 
     Ok(host.link(name)?)
 }
 
-/// Fixes the MAC of a bridge that another program created without a fixed MAC. Otherwise, the
-/// kernel changes the MAC: it is the lowest MAC of the ports, and all zeros after the last port has
-/// left. A fixed MAC keeps the entries for the bridge in the containers' neighbour caches valid.
-/// The function keeps the current MAC, or sets [`bridge_mac`] if the bridge has none.
+/// Sets the MAC of a bridge explicitly, if another program created the bridge and set no MAC. The
+/// function sets the current MAC, or [`bridge_mac`] if the bridge has none.
+///
+/// The kernel changes a MAC that is not set explicitly: it is the lowest MAC of the ports, and all
+/// zeros after the last port has left. Each change would make the entries for the bridge in the
+/// containers' neighbour caches invalid.
 ///
 /// Concurrent ADDs that find such a bridge all set the same MAC, before any of them adds a port.
 fn ensure_mac(host: &Connection, bridge: Link) -> anyhow::Result<Link> {
