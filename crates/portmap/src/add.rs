@@ -1,4 +1,4 @@
-//! ADD: forwards the ports. They replace those that an earlier ADD of the attachment forwarded.
+//! ADD: forwards the ports, and removes ports that only an earlier ADD of the attachment forwarded.
 
 use std::cell::RefCell;
 
@@ -12,7 +12,8 @@ use crate::wait;
 /// Forwards the requested ports and returns `prevResult` unchanged.
 ///
 /// # Errors
-/// A port cannot be forwarded. The rollback has then restored the ports of the earlier ADD.
+/// A port cannot be forwarded. If an earlier ADD of the attachment forwarded ports, the rollback
+/// has restored them.
 pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answered> {
     let result = request.chained()?;
     let Some(plan) = Plan::of(request)? else {

@@ -8,8 +8,8 @@ use crate::plan::Plan;
 use crate::record::Record;
 use crate::{firewall, localnet, table};
 
-/// Compares ports, chains, the sysctl `route_localnet` and the `IPsec` policies that protect the
-/// host while this sysctl is 1.
+/// Compares ports and chains. If a port of 127.0.0.1 is forwarded, also compares the sysctl
+/// `route_localnet` and the `IPsec` policies that keep other hosts off 127.0.0.0/8.
 ///
 /// # Errors
 /// - Code 7: `prevResult` is missing.

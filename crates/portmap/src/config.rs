@@ -129,8 +129,11 @@ struct RawMapping {
     host_ip: String,
 }
 
-/// Checks keys that only concern iptables, and logs that they have no effect. So a configuration of
-/// the Go plugins works unchanged.
+/// Checks the keys that only concern iptables. Accepts them, because configurations of the Go
+/// plugin have them, and logs that they have no effect.
+///
+/// # Errors
+/// Code 7: `markMasqBit` is out of range, or conflicts with `externalSetMarkChain`.
 fn note_what_is_done_otherwise(raw: &RawConfig) -> Result<(), Error> {
     if let Some(bit) = raw.mark_masq_bit.filter(|bit| *bit > HIGHEST_BIT) {
         let reason = format!("{bit} is not within 0 to {HIGHEST_BIT}");
@@ -197,8 +200,10 @@ impl Mapping {
         })
     }
 
-    /// Returns whether both mappings, which have the same protocol and host port, match the same
-    /// packets but forward them to different ports of the container.
+    /// Returns whether both mappings are for the same addresses of the host but for different ports
+    /// of the container. The caller ensures that both have the same protocol and host port. A
+    /// mapping for a single address does not contradict a mapping for all addresses, because the
+    /// single address takes precedence.
     fn contradicts(self, other: Self) -> bool {
         let is_same_host = match (self.host, other.host) {
             (HostAddress::One(one), HostAddress::One(other)) => one == other,

@@ -1,5 +1,5 @@
-//! Decides which elements an ADD adds and deletes. The decision depends on the claim (the elements
-//! that the attachment wants) and on the elements that `nf_tables` has.
+//! Decides which elements an ADD adds to `nf_tables` and deletes from it. The decision depends on
+//! the claim (the elements that the attachment wants) and on the elements that `nf_tables` has.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -12,44 +12,53 @@ use crate::table::Claim;
 /// Why a claim cannot be installed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Refusal {
-    /// Another attachment has the requested `port`. `holder` is the element of that attachment.
+    /// Another attachment forwards `port`. `holder` is the element with which that attachment
+    /// forwards it.
     #[error("{port} is held")]
     Held { port: HostPort, holder: Element },
-    /// `nf_tables` has an element of the attachment that its record does not list. The caller
-    /// completes the record and tries again.
+    /// `nf_tables` has an element of the attachment that is not in the attachment's record. The
+    /// caller adds the element to the record and tries again.
     #[error("the record is not complete")]
     Unlisted,
     #[error(transparent)]
     Nft(#[from] nft::Error),
 }
 
-/// Present elements in `nf_tables` that a claim may conflict with.
+/// The elements in `nf_tables` that a claim may conflict with.
 struct Found<'a> {
-    /// Each element of the claim, with the present element that has the same key.
+    /// Each element of the claim, paired with the element that `nf_tables` has under the same key.
+    /// `None` if `nf_tables` has no element with this key.
     places: Vec<(&'a Element, Option<Element>)>,
-    /// Elements that show a conflict, by the claimed port. For a port of a single address: the
-    /// element of the same port of all addresses. For a port of all addresses: the element that
-    /// counts the single addresses with this port.
+    /// Signs of a conflict between a port of a single address and the same port of all addresses,
+    /// by the claimed port. If the claimed port is of a single address, the sign is the element
+    /// that forwards this port for all addresses. If it is of all addresses, the sign is the
+    /// element that counts the single addresses for which this port is forwarded.
     others: HashMap<HostPort, Element>,
 }
 
-/// Ports that exist for single addresses and that the claim requests for all addresses.
+/// Ports that the claim requests for all addresses, and that are already forwarded for single
+/// addresses.
 #[derive(Default)]
 struct Singles {
-    /// The elements of the single addresses' ports, by the claimed port of all addresses.
+    /// For each such port, the elements that forward it for single addresses. The key is the port
+    /// of all addresses.
     elements: HashMap<HostPort, Vec<Element>>,
-    /// Whether the counts of these ports have to be corrected.
+    /// Whether the change computes new counts from the kernel's counts or from a list of all ports.
     counts: Counts,
 }
 
-/// Returns the change that installs `claim`. The change adds the claim's elements, except for ports
-/// that another attachment of the same container already serves. It deletes existing elements with
-/// the same keys, and the attachment's elements that the claim does not have. It never deletes a
-/// port of another attachment.
+/// Returns the change that installs `claim`.
 ///
-/// `had` contains the elements that the attachment's record lists. `behind` contains the owners of
-/// attachments of the same container that already serve ports; for these ports, the attachment only
-/// stands by.
+/// - The change adds the claim's elements. It omits ports that another attachment of the same
+///   container already forwards.
+/// - The change deletes the elements that `nf_tables` has under the keys of the added elements,
+///   even if another attachment owns them. It never deletes an element that forwards a port for
+///   another attachment.
+/// - The change deletes elements of this attachment that are not in the claim.
+///
+/// `had` contains the elements in the attachment's record. `behind` contains the owners of
+/// attachments of the same container. If one of these already forwards a claimed port, this
+/// attachment only stands by for the port.
 pub(crate) fn decide(
     connection: &Connection,
     claim: &Claim,
@@ -59,8 +68,9 @@ pub(crate) fn decide(
     let found = find(connection, claim)?;
     let singles = singles(connection, claim, &found)?;
     let standing = ports_behind(claim, &found, &singles, behind)?;
-    // A record may list two elements with the same key, because an ADD may have been killed while
-    // it replaced one by the other. `nf_tables` has at most one of them, so the map keeps one.
+    // An ADD may have been killed while it replaced an element by another with the same key. Its
+    // record then lists both, of which `nf_tables` has at most one. So the map needs only one of
+    // them.
     let mut known: BTreeMap<_, _> = had.iter().map(|it| (it.place(), it)).collect();
     let stands_by = |it: &Element| concerned_port(it).is_some_and(|it| standing.contains(&it));
     let mut change = Change {
@@ -85,7 +95,7 @@ pub(crate) fn decide(
     Ok(change)
 }
 
-/// Looks up all present elements of [`Found`] with one request to the kernel.
+/// Reads all elements of [`Found`] from the kernel, with one request.
 fn find<'a>(connection: &Connection, claim: &'a Claim) -> Result<Found<'a>, nft::Error> {
     let ports: Vec<_> = claim.elements.iter().filter_map(host_port).collect();
     let others = ports.iter().map(|port| match port.address {
@@ -101,11 +111,12 @@ fn find<'a>(connection: &Connection, claim: &'a Claim) -> Result<Found<'a>, nft:
     Ok(Found { places, others })
 }
 
-/// Returns the claimed ports that attachments in `behind` serve, which are attachments of the same
-/// container.
+/// Returns the claimed ports that an attachment in `behind` already forwards. The attachments in
+/// `behind` are of the same container.
 ///
 /// # Errors
-/// [`Refusal::Held`]: another attachment holds a port, on an address that the claim includes.
+/// [`Refusal::Held`]: an attachment that is not in `behind` forwards a claimed port, for all
+/// addresses or for an address that the claim includes.
 fn ports_behind(
     claim: &Claim,
     found: &Found<'_>,
@@ -134,10 +145,12 @@ fn ports_behind(
     Ok(standing)
 }
 
-/// Returns the ports of single addresses that conflict with the claim's ports of all addresses. The
-/// kernel looks up only whole keys, which include the address. So the function lists all ports of
-/// single addresses, but only if a count shows that such a port exists. A count for which no port
-/// is found is too high and has to be corrected.
+/// Finds the ports that the claim requests for all addresses, although they are already forwarded
+/// for single addresses.
+///
+/// The kernel looks up only whole keys, and these include the address. So the function has to list
+/// all ports of single addresses. It does so only if a count shows that such a port exists. If it
+/// finds no port for a count, the count is too high, and the function requests new counts.
 fn singles(
     connection: &Connection,
     claim: &Claim,

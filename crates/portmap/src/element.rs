@@ -24,20 +24,21 @@ fn element(port: HostPort, [single, every]: [SetName; 2], owner: &str) -> Elemen
     Element::new(set.of(port.version), &key(port), owner)
 }
 
-/// Returns the element that counts the ports of single addresses with the protocol and number of
-/// `port`. The set has this element while there is at least one such port.
+/// Returns the element that counts for how many single addresses the protocol and number of `port`
+/// are forwarded. `nf_tables` has this element only while the count is at least 1.
 pub(crate) fn count_element(port: HostPort) -> Element {
     let key = key(port.of_every_address());
     Element::new(COUNTS.of(port.version), &key, "")
 }
 
-/// Returns the host port that `element` forwards; `None` if the element does not forward a port.
+/// Returns the host port that `element` forwards; `None` for an element of conditions, a count or
+/// masquerading.
 pub(crate) fn host_port(element: &Element) -> Option<HostPort> {
     port_in_key(element, FORWARDING)
 }
 
-/// Returns the host port in the key of `element`, which forwards the port or points to its
-/// conditions; `None` for any other element.
+/// Returns the host port in the key of `element`. `None` if `element` neither forwards a port nor
+/// points to the chain with a port's conditions.
 pub(crate) fn concerned_port(element: &Element) -> Option<HostPort> {
     host_port(element).or_else(|| port_in_key(element, CONDITIONAL))
 }
@@ -59,8 +60,9 @@ pub fn forward(element: &Element) -> Option<Forward> {
     })
 }
 
-/// Returns the host port in the key of `element` if the element is in the set `single`, which has
-/// ports of single addresses, or in the set `every`, which has ports of all addresses.
+/// Returns the host port in the key of `element`. `None` if `element` is neither in the set
+/// `single`, which has ports of single addresses, nor in the set `every`, which has ports of all
+/// addresses.
 fn port_in_key(element: &Element, [single, every]: [SetName; 2]) -> Option<HostPort> {
     IpVersion::ALL.into_iter().find_map(|version| {
         let set = match element.set.as_str() {

@@ -30,9 +30,9 @@ pub(crate) fn remove_unrecorded(owner: &str) -> anyhow::Result<()> {
     finish(connection, removed).map(drop)
 }
 
-/// Removes elements of the owners for which `is_stale` returns true. With `record`, these are the
-/// elements that the record lists; otherwise all elements with such an owner as their comment.
-/// Returns these owners without duplicates. A missing element counts as removed.
+/// Removes elements of the owners for which `is_stale` returns true. With `record`, removes the
+/// elements that the record lists; without it, all elements that have such an owner as their
+/// comment. A missing element counts as removed. Returns the owners of the removed elements.
 ///
 /// # Errors
 /// The kernel refuses a request.
@@ -51,10 +51,12 @@ pub(crate) fn remove(
     Ok(removed.into_iter().map(|it| it.owner).collect())
 }
 
-/// Removes the owners for which `is_stale` returns true from the standby list, and returns the
-/// remaining owners. The caller has to call this function before it removes elements. A concurrent
-/// verb that passes a port on reads the list again afterwards, so it notices that an owner has
-/// left.
+/// Removes the owners for which `is_stale` returns true from the standby list. Returns the owners
+/// that remain on the list.
+///
+/// The caller removes elements only after this call. A concurrent verb may pass a port on to one of
+/// the removed owners. That verb reads the list again afterwards, finds that the owner has left,
+/// and takes the port back.
 fn leave_standby(is_stale: impl Fn(&str) -> bool) -> anyhow::Result<BTreeSet<String>> {
     let (stale, standing): (BTreeSet<_>, BTreeSet<_>) =
         standby::owners().into_iter().partition(|it| is_stale(it));
@@ -62,9 +64,11 @@ fn leave_standby(is_stale: impl Fn(&str) -> bool) -> anyhow::Result<BTreeSet<Str
     Ok(standing)
 }
 
-/// Deletes conntrack entries that would still forward packets of the removed ports. Uses the same
-/// netlink connection as the removal, because closing any `nf_tables` socket waits until the kernel
-/// has freed the deleted objects.
+/// Deletes conntrack entries that would still forward packets of the removed ports. Returns the
+/// removed elements.
+///
+/// Uses the netlink connection of the removal and not a second one, because closing any `nf_tables`
+/// socket waits until the kernel has freed the deleted objects.
 fn finish(
     connection: Connection,
     removed: Result<Removed, nft::Error>,
@@ -79,8 +83,8 @@ fn finish(
     Ok(removed.elements)
 }
 
-/// Returns the differences between `nf_tables` and the state that ADD left. It is no difference if
-/// another attachment of the same container serves a port.
+/// Returns the differences between `nf_tables` and the state that ADD left. If another attachment
+/// of the same container forwards one of the ports, that is no difference.
 ///
 /// # Errors
 /// The kernel refuses a request.
@@ -110,8 +114,9 @@ pub(crate) fn differences(claim: &Claim, record: &Record) -> anyhow::Result<Vec<
     Ok(found)
 }
 
-/// Returns a message for each port of a single address that the set of counts does not count.
-/// Without the count, a later ADD for the same port of all addresses would not notice the conflict.
+/// Returns a message for each of `elements` that forwards a port of a single address and is not
+/// counted. Without the count, a later ADD of the same port for all addresses would not notice the
+/// conflict.
 fn uncounted(
     connection: &Connection,
     claim: &Claim,
@@ -166,9 +171,11 @@ pub(crate) fn forget(host: &netlink::Connection, ports: &[HostPort]) {
     forget().unwrap_or_else(note_unforgotten);
 }
 
-/// Returns the addresses of the host, for those of `ports` that are not limited to a single
-/// address. Of the addresses in 127.0.0.0/8, only 127.0.0.1 is included, because clients use no
-/// other. If the kernel does not list the host's addresses, the function returns networks that
+/// Returns the host's addresses that clients may have used to reach those of `ports` that are
+/// forwarded for all addresses. Returns none if each of `ports` is limited to a single address.
+///
+/// Omits link-local addresses, which are never forwarded, and all of 127.0.0.0/8 except 127.0.0.1,
+/// because clients use no other. If the host's addresses cannot be read, returns networks that
 /// contain all addresses.
 fn host_addresses(host: &netlink::Connection, ports: &[HostPort]) -> Vec<IpNetwork> {
     let every = ports.iter().filter(|it| it.address.is_none());

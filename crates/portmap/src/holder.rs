@@ -13,9 +13,9 @@ use netns::Netns;
 use crate::record::{Identity, Record};
 use crate::unrecorded;
 
-/// Returns whether the attachment of `owner`, which has this record, has certainly ended. An
-/// attachment with an unreadable record counts as existing, and so does the owner of elements that
-/// no plugin added.
+/// Returns whether the attachment of `owner` has certainly ended. `record` is its record, or `None`
+/// if the record is missing or unreadable. Returns `false` for an attachment with an unreadable
+/// record, and for an `owner` that is not an attachment's, because no plugin added its elements.
 pub(crate) fn is_gone(firewall: &nft::Connection, owner: &str, record: Option<&Record>) -> bool {
     match record {
         Some(record) => is_over(record),
@@ -25,8 +25,8 @@ pub(crate) fn is_gone(firewall: &nft::Connection, owner: &str, record: Option<&R
 }
 
 /// Returns whether the attachment of `record` has ended: its sandbox no longer exists, or the
-/// sandbox has lost all addresses that ports are forwarded to. The path below is the one in the
-/// record: `CNI_NETNS` of the attachment's ADD.
+/// sandbox has lost all addresses that ports are forwarded to. In the table, "the path" is the path
+/// of the sandbox's namespace in the record (`CNI_NETNS` of the attachment's ADD).
 ///
 /// | what is at the path | the host's end of the veth pair | result |
 /// |---|---|---|
@@ -82,8 +82,8 @@ pub(crate) fn host_link(
     Ok(None)
 }
 
-/// Returns whether no interface has this index. Waits for up to [`END_OF_A_NAMESPACE`], because the
-/// kernel deletes an interface a little later than its namespace.
+/// Returns whether no interface has this index. The kernel deletes an interface a little later than
+/// its namespace. So the function waits up to [`END_OF_A_NAMESPACE`] before it returns `false`.
 fn is_no_link(index: u32) -> bool {
     let wait = Wait {
         link: index,

@@ -1,4 +1,4 @@
-//! Installs the ports of an attachment. They replace the ports that an earlier ADD of the
+//! Installs the ports of an attachment, and removes ports that only an earlier ADD of the
 //! attachment installed.
 //!
 //! During the change, the record lists both the elements that exist and those that will be added.
@@ -30,7 +30,7 @@ pub(crate) struct Installation<'a> {
     /// The record after success.
     record: Record,
     host: netlink::Connection,
-    /// The host's link through which packets from 127.0.0.1 leave to the container. `None` if no
+    /// The link of the host through which packets from 127.0.0.1 reach the container. `None` if no
     /// port of 127.0.0.1 is forwarded.
     localnet: Option<Link>,
     writing: Writing,
@@ -92,9 +92,11 @@ impl<'a> Installation<'a> {
     }
 
     /// Installs the ports in one transaction, and takes over ports of attachments that have ended.
-    /// Then permits packets from 127.0.0.1 to leave the host, because by then the rules exist that
-    /// keep neighbours off 127.0.0.0/8. If another live attachment holds a port, the function waits
-    /// for at most `patience`.
+    /// If a live attachment holds a port, the function waits until that attachment's DEL has
+    /// released the port, but at most for `patience`.
+    ///
+    /// Then permits packets from 127.0.0.1 to leave the host. This comes last because it needs the
+    /// rules that keep other hosts off 127.0.0.0/8.
     ///
     /// Returns the ports that may have conntrack entries with an old destination. The caller passes
     /// these ports to [`Self::forget`].
@@ -127,8 +129,8 @@ impl<'a> Installation<'a> {
     /// The kernel refuses a request. The record then lists everything that may exist.
     pub fn put_back(&self) -> anyhow::Result<()> {
         let Some(earlier) = &self.earlier else {
-            // Elements may exist: either this ADD decided a change, or another attachment passed a
-            // port on to this attachment while it stood by.
+            // Elements may exist: this ADD decided a change, or another attachment passed a port on
+            // to this attachment because it was on standby.
             if self.decided.is_some() || !self.behind.is_empty() {
                 return del::remove(self.attachment);
             }
@@ -144,8 +146,8 @@ impl<'a> Installation<'a> {
         earlier.write(&self.claim.owner, self.writing)
     }
 
-    /// Removes what only an earlier ADD needed. This ADD kept it until now for the rollback. If a
-    /// step fails, the function logs the failure, and DEL removes the rest.
+    /// Removes what only an earlier ADD needed; it existed until now for the rollback. If a step
+    /// fails, the function logs the failure, and the remaining resources stay until DEL.
     pub fn finish(&self) {
         if self.everything() == self.record {
             return;
@@ -194,11 +196,16 @@ impl<'a> Installation<'a> {
         updated
     }
 
-    /// Handles the conflict that `port` has the element `holder` of another attachment, so that
-    /// another attempt can succeed. Returns in three cases: the holder's attachment has ended, and
-    /// this function has removed its elements; the holder's DEL has released the port; or the
-    /// holder is of the same container, so this attachment stands by. Fails if the holder still has
-    /// the port at the deadline of `wait`.
+    /// Resolves a conflict over `port`, which another attachment forwards with the element
+    /// `holder`. The caller then makes another attempt. Returns in one of three cases:
+    ///
+    /// - The other attachment has ended. This function has removed its elements.
+    /// - The DEL of the other attachment has released the port.
+    /// - The other attachment is of the same container. This attachment now stands by for the port.
+    ///
+    /// # Errors
+    /// - Code 11: the other attachment still has the port at the deadline of `wait`.
+    /// - Code 100: the kernel refuses a request, or the standby list cannot be written.
     fn make_way(
         &mut self,
         connection: &Connection,
@@ -234,8 +241,8 @@ impl<'a> Installation<'a> {
         Err(held(port, owner).into())
     }
 
-    /// Adds the attachment's elements in `deleted` again, and removes those that this ADD added. It
-    /// does not matter whether the kernel committed the transaction of this ADD.
+    /// Adds this attachment's elements in `deleted` again, and removes those that this ADD added.
+    /// The function works whether or not the kernel committed the transaction of this ADD.
     fn restore(&self, deleted: &[Element]) -> Result<(), nft::Error> {
         let (connection, table) = (Connection::open()?, table::table());
         let is_own = |it: &Element| it.owner == self.claim.owner;
@@ -263,9 +270,9 @@ impl<'a> Installation<'a> {
         ports.collect()
     }
 
-    /// Removes everything of each other attachment that has ended and had an element which this ADD
-    /// replaced. The replaced element contains this container's address, and two containers cannot
-    /// have the same address.
+    /// Removes everything of an attachment that has ended if this ADD replaced one of its elements.
+    /// The key of such an element contains this container's address, which an attachment of another
+    /// live container cannot have.
     fn take_over_displaced(&self, connection: &Connection) -> anyhow::Result<()> {
         let deleted = self.decided.iter().flat_map(|it| &it.delete);
         let owners: BTreeSet<_> = deleted.map(|it| it.owner.as_str()).collect();
@@ -274,7 +281,7 @@ impl<'a> Installation<'a> {
     }
 
     /// Removes this attachment from the users of `route_localnet` on all links except `localnet`.
-    /// An earlier ADD or this ADD may have set the sysctl on another link.
+    /// An earlier ADD or this ADD may have registered the attachment as a user of another link.
     fn release_all_but(&self, localnet: Option<u32>) -> anyhow::Result<()> {
         let records = [Some(&self.record), self.earlier.as_ref()];
         let others = records.into_iter().flatten();
@@ -313,11 +320,13 @@ fn owned(connection: &Connection, claim: &Claim) -> anyhow::Result<Vec<Element>>
 }
 
 /// Returns whether the attachment of `owner` has ended. If so, removes everything of it, which
-/// frees its ports. Also deletes the conntrack entries of connections to its container. Otherwise
-/// packets of a client that reuses its source port would still be translated to the old address.
+/// frees its ports, and deletes the conntrack entries of connections to its container. With such an
+/// entry, packets of a client that reuses its source port would still be translated to the old
+/// address.
 ///
-/// If a concurrent ADD attaches the attachment again, the elements of that ADD stay. ADD writes the
-/// record before it changes any rule, so this function sees a changed record first.
+/// A concurrent ADD may attach the same container again. That ADD writes its record before it
+/// changes any rule, so this function notices the new record and leaves the elements of that ADD
+/// alone.
 fn take_over_if_gone(connection: &Connection, owner: &str) -> anyhow::Result<bool> {
     let record = Record::read(owner);
     if !holder::is_gone(connection, owner, record.as_ref()) {

@@ -36,17 +36,17 @@ pub(crate) fn links(
     Ok(links)
 }
 
-/// Returns the link through which packets from 127.0.0.1 have to leave to the container; `None` if
-/// `plan` forwards no port of 127.0.0.1.
+/// Returns the host's link through which packets from 127.0.0.1 reach the container. `None` if
+/// `plan` forwards no port of 127.0.0.1, or if the container's address has no route.
 pub(crate) fn link<'l>(links: &'l [(IpAddr, Link)], plan: &Plan) -> Option<&'l Link> {
     let pod = plan.localnet()?;
     let mut links = links.iter();
     links.find_map(|(address, link)| (*address == pod).then_some(link))
 }
 
-/// Returns a message if `route_localnet` of `link` is not set, and one for each kind of packet that
-/// no `IPsec` policy drops. If the record's `localnet` is empty, a version of the plugin that
-/// installed no policies wrote the record. The function then requires no policies.
+/// Returns a message if `route_localnet` of `link` is 0, and a message for each missing `IPsec`
+/// policy. Requires no policies if `localnet` in the record is `None`: an earlier version of the
+/// plugin, which installed no policies, wrote that record.
 ///
 /// # Errors
 /// The kernel refuses a request.
@@ -66,10 +66,10 @@ pub(crate) fn differences(link: &Link, record: &Record) -> anyhow::Result<Vec<St
     Ok(found)
 }
 
-/// Permits packets from 127.0.0.1 to leave through `link`, and notes `owner` as a user of this
-/// permission. With the permission, packets of other hosts could use addresses of 127.0.0.0/8, too
-/// (CVE-2020-8558). Both rules in `nf_tables` and `IPsec` policies drop such packets, so a flush of
-/// the rules does not expose the host.
+/// Permits packets from 127.0.0.1 to leave through `link`, and registers `owner` as a user of this
+/// permission, unless another program has set the sysctl. The permission would also let other hosts
+/// send packets to and from 127.0.0.0/8 (CVE-2020-8558). Both rules in `nf_tables` and `IPsec`
+/// policies drop such packets, so a flush of the rules does not expose the host.
 ///
 /// # Errors
 /// The sysctl cannot be set, or the kernel refuses a policy.

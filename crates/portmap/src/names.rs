@@ -103,9 +103,11 @@ pub(crate) fn conditions(version: IpVersion) -> [Rule; 2] {
     ]
 }
 
-/// Returns the rules that translate destinations to containers (DNAT). Earlier versions of the
-/// plugin had no counts and another comment in the rule for single addresses. So an ADD recognises
-/// a table of such a version, repairs it and counts its ports.
+/// Returns the rules that translate destinations to containers (DNAT).
+///
+/// The rule for single addresses has another comment than in earlier versions of the plugin, which
+/// kept no counts. So an ADD notices the table of such a version, replaces the rule and counts the
+/// ports.
 pub(crate) fn translate(version: IpVersion) -> [Rule; 2] {
     let rule = |comment| Rule::new(comment).when_ip(version);
     let [single, every] = [ADDRESS_PORTS, PORTS].map(|it| it.of(version));

@@ -30,8 +30,8 @@ pub struct Forward {
 }
 
 impl Plan {
-    /// Returns the plan for `request`; `None` if there is nothing to forward. Logs the mappings
-    /// that are not forwarded. As in the reference, such mappings are no error.
+    /// Returns the plan for `request`; `None` if there is nothing to forward. A mapping whose IP
+    /// family the container lacks is logged and not forwarded. It is no error, as in the Go plugin.
     ///
     /// # Errors
     /// Code 7: a key is invalid, or `prevResult` is missing.
@@ -75,9 +75,9 @@ impl Plan {
         pods.into_iter().collect()
     }
 
-    /// Returns the container's IPv4 address that a port of 127.0.0.1 is forwarded to; `None` if no
-    /// such port is forwarded. The host's link towards this address has to permit packets from
-    /// 127.0.0.1.
+    /// Returns the container's IPv4 address if a port of 127.0.0.1 is forwarded to it and clients
+    /// are masqueraded; otherwise `None`. The host's link towards this address has to permit
+    /// packets from 127.0.0.1.
     pub fn localnet(&self) -> Option<Ipv4Addr> {
         let is_local = |it: &&Forward| it.port.address.is_none_or(|it| it.is_loopback());
         let mut local = self.forwards.iter().filter(is_local);

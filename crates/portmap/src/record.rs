@@ -1,8 +1,9 @@
-//! Records of attachments. A record lists the facts by which later verbs recognise the sandbox, and
-//! the attachment's elements in `nf_tables`.
+//! Records of attachments. A record contains data by which later verbs find out whether the sandbox
+//! still exists, and the attachment's elements in `nf_tables`.
 //!
-//! DEL and GC retire the record before they remove ports. RELOAD forwards only ports of attachments
-//! with a record, and looks for the record again afterwards.
+//! DEL and GC retire (rename) the record before they remove ports. RELOAD forwards only ports of
+//! attachments with a record. Afterwards it looks for the record again, and removes the ports if
+//! DEL or GC has retired the record in the meantime.
 
 use std::fs;
 use std::io;
@@ -39,16 +40,17 @@ pub(crate) struct Record {
     pub localnet: Option<u32>,
     /// The container's addresses that ports are forwarded to.
     pub addresses: Vec<IpAddr>,
-    /// All elements that the attachment may have in `nf_tables`: those that it has now, and those
-    /// of ports that another attachment of the same container holds and may hand over.
+    /// All elements that the attachment may have in `nf_tables`: those that exist, and those of
+    /// ports for which the attachment is on standby, because another attachment of the same
+    /// container may pass the port on.
     pub elements: Vec<Element>,
-    /// The conditions of the attachment's ports. Without conditions, this is empty, and no element
+    /// The conditions of the attachment's ports. If there are none, no element of the attachment
     /// points to a chain of conditions.
     #[serde(flatten)]
     pub conditions: Conditions,
 }
 
-/// Device and inode of a file. They distinguish the file from a later one at the same path.
+/// Device and inode of a file. They differ from those of a later file at the same path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Identity {
     device: u64,
@@ -56,25 +58,29 @@ pub(crate) struct Identity {
 }
 
 impl Record {
-    /// Returns the record of `owner`, also a retired one; `None` if the record is missing or
-    /// unreadable.
+    /// Returns the record of `owner`, even if DEL or GC has retired (renamed) it; `None` if it is
+    /// missing or unreadable.
     pub fn read(owner: &str) -> Option<Self> {
         Self::parse(&files().find_also_retired(owner)?)
     }
 
-    /// Returns the record of an attachment. Fails if the record is missing, retired or unreadable.
+    /// Returns the record of an attachment.
+    ///
+    /// # Errors
+    /// The record is missing or unreadable, or DEL or GC has retired (renamed) it.
     pub fn find(attachment: &Attachment) -> anyhow::Result<Self> {
         let text = files().find(&attachment.owner())?;
         Self::parse(&text).with_context(|| format!("the record of {attachment} is unreadable"))
     }
 
-    /// Parses the text of a record; `None` if a later version wrote it in another format.
+    /// Parses the text of a record; `None` if it is not a record, or if a later version of the
+    /// plugin wrote it in another format.
     pub fn parse(text: &str) -> Option<Self> {
         serde_json::from_str(text).ok()
     }
 
-    /// Returns whether the record of `owner` exists but is unreadable, for example because a
-    /// later version wrote it in another format.
+    /// Returns whether `owner` has a record that is not retired but unreadable, for example because
+    /// a later version of the plugin wrote it in another format.
     pub fn is_torn(owner: &str) -> bool {
         files().has(owner) && Self::read(owner).is_none()
     }
@@ -104,8 +110,8 @@ impl Identity {
     }
 }
 
-/// Returns whether the attachment with this owner tag has a record that no DEL or GC has retired.
-/// DEL and GC retire a record before they delete elements.
+/// Returns whether the attachment with this owner tag has a record. Returns `false` as soon as a
+/// DEL or GC has retired (renamed) the record, which it does before it deletes elements.
 pub fn is_recorded(owner: &str) -> bool {
     files().has(owner)
 }

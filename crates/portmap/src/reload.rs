@@ -43,9 +43,10 @@ pub(crate) fn reload(request: &CheckRequest) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Removes the ports again if a concurrent DEL or GC has retired the record. DEL and GC retire the
-/// record before they list the ports, so they may have missed ports that RELOAD forwarded later. A
-/// concurrent ADD is not affected, because it writes a new record before it forwards any port.
+/// Fails and removes the ports again if a concurrent DEL or GC has retired (renamed) the record.
+/// DEL and GC retire the record before they list the ports, so they may have missed ports that
+/// RELOAD forwarded later. A concurrent ADD is not affected, because it writes a new record before
+/// it forwards any port.
 fn yield_to_removal(attachment: &Attachment) -> anyhow::Result<()> {
     let owner = attachment.owner();
     if record::files().has(&owner) {

@@ -1,9 +1,9 @@
-//! The standby list: attachments that want a port which another attachment of the same container
-//! serves.
+//! The standby list: attachments that want a port, while another attachment of the same container
+//! has it.
 //!
-//! Each attachment on standby has an empty file, named like its record, in a directory for this
-//! list. The directory exists only while there are such attachments. So on most nodes, DEL needs
-//! one system call to see that no attachment takes over its ports.
+//! Each attachment on standby has an empty file in a directory for this list. The file has the same
+//! name as the attachment's record. The directory exists only while an attachment is on standby. So
+//! on most nodes, DEL needs one system call to see that no attachment takes over its ports.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,11 +1,12 @@
-//! Removes elements and passes their ports on to attachments of the same container that are on
-//! standby.
+//! Removes elements of ports, and passes the ports on to attachments of the same container that are
+//! on standby.
 //!
-//! One transaction removes a port's element and adds an element of the same port for the successor.
+//! One transaction removes a port's element and adds the successor's element for this port.
 //! Attachments may join or leave the standby list at the same time, so this module reads the list
-//! before the transaction and again afterwards. An attachment that joins later finds that the port
-//! is free. An attachment that leaves removes its file before it lists its elements, so it also
-//! removes elements that it has just received.
+//! before and after the transaction. An attachment that joins after the second reading finds that
+//! the port is free. An attachment that leaves removes its file in the standby list before it lists
+//! its elements. So if this module passes a port on to it too late, either this module or the
+//! attachment removes the element.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -32,8 +33,8 @@ struct Heir {
     record: Record,
 }
 
-/// Removes those elements of `known` that still have the same owner, and passes their ports on to
-/// owners in `standing`, the current standby list.
+/// Removes those elements of `known` that still have the owner given there. Passes their ports on
+/// to owners in `standing`, the current standby list.
 ///
 /// # Errors
 /// The kernel refuses a request.
@@ -53,8 +54,9 @@ pub(crate) fn remove(
     removal.finish(heirs)
 }
 
-/// Removes all elements of `owner` like [`remove`], but only while `are_meant` returns true. Each
-/// attempt of the transaction calls `are_meant` again.
+/// Removes all elements of `owner` and passes their ports on like [`remove`], but only if
+/// `are_meant` returns true. The transaction may need several attempts. Each attempt calls
+/// `are_meant` again.
 ///
 /// # Errors
 /// As [`remove`].
@@ -89,8 +91,8 @@ impl<'a> Removal<'a> {
         }
     }
 
-    /// Repeats transactions that pass ports on, until the standby list has not changed during a
-    /// transaction.
+    /// Runs more transactions until a reading of the standby list finds the same heirs as the
+    /// previous one. Then returns the removed elements and the ports passed on.
     fn finish(mut self, mut heirs: Vec<Heir>) -> Result<Removed, nft::Error> {
         while !self.removed.elements.is_empty() {
             let standing = standby::owners();
@@ -112,7 +114,8 @@ impl<'a> Removal<'a> {
         Ok(self.removed)
     }
 
-    /// Runs one transaction, which removes known elements and passes free ports on.
+    /// Runs one transaction, which removes known elements and passes free ports on to `heirs`. If
+    /// `are_meant` returns false, the transaction changes nothing.
     fn step(&mut self, heirs: &[Heir], are_meant: impl Fn() -> bool) -> Result<(), nft::Error> {
         let table = table_of(heirs);
         let (mut stale, mut passed) = (Vec::new(), Vec::new());
@@ -131,8 +134,9 @@ impl<'a> Removal<'a> {
         Ok(())
     }
 
-    /// Returns the elements that heirs receive, for ports that this transaction removes, or that an
-    /// earlier one removed and that are still free.
+    /// Returns the elements to add for `heirs`. These elements forward ports that this transaction
+    /// removes, and ports that an earlier transaction removed and that are still free. The first
+    /// heir that wants a port gets it.
     fn inheritance(
         &self,
         table: &Table,
@@ -157,8 +161,8 @@ impl<'a> Removal<'a> {
 }
 
 impl Heir {
-    /// Returns the elements that the heir gets for `port`. Returns none if the heir does not want
-    /// the port, or if it is of another container than the owner of `former`, the removed element.
+    /// Returns the heir's elements for `port`. Returns none if the heir does not want the port, or
+    /// if the heir and the owner of `former`, the removed element, are of different containers.
     fn wishes(&self, former: &Element, port: HostPort) -> Vec<Element> {
         if !is_heir(&self.owner, &former.owner) {
             return Vec::new();

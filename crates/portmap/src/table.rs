@@ -30,8 +30,8 @@ pub(crate) struct Claim {
     pub elements: Vec<Element>,
 }
 
-/// Returns the claim for `plan`. `links` lists each of the container's addresses with the host's
-/// link towards it.
+/// Returns the elements that `plan` needs, with the table. `links` lists each of the container's
+/// addresses with the host's link towards this address.
 pub(crate) fn claim(plan: &Plan, links: &[(IpAddr, Link)], owner: String) -> Claim {
     let config = &plan.config;
     let mut elements = Vec::new();
@@ -62,8 +62,8 @@ pub(crate) fn claim(plan: &Plan, links: &[(IpAddr, Link)], owner: String) -> Cla
     }
 }
 
-/// Returns the elements by which the rules masquerade clients of a container: those clients that
-/// `source_nat` selects.
+/// Returns the elements for masquerading clients of the container `pod`. `source_nat` determines
+/// which clients are masqueraded.
 fn masquerade(
     pod: IpAddr,
     source_nat: SourceNat,

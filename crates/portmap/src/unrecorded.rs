@@ -45,8 +45,8 @@ pub(crate) fn may_live(firewall: &nft::Connection, owner: &str) -> anyhow::Resul
     Ok(candidates.any(may_lead_to_unknown))
 }
 
-/// Returns whether the link may lead to a sandbox of an attachment without a record and without an
-/// alias.
+/// Returns whether `link` may be the host's link to the sandbox of an attachment that has neither a
+/// record nor an alias on its link.
 fn may_lead_to_unknown(link: &Link) -> bool {
     let is_tagged = link
         .alias
@@ -55,8 +55,9 @@ fn may_lead_to_unknown(link: &Link) -> bool {
     match link.kind {
         LinkKind::Veth => !is_tagged && link.peer_namespace.is_some(),
         LinkKind::Loopback | LinkKind::Bridge | LinkKind::Ifb => false,
-        // An uplink that is a port of a bridge leads to no sandbox. An uplink without a bridge, to
-        // which the route points directly, may lead to a sandbox.
+        // A physical or VLAN interface that is a port of a bridge is an uplink of the bridge, so no
+        // sandbox is behind it. Without a bridge, it may have a sandbox behind it, because a route
+        // points to it.
         LinkKind::Physical | LinkKind::Vlan(_) => link.master.is_none(),
         _ => true,
     }

@@ -1,4 +1,4 @@
-//! Waits until the DEL of a port's holder has released the port. The kernel notifies the plugin of
+//! Waits until the DEL of another attachment has released a port. The kernel notifies the plugin of
 //! deleted elements.
 //!
 //! The plugin holds no lock while it waits. With a lock, the DEL that it waits for, a GC or a
@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use nft::{Connection, Element, Table, Watch};
 
-/// Maximum time that ADD waits. A kubelet that starts the successor of a pod deletes the pod within
-/// 0.1 to 2.4 s (measured).
+/// Maximum time that ADD waits for the DEL of another attachment. In measurements, the kubelet
+/// deleted a pod 0.1 to 2.4 s after it had started the pod's successor.
 pub(crate) const FOR_DEL: Duration = Duration::from_secs(3);
 
 /// The wait of one ADD, with one deadline for all holders of its ports.
