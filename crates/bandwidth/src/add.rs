@@ -12,8 +12,8 @@ use crate::{host_link, ifb, record};
 /// Sets the configured limits. If what the sandbox sends is limited, adds its ifb to the result.
 ///
 /// # Errors
-/// A limit cannot be set. The rollback has then removed the limits that this ADD created. Of the
-/// limits that existed before, each has its old or its new rate.
+/// A limit cannot be set. The rollback has then removed the limits that this ADD created. A limit
+/// that existed before this ADD has its old or its new rate.
 pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answered> {
     let (config, allocation) = configured(request)?;
     let mut result = request.chained()?.clone();
@@ -63,12 +63,13 @@ fn configured(request: &AddRequest) -> anyhow::Result<(Config, Allocation)> {
     Ok((config.with(&allocation), allocation))
 }
 
-/// Records the allocation for CHECK and RELOAD; DEL needs no record to find the limits. ADD writes
-/// the record after it has created the ifb. A concurrent ADD of the attachment fails to create the
-/// ifb, so it writes no record.
+/// Records the allocation for CHECK and RELOAD. DEL finds the limits without a record.
 ///
-/// An earlier ADD of the attachment may have left a record, if no DEL followed. Without an
-/// allocation, this function removes that record.
+/// The caller writes the record after it has created the ifb. So an ADD that fails because a
+/// concurrent ADD of the attachment has created the ifb does not replace the other ADD's record.
+///
+/// If there is no allocation, this function removes the record that an earlier ADD of the
+/// attachment left.
 fn remember(
     request: &AddRequest,
     config: &Config,

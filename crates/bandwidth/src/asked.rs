@@ -8,14 +8,14 @@ use tc::{BitsPerSecond, Burst, Limit};
 pub struct Asked {
     /// Average rate.
     pub rate: BitsPerSecond,
-    /// Bits that may pass at once. This may be a runtime's placeholder for an unset burst, which
-    /// only the reference uses as a burst.
+    /// Burst in bits. Some runtimes send a placeholder for an unset burst. It stays in this field,
+    /// because CHECK accepts limits of the Go plugin, which uses the placeholder as the burst.
     pub burst: u64,
     /// The configuration key of the burst. `None` if no burst is configured: [`Asked::limit`] then
     /// derives the burst from the rate.
     pub burst_key: Option<String>,
-    /// The limit of the pod's devices, if this limit is a wish of the pod. The burst of this limit
-    /// is at most the burst of the devices' limit.
+    /// The limit that follows from the pod's allocated devices, if this limit was requested for the
+    /// pod. The resulting burst is at most the burst of the devices' limit.
     pub within: Option<Box<Self>>,
 }
 

@@ -20,8 +20,8 @@ use crate::policy;
 #[derive(Debug)]
 pub(crate) struct Backstop {
     protection: Protection,
-    /// One element for each set, with the key that the attachment may have in this set and without
-    /// a target.
+    /// For each set of the table, one element with the key of the attachment's link and without a
+    /// target. They serve to look up which elements the attachment has.
     places: [Element; 2],
 }
 
@@ -47,9 +47,11 @@ impl Backstop {
         })
     }
 
-    /// Adds the elements and replaces other elements with the same link; unchanged elements stay.
-    /// Calls `on_new` before that if the attachment has no element yet.
-    /// If the kernel lacks a required part of `nf_tables`, this function notes that on standard
+    /// Adds the attachment's elements. Elements with the same link and another content are
+    /// replaced; unchanged elements stay. If the attachment has no element yet, calls `on_new`
+    /// first, with which the caller prepares the rollback.
+    ///
+    /// If the kernel lacks a required part of `nf_tables`, this function logs that on standard
     /// error and succeeds: such a host can still limit by the ifb.
     ///
     /// # Errors
@@ -87,8 +89,8 @@ impl Backstop {
     }
 
     /// Removes the elements again if `is_gone` returns true, that is, if the attachment no longer
-    /// exists. Each attempt of the transaction calls `is_gone` again. A concurrent ADD creates its
-    /// ifb before its elements, so this function does not remove those.
+    /// exists. Each attempt of the transaction calls `is_gone` again. The elements of a concurrent
+    /// ADD stay, because that ADD creates its ifb before its elements, so `is_gone` returns false.
     ///
     /// # Errors
     /// As [`Self::put`], and those of `is_gone`.
@@ -96,8 +98,9 @@ impl Backstop {
         attach::take_back(&[self.protection], is_gone)
     }
 
-    /// Returns texts for the operator about what [`Self::put`] would change. Returns none if the
-    /// kernel lacks a required part of `nf_tables`: ADD then succeeds without a backstop.
+    /// Returns a message for the operator for each change that [`Self::put`] would make. Returns
+    /// none if the kernel lacks a required part of `nf_tables`, because ADD then succeeds without a
+    /// backstop.
     ///
     /// # Errors
     /// The kernel refuses a request.
@@ -127,10 +130,11 @@ impl Backstop {
     }
 }
 
-/// Returns a warning for the operator if the calling thread's namespace cannot have a backstop.
+/// Returns a warning for the operator if the kernel lacks a part of `nf_tables` that backstops
+/// need. Tries this in the network namespace of the calling thread.
 ///
 /// # Errors
-/// The kernel refuses another request.
+/// The kernel refuses a request for a reason other than a missing feature.
 pub(crate) fn missing() -> anyhow::Result<Option<String>> {
     let connection = Connection::open();
     let tried = connection.and_then(|it| tables().iter().try_for_each(|table| it.dry_run(table)));
@@ -156,8 +160,9 @@ fn family_of(host_link: &Link) -> Family {
     }
 }
 
-/// Returns the table of this family, which all attachments share. One set maps links to limits.
-/// Another set maps links whose limit applies to some subnets only to the chain of these subnets.
+/// Returns the table of this family. All attachments share it. The set `limits` maps a link to its
+/// limit. If the limit applies only to some subnets, the set `policies` maps the link to the chain
+/// with these subnets.
 fn table(family: Family) -> Table {
     let set = |name, target| Set {
         name,
@@ -189,7 +194,7 @@ pub fn tables() -> [Table; 2] {
 /// The name of the tables of both families.
 pub const TABLE: &str = "cni-bandwidth";
 
-/// Returns `rule` with the addition that it drops packets above the limit of their input interface.
+/// Extends `rule`: it then drops the packets that exceed the limit of their input interface.
 fn limited(rule: Rule) -> Rule {
     rule.when_in(&[Field::InputName], LIMITS).drop()
 }

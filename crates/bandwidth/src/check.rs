@@ -60,8 +60,8 @@ impl Limiting<'_> {
         Ok(differences)
     }
 
-    /// Compares the backstop. Returns no difference if the reference created the ifb, because the
-    /// reference creates no backstop.
+    /// Compares the backstop. Returns no difference if the Go plugin created the ifb, because the
+    /// Go plugin creates no backstop.
     fn backstop_differences(&self, ifb: &Link, asked: &Asked) -> anyhow::Result<Vec<String>> {
         if ifb.alias != Some(self.request.attachment.owner()) {
             return Ok(Vec::new());
@@ -84,7 +84,7 @@ impl Limiting<'_> {
         let link_egress = LinkEgress::new(self.host, link);
         let limit = asked.limit(self.host_link.mtu)?;
         let difference = link_egress.difference(&limit, traffic)?;
-        // A limit that the reference set for the same configuration is not a difference.
+        // A limit that the Go plugin set for the same configuration is not a difference.
         let is_references = difference.is_some()
             && *traffic == Traffic::All
             && link_egress.is_of_reference(asked.rate, asked.burst)?;

@@ -19,13 +19,13 @@ pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
     cni::all([remove_limits(request), remove_record(request)])
 }
 
-/// Deletes the attachment's backstop and ifb. An ifb that the reference created may belong to
-/// another interface of the container. Such an ifb is deleted only if no other attachment's link
-/// redirects packets to the ifb.
+/// Deletes the attachment's backstop and ifb. An ifb that the Go plugin created may be in use by
+/// another interface of the container. It stays if a link of another attachment redirects packets
+/// to it.
 ///
 /// Without an ifb there is no backstop: ADD creates the ifb first and DEL deletes it last. So DEL
-/// of a container without limits, the most common case, does not access `nf_tables`, where it might
-/// have to wait until a deletion of another process has ended.
+/// of a container without limits, the most common case, does not access `nf_tables`. Such an access
+/// might have to wait until a deletion of another process has ended.
 fn remove_limits(request: &DelRequest) -> anyhow::Result<()> {
     cni::step("find the ifb");
     let host = Connection::open()?;
@@ -84,6 +84,7 @@ pub(crate) fn delete_all(host: &Connection, ifbs: &[Link]) -> anyhow::Result<()>
 }
 
 /// Returns the name of a link that redirects packets to `ifb` and may belong to another attachment.
+/// `None` if every link that redirects packets to `ifb` belongs to this attachment.
 fn somebody_else_at(
     ifb: &Link,
     host: &Connection,

@@ -42,9 +42,10 @@ pub(crate) fn find(request: &AddRequest, host: &Connection) -> anyhow::Result<Li
     .into())
 }
 
-/// Returns the host end if the `prevResult` is unambiguous: the sandbox has one interface, and
-/// exactly one reported host link has its peer in the sandbox. This avoids reading interfaces in
-/// the sandbox, for which a new thread would have to enter its namespace.
+/// Returns the host end if `prevResult` identifies it. For this, `prevResult` has to list one
+/// interface in the sandbox, and exactly one host link with its peer in the sandbox. Otherwise
+/// returns `None`, and the caller looks for the peer in the sandbox. That takes longer, because a
+/// new thread has to enter the sandbox's namespace.
 fn only_pair(
     request: &AddRequest,
     host: &Connection,

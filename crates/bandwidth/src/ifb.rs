@@ -10,8 +10,9 @@ pub(crate) struct Found {
     /// Ifbs of the attachment, identified by the alias. If an ADD was killed before it set the
     /// alias, the MAC identifies the ifb.
     pub own: Vec<Link>,
-    /// Ifbs without an alias and without this attachment's MAC. The reference creates such ifbs;
-    /// their name depends on the network and the container, but not on the interface.
+    /// Ifbs without an alias and without this attachment's MAC. The Go plugin creates such ifbs.
+    /// Their name depends on the network and the container but not on the interface, so they may
+    /// belong to another attachment.
     pub unclaimed: Vec<Link>,
 }
 
@@ -33,8 +34,8 @@ pub(crate) fn find(host: &Connection, attachment: &Attachment) -> anyhow::Result
     Ok(Found { own, unclaimed })
 }
 
-/// Returns the ifb for packets from `host_link`: the attachment's own ifb, or an ifb that the
-/// reference created and to which `host_link` redirects packets.
+/// Returns the ifb for packets from `host_link`: the attachment's own ifb, or an ifb that the Go
+/// plugin created and to which `host_link` redirects packets. `None` if there is neither.
 ///
 /// # Errors
 /// Refusals of the kernel.
@@ -109,8 +110,8 @@ pub(crate) fn set_up(
     Ok(LinkEgress::new(host, link).ensure_first(limit, more)?)
 }
 
-/// Takes over an ifb that an interrupted ADD or the reference created: sets the alias to the owner,
-/// and the MTU.
+/// Takes over an ifb that an interrupted ADD or the Go plugin created: sets the alias to the owner,
+/// and the MTU to `mtu`.
 ///
 /// # Errors
 /// Refusals of the kernel.
@@ -162,9 +163,9 @@ pub(crate) fn expect_unlisted(result: &AddResult, attachment: &Attachment) -> Re
     }
 }
 
-/// Returns the name that the reference would choose for the ifb, and a second name. The reference's
-/// name does not depend on the interface, so the ifb of another interface of the container may have
-/// the first name.
+/// Returns two possible names of the attachment's ifb. The first is the name that the Go plugin
+/// would choose. It does not depend on the interface, so another interface of the container may
+/// have an ifb with this name. This attachment's ifb then gets the second name.
 pub fn names(attachment: &Attachment) -> [String; 2] {
     let (network, container) = (attachment.network.as_str(), attachment.container.as_str());
     let interface = attachment.interface.as_str();
@@ -184,7 +185,8 @@ fn mac(attachment: &Attachment) -> MacAddress {
     attach::marked_mac(MAC, attachment)
 }
 
-/// The first byte of an ifb's MAC. The reference lets the kernel choose the MAC of its ifbs.
+/// The first byte of the MAC of this plugin's ifbs. The kernel chooses the MAC of the Go plugin's
+/// ifbs.
 pub(crate) const MAC: u8 = 0x0a;
 
 #[cfg(test)]

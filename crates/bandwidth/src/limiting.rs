@@ -1,9 +1,8 @@
 //! The limits of one sandbox, for ADD, CHECK and RELOAD.
 //!
 //! A limit changes in place: each step replaces an old setting by the new one. The rollback removes
-//! what this call created where there was nothing before, and nothing else. So after a failure,
-//! each direction of a live sandbox has its old or its new limit, and another call completes the
-//! change.
+//! only what this call added, and does not restore replaced settings. So after a failure, each
+//! direction of a live sandbox has its old or its new limit, and another call completes the change.
 
 use attach::Removal;
 use cni::{AddRequest, Error, Undo, note};
@@ -33,7 +32,8 @@ impl<'a> Limiting<'a> {
         asked.map(|it| it.limit(self.host_link.mtu)).transpose()
     }
 
-    /// Returns the ifb to which the host's end of the pair redirects the sandbox's packets.
+    /// Returns the ifb to which the host's end of the pair redirects the sandbox's packets; `None`
+    /// if there is no ifb.
     ///
     /// # Errors
     /// As [`ifb::find_behind`].
@@ -124,23 +124,24 @@ impl<'a> Limiting<'a> {
         Ok(())
     }
 
-    /// Checks that this plugin can change the limit of the sandbox's ingress, if there is one. If
-    /// the limit is to be removed (`asked` is `None`), checks that this plugin set it.
+    /// Checks that RELOAD can change the limit of the sandbox's ingress to `asked`. `None` stands
+    /// for the removal of the limit. Accepts a sandbox without a limit.
     ///
     /// # Errors
-    /// Code 7: another program set the limit.
+    /// - Code 7: the limit is to be removed, but the Go plugin set it.
+    /// - Code 100: another program set a qdisc on the link, or the kernel refuses a request.
     pub fn expect_changeable_ingress(self, asked: Option<&Asked>) -> anyhow::Result<()> {
         let held = LinkEgress::new(self.host, self.host_link).held()?;
         let is_own = held.is_own() || !held.is_limited() || asked.is_some();
         is_own.then_some(()).ok_or_else(|| not_own(self.host_link))
     }
 
-    /// Checks that this plugin can change the limit of the sandbox's ifb, if there is one. If the
-    /// limit is to be removed (`asked` is `None`), checks that this plugin created the ifb and set
-    /// the limit.
+    /// Checks that RELOAD can change the limit of the sandbox's ifb to `asked`. `None` stands for
+    /// the removal of the limit. Accepts a sandbox without an ifb.
     ///
     /// # Errors
-    /// Code 7: another program created the ifb or set the limit.
+    /// - Code 7: the limit is to be removed, but the Go plugin created the ifb or set the limit.
+    /// - Code 100: another program set a qdisc on the ifb, or the kernel refuses a request.
     pub fn expect_changeable_egress(self, asked: Option<&Asked>) -> anyhow::Result<()> {
         let attachment = &self.request.attachment;
         let Some(ifb) = self.find_ifb()? else {
@@ -161,8 +162,9 @@ impl<'a> Limiting<'a> {
         Ok(LinkEgress::new(self.host, self.host_link).remove()?)
     }
 
-    /// Removes the limit of the sandbox's egress: the backstop, which would drop packets of an
-    /// unlimited sandbox, then the redirection, then the ifb.
+    /// Removes the limit of the sandbox's egress, in three steps. First the backstop: without the
+    /// ifb, it would drop packets of an unlimited sandbox. Then the redirection to the ifb, then
+    /// the ifb.
     ///
     /// # Errors
     /// Refusals of the kernel.
@@ -183,7 +185,8 @@ impl<'a> Limiting<'a> {
         });
     }
 
-    /// Limits what evades the ifb.
+    /// Limits packets that bypass the ifb: adds or updates the backstop. If `nf_tables` cannot
+    /// count the rate, removes an existing backstop.
     ///
     /// # Errors
     /// As [`Backstop::put`].
@@ -195,7 +198,7 @@ impl<'a> Limiting<'a> {
             note(
                 "egressRate: nf_tables cannot count this rate, so only the ifb limits the container",
             );
-            // An earlier ADD may have limited the container to a lower rate.
+            // An earlier ADD may have added a backstop with a lower rate.
             return remove();
         };
         backstop.put(|| undo.push("remove the backstop", remove))
@@ -215,8 +218,10 @@ impl<'a> Limiting<'a> {
     }
 }
 
-/// Returns whether `limit` is a higher rate. The backstop then changes first: its rate is never
-/// below the rate of the ifb, because it would drop packets of a sandbox that keeps to its limit.
+/// Returns whether `limit` has a higher rate than the present limit `held`; `false` if there is
+/// none. On a raise, the caller changes the backstop before the ifb. The backstop's rate must never
+/// be below the ifb's rate, or the backstop would drop packets of a sandbox that keeps to its
+/// limit.
 fn is_raise(held: &Held, limit: &Limit) -> bool {
     held.rate().is_some_and(|it| it < limit.rate.bytes())
 }

@@ -26,10 +26,11 @@ pub struct PodResources {
 /// Which rate counts if the pod has an allocation and another rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Priority {
-    /// The allocation: the other rate is the operator's default for all containers.
+    /// The rate of the allocation. The other rate comes from the plugin's own keys, so it is the
+    /// operator's default for all containers.
     Allocated,
-    /// The lower of the two rates. The other rate is a wish of the pod, which must not exceed what
-    /// the scheduler allocated.
+    /// The lower of the two rates. The other rate is requested for the pod, and must not exceed
+    /// what the scheduler allocated.
     Lower,
 }
 
@@ -61,8 +62,9 @@ impl PodResources {
         }))
     }
 
-    /// Returns the limit of one direction. `asked` is the limit that the configuration or the pod
-    /// asks for, `allocated` the rate of the pod's devices.
+    /// Returns the limit of one direction. `allocated` is the rate of the pod's devices. Without
+    /// it, returns `asked`, the limit from the configuration or the pod's annotations. With both,
+    /// [`Priority`] decides.
     pub(crate) fn limit(
         &self,
         asked: Option<Asked>,
@@ -138,7 +140,8 @@ struct Share<'a> {
     count: u64,
 }
 
-/// Returns the rate of a pod with these shares in a direction.
+/// Returns the rate that the devices in `shares` give a pod in this direction; `None` if no
+/// resource in `shares` has this direction.
 ///
 /// # Errors
 /// Code 7: two resources have this direction, or the rate is out of range.

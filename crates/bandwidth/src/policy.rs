@@ -32,8 +32,8 @@ pub(crate) fn of(traffic: &Traffic, limited: impl Fn(Rule) -> Rule) -> Option<Ch
     })
 }
 
-/// Returns `cases` without each subnet that lies within another subnet of the same case: a packet
-/// that matches two limiting rules would count twice.
+/// Removes each subnet from `cases` that lies within another subnet of the same case. Otherwise a
+/// packet could match two limiting rules and would count twice.
 fn outermost(cases: &[(IpNetwork, Case)]) -> Vec<(IpNetwork, Case)> {
     let mut outermost = cases.to_owned();
     outermost.retain(|(inner, case)| {

@@ -1,8 +1,8 @@
-//! RELOAD: restores the backstop, and changes limits.
+//! RELOAD, a verb of this suite: restores the backstop, and changes limits.
 //!
-//! Callers repeat RELOAD by themselves, with configurations that may be older than the limits. So
-//! it creates and removes limits only in the directions that `changeLimits` names. Without that
-//! key, it changes the rates of limits that this plugin set.
+//! A caller may repeat RELOAD with a configuration that is older than the present limits. So RELOAD
+//! creates and removes limits only in the directions that the key `changeLimits` names. Without
+//! that key, it only changes the rates of limits that this plugin set.
 
 use std::time::Duration;
 
@@ -20,18 +20,19 @@ use crate::resource::Direction;
 use crate::{del, host_link, record};
 
 /// Makes the limits of the directions in `changeLimits` equal to the configuration, and leaves the
-/// others as they are. Without that key, changes the rates of limits that this plugin set, and
-/// restores the backstop. An attachment that the reference limited gets a backstop, too.
+/// other direction as it is. Without that key, changes the rates of limits that this plugin set,
+/// and restores the backstop. An attachment that the Go plugin limited gets a backstop, too.
 ///
-/// DEL and GC delete the ifb, and then look for elements once more. If this function adds its
-/// elements after that, it finds no ifb afterwards and removes the elements itself. So no elements
-/// of a deleted attachment remain.
+/// A concurrent DEL or GC deletes the ifb, and then looks for elements of the backstop once more.
+/// If this function adds its elements after that, it finds no ifb afterwards and removes the
+/// elements itself. So no elements of a deleted attachment remain.
 ///
 /// # Errors
-/// - Code 7: `prevResult` is missing; the rate of a direction in `changeLimits` exceeds the pod's
-///   allocation; another program set a limit that is to be removed.
-/// - Code 100: the veth pair or the ifb does not exist, or the kernel refuses a request. Each limit
-///   then has its old or its new rate.
+/// - Code 7: `prevResult` is missing.
+/// - Code 7: the rate of a direction in `changeLimits` exceeds the pod's allocation.
+/// - Code 7: a limit is to be removed, but the Go plugin set it.
+/// - Code 100: the veth pair or the ifb does not exist, another program set a qdisc there, or the
+///   kernel refuses a request. Each limit then has its old or its new rate.
 pub(crate) fn reload(request: &CheckRequest) -> anyhow::Result<()> {
     let named = request.network.runtime_config::<Keys>()?.change_limits;
     let config = Config::of_attachment(request)?;
@@ -68,7 +69,8 @@ struct Keys {
     change_limits: Vec<Direction>,
 }
 
-/// Checks that no direction in `named` is to exceed what the scheduler allocated to the pod.
+/// Checks that the configured rate of each direction in `named` is at most the rate that the
+/// scheduler allocated to the pod.
 ///
 /// # Errors
 /// Code 7 with both rates; the record of the allocation cannot be read.
@@ -178,9 +180,11 @@ impl Reload<'_> {
         self.expect_present(&limit)
     }
 
-    /// Waits for [`REST_OF_A_DEL`], and deletes the new ifb if the veth pair disappears. A
-    /// concurrent DEL may have called this plugin before the ifb existed. This function notices
-    /// such a DEL only when a later plugin of the DEL deletes the pair.
+    /// Waits for [`REST_OF_A_DEL`], and deletes the new ifb if the veth pair disappears meanwhile.
+    ///
+    /// A concurrent DEL may have called this plugin before the ifb existed, so it left the ifb.
+    /// This function recognises such a DEL by the later deletion of the veth pair, which another
+    /// plugin of the chain does.
     fn expect_lasting(&self, ifb: &Link) -> anyhow::Result<()> {
         let Limiting {
             host, host_link, ..

@@ -7,12 +7,12 @@ use netns::Netns;
 use crate::backstop;
 use crate::config::Config;
 
-/// Reports missing kernel features on standard error. They are no failure of STATUS, because
-/// sandboxes without limits work without these features.
+/// Logs missing kernel features on standard error. They are no failure of STATUS, because sandboxes
+/// without limits work without these features.
 ///
 /// # Errors
 /// - The configuration is invalid.
-/// - Code 50: the kubelet's checkpoint cannot be read, so every ADD fails.
+/// - Code 50: the kubelet's checkpoint cannot be read, so the ADD of every pod would fail.
 pub(crate) fn status(request: &StatusRequest) -> anyhow::Result<()> {
     let config = Config::parse(&request.network)?;
     if let Some(resources) = &config.pod_resources {
