@@ -46,8 +46,8 @@ impl Config {
         Self::of(json::read(keys, "")?.value)
     }
 
-    /// Returns whether ADD adds the container's addresses to a zone of firewalld, provided that
-    /// firewalld runs.
+    /// Returns whether `backend` permits or requires that ADD adds the container's addresses to a
+    /// zone of firewalld. If `backend` is not set, ADD does so only while firewalld runs.
     pub fn asks_firewalld(&self) -> bool {
         matches!(self.backend, Backend::Unset | Backend::Firewalld)
     }
@@ -65,7 +65,7 @@ impl Config {
 
 impl Mark {
     /// The default bit. It is the only bit that neither Calico (`0xffff0000`), Cilium
-    /// (`0xffff0fff`), kube-proxy (`0xc000`) nor the reference's portmap (`0x2000`) uses by
+    /// (`0xffff0fff`), kube-proxy (`0xc000`) nor the Go plugin `portmap` (`0x2000`) uses by
     /// default.
     pub const DEFAULT: Self = Self { bit: 12 };
 

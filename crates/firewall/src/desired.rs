@@ -91,7 +91,8 @@ impl Desired {
 }
 
 /// Returns the links through which packets of the attachment enter and leave the host: the bridge,
-/// and the host's end of a VLAN of the bridge, which `bridge` calls `<bridge>.<vlan>`.
+/// and the host's link for a VLAN of the bridge. The plugin `bridge` names that link
+/// `<bridge>.<vlan>`.
 fn routed_links<'a>(bridge: &'a str, result: &'a cni::AddResult) -> impl Iterator<Item = &'a str> {
     let on_host = result.interfaces.iter().filter(|it| is_on_host(it));
     let vlans = on_host.map(|it| it.name.as_str()).filter(move |name| {
@@ -103,10 +104,10 @@ fn routed_links<'a>(bridge: &'a str, result: &'a cni::AddResult) -> impl Iterato
     [bridge].into_iter().chain(vlans)
 }
 
-/// Returns an element for each port of the attachment. The ports are the links of the host that
-/// `result` reports before the container's interface, except for the bridge and its VLAN links,
-/// which other attachments share. A later link of the host, such as the ifb of `bandwidth`, is no
-/// port, and plugins after this one may have added it.
+/// Returns an element for each port of the attachment. The ports are links of the host that
+/// `result` lists before the container's interface. The bridge and its VLAN links are no ports,
+/// because other attachments share them. Links of the host that come later in the list are no ports
+/// either: another plugin added them, for example the ifb of `bandwidth`.
 fn ports(bridge: &str, attachment: &Attachment, result: &cni::AddResult) -> Vec<Element> {
     let on_host = result.interfaces.iter().take_while(|it| is_on_host(it));
     let names = on_host.filter_map(|it| it.name.parse::<InterfaceName>().ok());

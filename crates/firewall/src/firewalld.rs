@@ -34,7 +34,8 @@ impl Sources {
         Ok(is_meant.then_some(Self { zone, addresses }))
     }
 
-    /// Parses the text that [`Self::text`] returned; `None` if it names no zone.
+    /// Reads the zone and the addresses from the text of a record, which starts with the text of
+    /// [`Self::text`]. Returns `None` for the empty text of a record without addresses.
     pub fn read(text: &str) -> Option<Self> {
         let (zone, addresses) = text.split_once('\n')?;
         Some(Self {
@@ -52,8 +53,9 @@ impl Sources {
     /// Returns these addresses and those of `listed`, which an earlier ADD added.
     ///
     /// # Errors
-    /// The zones differ. firewalld keeps an address in one zone only, and the container would be
-    /// without a zone between its removal and its addition.
+    /// The addresses of `listed` are in another zone. firewalld keeps an address in one zone only.
+    /// A move would first remove the address from the old zone, so the container would be without a
+    /// zone for a moment.
     pub fn with(&self, listed: &Self) -> anyhow::Result<Self> {
         ensure!(
             listed.addresses.is_empty() || listed.zone == self.zone,
@@ -176,7 +178,8 @@ pub(crate) fn unconnected(error: &zbus::Error) -> anyhow::Error {
     anyhow!("connect to D-Bus for firewalld: {error}")
 }
 
-/// Returns whether the system bus may exist. Reads the bus's address and looks for its socket.
+/// Returns whether the system bus may exist: `false` if its address is invalid, or if the address
+/// names a socket file that does not exist.
 fn has_bus() -> bool {
     match Address::system().as_ref().map(Address::transport) {
         Ok(Transport::Unix(unix)) => match unix.path() {

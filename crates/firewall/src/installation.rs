@@ -46,9 +46,10 @@ impl Desired {
         Ok(replaced)
     }
 
-    /// Adds the missing parts of the desired state. If another attachment has the permission for an
-    /// address, this attachment takes the permission over only from one of the `earlier` holders.
-    /// Any other holder took the address over from this attachment, and keeps the permission.
+    /// Adds the missing parts of the desired state. Another attachment may have the permission for
+    /// one of the addresses now. If it is one of the `earlier` holders, this attachment takes the
+    /// permission over, as ADD did. Otherwise the other attachment took the address over from this
+    /// one, and keeps the permission.
     ///
     /// # Errors
     /// As [`Self::install`].
@@ -98,7 +99,8 @@ impl Desired {
         Ok(())
     }
 
-    /// Returns a message for each change that [`Self::install`] would make.
+    /// Returns a message for each change that [`Self::install`] would make. Does not compare the
+    /// rules of legacy iptables.
     ///
     /// # Errors
     /// The kernel refuses a request.
@@ -127,15 +129,17 @@ pub(crate) fn remove(is_stale: impl Fn(&str) -> bool) -> anyhow::Result<Vec<Stri
     let removed = || {
         let all = connection.elements_owned(&table, |_| true)?;
         let (stale, others): (Vec<_>, Vec<_>) = all.into_iter().partition(|it| is_stale(&it.owner));
-        // ADD adds the member before the ports, so an attachment without a member has no ports. But
-        // if no stale element is left, an operator may have flushed this table and not the table
-        // with the ports.
+        // ADD adds an attachment's member element before its port elements. So an attachment
+        // without a member element has no port elements, and the function does not look for them.
+        // There is one exception: if this table has no stale element, an operator may have flushed
+        // it but not the table with the ports.
         if stale.is_empty() || stale.iter().any(|it| it.set == ISOLATED_MEMBERS) {
             remove_ports(&connection, &is_stale)?;
         }
         let removed = connection.delete_known(&table, &stale)?;
-        // A concurrent removal may have removed another member in the meantime. The process that
-        // reads the elements last finds the bridge without members.
+        // If this removal removed a member, a concurrent removal may have removed the last other
+        // member of the bridge. So this function reads the elements again. Of the two processes,
+        // the one that reads last finds the bridge without members and removes the shared elements.
         let left = if stale.iter().any(is_member) {
             connection.elements(&bridge_sets())?
         } else {
@@ -167,7 +171,7 @@ pub fn is_needed(connection: &Connection, shared: &Element) -> Result<bool, nft:
     Ok(!unneeded(&sets, &all).contains(shared))
 }
 
-/// Removes the rules of iptables that the reference added for these addresses of a container.
+/// Removes the rules that the Go plugin added to iptables for these addresses of a container.
 ///
 /// # Errors
 /// The kernel refuses a request. A missing rule or kernel feature counts as success.
@@ -193,8 +197,8 @@ pub(crate) fn remove_admissions(config: &Config, addresses: &[IpAddr]) -> anyhow
     Ok(())
 }
 
-/// Removes the elements in the table of family `bridge` for whose owners `is_stale` returns true. A
-/// kernel that does not support tables of this family counts as success.
+/// Removes the elements in the table of family `bridge` that belong to owners for which `is_stale`
+/// returns true. A kernel that does not support tables of this family counts as success.
 fn remove_ports(
     connection: &Connection,
     is_stale: impl Fn(&str) -> bool,

@@ -66,7 +66,7 @@ impl Legacy {
         self.ensure("-A", CHAIN, &marked)
     }
 
-    /// Removes the rules that the reference added for this address. A missing rule counts as
+    /// Removes the rules that the Go plugin added for this address. A missing rule counts as
     /// removed.
     pub fn remove_admission(&self, address: &str) {
         let answers = ["-m", "conntrack", "--ctstate", "RELATED,ESTABLISHED"];

@@ -2,9 +2,9 @@
 //! reboot. A record lists the addresses that the plugin added to firewalld, and the attachments
 //! that had the same addresses before. A record with neither is an empty file.
 //!
-//! RELOAD restores only attachments with a record. DEL and GC retire the record before they remove
-//! anything. So either they find what RELOAD restored, or RELOAD finds the record retired
-//! afterwards and removes what it restored.
+//! RELOAD restores only attachments with a record. DEL and GC retire (rename) the record before
+//! they remove anything. A concurrent RELOAD may restore something after that removal. It then
+//! finds that the record has been retired, and removes what it restored.
 
 use std::net::IpAddr;
 
@@ -13,8 +13,9 @@ use cni::Attachment;
 
 use crate::firewalld::Sources;
 
-/// An attachment that had an address before the attachment of this record took the address over. If
-/// the earlier attachment still exists when the later one ends, it gets the permission back.
+/// An earlier holder of an address. The attachment of this record took the address over from it. If
+/// the earlier holder still exists when the attachment ends, it gets the permission for the address
+/// back.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Earlier {
     pub owner: String,
@@ -22,7 +23,7 @@ pub(crate) struct Earlier {
 }
 
 impl Earlier {
-    /// Reads the earlier holders of the addresses from the text of a record.
+    /// Reads the earlier holders from the text of a record.
     pub fn read(text: &str) -> Vec<Self> {
         let pairs = text.lines().filter_map(|line| line.split_once(' '));
         let earlier = pairs.filter_map(|(owner, address)| {
@@ -49,9 +50,9 @@ pub(crate) fn create(owner: &str, sources: Option<&Sources>) -> anyhow::Result<b
     files().create(owner, &sources.map(Sources::text).unwrap_or_default())
 }
 
-/// Adds `sources` to the record of `owner`. The record keeps the sources and the earlier holders that
-/// it lists, because DEL removes what is listed. Does not create a record, because a DEL may have
-/// retired it.
+/// Adds `sources` to the record of `owner`. Sources and earlier holders that the record already
+/// lists stay listed, because DEL needs them. Does not create a missing record, because a
+/// concurrent DEL may have retired (renamed) it.
 ///
 /// # Errors
 /// - The file is missing or cannot be written.
@@ -92,14 +93,15 @@ fn lines(earlier: &[Earlier]) -> String {
     lines.collect()
 }
 
-/// Returns the attachments that had the addresses of `owner` before, as its record lists them.
+/// Returns the earlier holders in the record of `owner`; none if the record is missing or
+/// unreadable.
 pub(crate) fn earlier(owner: &str) -> Vec<Earlier> {
     let text = files().find(owner);
     text.map(|it| Earlier::read(&it)).unwrap_or_default()
 }
 
-/// Returns whether the attachment with this owner tag has a record that no DEL or GC has retired.
-/// DEL and GC retire a record before they delete elements.
+/// Returns whether the attachment with this owner tag has a record. Returns `false` as soon as a
+/// DEL or GC has retired (renamed) the record, which it does before it deletes elements.
 pub fn is_recorded(owner: &str) -> bool {
     files().has(owner)
 }

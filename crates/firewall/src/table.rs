@@ -62,9 +62,10 @@ fn sets(is_wanted: impl Fn(&str) -> bool) -> Table {
     table
 }
 
-/// Returns the table for frames that a bridge delivers from one isolated port to another. Such a
-/// frame does not always pass the `forward` hook of IP: a frame with a VLAN tag never does, and
-/// others do with `br_netfilter` only.
+/// Returns the table that drops frames from one isolated port of a bridge to another. The table
+/// `cni-firewall` does not suffice, because its chains see only packets in the `forward` hook of
+/// IP. A frame with a VLAN tag never passes this hook, and other frames pass it only with
+/// `br_netfilter`.
 pub(crate) fn frames() -> Table {
     let ports = Set {
         name: ISOLATED_PORTS,

@@ -64,9 +64,9 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
     Ok(answered)
 }
 
-/// Removes all elements, addresses and the record of the attachment, which DEL finds by the owner.
-/// Without a record, the reference may have attached the sandbox. Then DEL also removes what the
-/// reference added for the addresses in `prevResult`. A missing item counts as removed.
+/// Removes all elements and addresses of the attachment, which DEL finds by the owner, and the
+/// record. Without a record, the Go plugin may have attached the sandbox. Then DEL also removes
+/// what the Go plugin added for the addresses in `prevResult`. A missing item counts as removed.
 ///
 /// # Errors
 /// All errors of the steps.
@@ -206,18 +206,17 @@ fn addresses(result: &AddResult) -> Vec<IpAddr> {
     result.ips.iter().map(|ip| ip.address.ip()).collect()
 }
 
-/// Removes everything of `owner`. If `owner` has no record, this includes the addresses of
-/// `unrecorded` in firewalld's zone.
+/// Removes everything of `owner`, and the addresses of `unrecorded` from firewalld's zone.
 fn remove_owner(owner: &str, unrecorded: Option<Sources>) -> anyhow::Result<()> {
     let retired = record::files().retire(owner);
     let elements = || installation::remove(|it| it == owner).map(drop);
     remove(vec![retired], unrecorded, elements)
 }
 
-/// Removes what the `retired` records list, then calls `elements`, which removes elements, and
-/// gives addresses back to earlier holders. If there is no record, removes the addresses of
-/// `unrecorded` from firewalld's zone. If firewalld does not answer, or if an address cannot be
-/// given back, the records stay, because the next DEL needs them.
+/// Removes the addresses that the `retired` records list, and those of `unrecorded`, from
+/// firewalld's zone. Then calls `elements`, which removes elements. Then gives addresses back to
+/// the earlier holders in the records, and removes the records. If firewalld does not answer, or if
+/// an address cannot be given back, the records stay, because the next DEL needs them.
 fn remove(
     retired: Vec<Retired>,
     unrecorded: Option<Sources>,
@@ -243,8 +242,9 @@ fn withdraw(sources: Sources) -> anyhow::Result<()> {
     sources.without(&others).remove()
 }
 
-/// Records the attachments from which this attachment took over addresses. Without this record,
-/// only RELOAD could give them the permission back.
+/// Records the attachments from which this attachment took over addresses. DEL of this attachment
+/// reads the record and gives them the permission back. Without the record, only a RELOAD of those
+/// attachments could restore it.
 fn note_earlier(owner: &str, desired: &Desired, replaced: &[Element]) {
     let earlier = replaced.iter().filter_map(|it| {
         Some(Earlier {
@@ -258,8 +258,8 @@ fn note_earlier(owner: &str, desired: &Desired, replaced: &[Element]) {
     }
 }
 
-/// Gives the permission for an address back to the attachment from which a later ADD took it, if
-/// that attachment still exists and no other one has the permission now.
+/// Gives the permission for an address back to the earlier holder from which a later ADD took it.
+/// The earlier holder must still exist, and no other attachment may have the permission now.
 fn hand_back(earlier: &[Earlier]) -> anyhow::Result<()> {
     let existing = earlier.iter().filter(|it| record::files().has(&it.owner));
     let existing: Vec<_> = existing.collect();
@@ -268,8 +268,8 @@ fn hand_back(earlier: &[Earlier]) -> anyhow::Result<()> {
     }
     let elements = existing.iter().map(|it| permission(&it.owner, it.address));
     installation::hand_back(&elements.collect::<Vec<_>>())?;
-    // A concurrent DEL of an earlier holder may have retired its record and looked for elements
-    // before this function added them. So this function removes them again.
+    // A concurrent DEL of an earlier holder may have retired the record and removed its elements
+    // before this function added them again. In this case this function removes them.
     let gone =
         |owner: &str| existing.iter().any(|it| it.owner == owner) && !record::files().has(owner);
     if existing.iter().any(|it| gone(&it.owner)) {
