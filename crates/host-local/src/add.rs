@@ -23,7 +23,7 @@ use crate::store::Store;
 /// - The configuration or the request is invalid.
 /// - The attachment already holds addresses.
 /// - A range set has no free address.
-/// - The calling process has ended.
+/// - The process that called this plugin has ended.
 /// - A file cannot be written.
 pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answered> {
     let parent = getppid();

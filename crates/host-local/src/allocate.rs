@@ -6,10 +6,9 @@ use std::ops::RangeInclusive;
 
 use crate::range::{Range, RangeSet, number};
 
-/// Returns all addresses of `set` that may be leased without a request, each once. Gateways and
-/// excluded addresses are not among them. The order is a round robin through the ranges. It starts
-/// after `last`, the address that was leased last, or with the first range if `last` is in no
-/// range.
+/// Returns all addresses of `set` that may be leased if no address is requested, each once. Omits
+/// gateways and excluded addresses. The order is a round robin through the ranges. It starts after
+/// `last`, the address that was leased last, or with the first range if `last` is in no range.
 pub(crate) fn leasable(set: &RangeSet, last: Option<IpAddr>) -> impl Iterator<Item = IpAddr> {
     rotated(set, last).into_iter().flat_map(move |mut numbers| {
         let candidates = iter::from_fn(move || {
@@ -25,8 +24,9 @@ pub(crate) fn leasable(set: &RangeSet, last: Option<IpAddr>) -> impl Iterator<It
     })
 }
 
-/// Returns the ranges of the set as numbers, in the order of the round robin that starts after
-/// `last`. The range of `last` is split in two parts, the first and last ones of the list.
+/// Returns the ranges of the set as numbers, in the order of the round robin. The round robin
+/// starts after `last`, in the middle of a range. So the list begins with the part of this range
+/// after `last`, and ends with the part up to `last`.
 fn rotated(set: &RangeSet, last: Option<IpAddr>) -> Vec<RangeInclusive<u128>> {
     let ranges = set.ranges();
     let mut spans: Vec<_> = ranges.iter().map(Range::numbers).collect();

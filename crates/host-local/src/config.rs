@@ -118,9 +118,9 @@ impl RawConfig {
         }
     }
 
-    /// Returns the range sets of the keys that are in the `ipam` section itself, such as `subnet`
-    /// and `rangeStart`, not in `ranges`. These keys form one set. If `subnet` is `usePodCidr`,
-    /// `pod_cidrs` form one set for each IP family.
+    /// Returns the range sets that are configured outside `ranges`, by keys directly in the `ipam`
+    /// section such as `subnet` and `rangeStart`. These keys form one set. If `subnet` is
+    /// `usePodCidr`, `pod_cidrs` form one set for each IP family instead.
     fn flat_sets(&self, pod_cidrs: Vec<IpNetwork>) -> Result<Vec<RangeSet>, Error> {
         let range = RawRange {
             subnet: self.subnet.clone(),

@@ -34,8 +34,8 @@ pub(crate) struct Directory {
     /// When a file is added or removed, the kernel sets the directory's date to the current time.
     /// After each change of its own, the plugin sets the date to a past time. As long as the
     /// directory has that date, no other program has changed it. There is one exception: a program
-    /// without the lock that changes the directory just before the plugin sets the date
-    /// (`Store::distrust_index`).
+    /// that does not take the lock may change the directory just before the plugin sets the date.
+    /// The plugin does not notice that change (`Store::distrust_index`).
     ///
     /// The plugin cannot leave the current time as the date: the kernel's clock stands still for
     /// milliseconds, so a change by another program could result in the same date.
@@ -66,7 +66,8 @@ pub struct Identity {
 }
 
 impl Content {
-    /// Returns the content of the lease at `path`, if the file exists.
+    /// Returns the content of the lease's file at `path`; `None` if there is no file. A symbolic
+    /// link, pipe, socket or device counts as [`Content::Garbled`].
     ///
     /// # Errors
     /// The file cannot be read.

@@ -13,7 +13,8 @@ use crate::storage::Storage;
 pub(crate) struct Files {
     /// The leases, which are authoritative if the index disagrees with them.
     pub leases: Directory,
-    /// The index of the leases. It speeds up the search for leases, and contains the boot of each.
+    /// The index of the leases. It speeds up the search for leases, and contains the ID of the boot
+    /// in which each lease was made.
     pub index: Index,
     /// The times of release, for the cooldown of addresses.
     pub cooldown: Cooldown,

@@ -2,8 +2,8 @@
 //!
 //! The directory `<dataDir>/.host-local/<network>` contains the directory `records`, with a record
 //! file for each holder, and the file `state`. The plugin writes `state` when the records agree
-//! with the lease files. It contains the boot ID and the modification times of the directory of the
-//! leases and of `records`.
+//! with the lease files. `state` contains the boot ID and two modification times: that of the
+//! directory of the leases, and that of `records`.
 //!
 //! The index is only a hint. After a change by another program, an interrupted change or a reboot,
 //! `state` no longer matches the directories. Then the plugin does not trust the index until it has
@@ -38,7 +38,8 @@ pub struct Index {
     standing: Cell<Standing>,
 }
 
-/// The record of a lease: the identity of the lease's file, and the boot in which it was made.
+/// The record of a lease: the identity of the lease's file, and the boot in which the lease was
+/// made.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
     /// Leased address.
@@ -76,8 +77,9 @@ struct State {
 
 impl Index {
     /// Opens the index in `directory`, and resumes the watch on `leases` if the file `state`
-    /// exists. The index is trusted if no other program has changed `leases` since `state` was
-    /// written.
+    /// exists. The index is trusted if `state` has the current boot ID and the present modification
+    /// times of `leases` and of the records: then no other program has changed `leases` since
+    /// `state` was written.
     pub fn open(directory: PathBuf, leases: &Directory) -> Self {
         let index = Self {
             records: directory.join("records"),
@@ -114,7 +116,8 @@ impl Index {
         }
     }
 
-    /// Returns all holders with a record; `None` if the name of a record file is invalid.
+    /// Returns all holders with a record; `None` if the records cannot be listed or the name of a
+    /// record file is invalid.
     pub fn holders(&self) -> Option<Vec<Holder>> {
         let names = read::names(&self.records).ok()?;
         names.iter().map(|name| parse_name(name)).collect()

@@ -7,8 +7,9 @@ use ipnetwork::IpNetwork;
 
 use crate::read;
 
-/// Returns the path of the file with the node's pod CIDRs if `subnet` is `usePodCidr`. `file` is
-/// the value of the key `podCidrFile`; if it is empty, the path is `/run/flannel/subnet.env`.
+/// Returns the path of the file with the node's pod CIDRs; `None` if `subnet` is not `usePodCidr`.
+/// `file` is the value of the key `podCidrFile`. If it is empty, the path is
+/// `/run/flannel/subnet.env`.
 pub fn file_of<'a>(subnet: &str, file: &'a str) -> Option<&'a Path> {
     let file = if file.is_empty() { DEFAULT_FILE } else { file };
     (subnet == USE_POD_CIDR).then(|| Path::new(file))

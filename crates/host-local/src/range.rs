@@ -48,7 +48,7 @@ impl Range {
             let reason = format!("{address} is not in subnet {subnet}");
             Err(Error::invalid(key, reason))
         };
-        // An IPv4 subnet ends with the broadcast address, which is never leased.
+        // Without `rangeEnd`, an IPv4 range ends before the broadcast address of its subnet.
         let highest = number(subnet.broadcast()).saturating_sub(u128::from(subnet.is_ipv4()));
         let first = inside(&raw.range_start, "rangeStart", second)?;
         let last = inside(&raw.range_end, "rangeEnd", address(highest, subnet))?;

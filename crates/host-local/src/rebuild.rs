@@ -96,8 +96,8 @@ impl Findings {
 
 /// Returns the identity and the content of the lease file of `address`; `None` if there is no file.
 ///
-/// The identity alone would not do: with a coarse clock, a later file of another holder may have the
-/// same inode and change time.
+/// The caller compares both with a record. The identity alone does not suffice: with a coarse
+/// clock, a later file of another holder may have the same inode and change time.
 fn identified(leases: &Directory, address: IpAddr) -> anyhow::Result<Option<(Identity, Content)>> {
     Ok(leases.identity(address)?.zip(leases.content(address)?))
 }

@@ -1,8 +1,8 @@
 //! Writes files that are complete or absent: each file is written under another name and then
 //! renamed.
 //!
-//! No file is synced to disk: a crash of the machine may lose files, but it also ends all
-//! sandboxes.
+//! No file is synced to disk. A crash of the machine may lose files. That is harmless, because the
+//! crash also ends all sandboxes.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};

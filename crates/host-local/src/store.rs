@@ -41,7 +41,7 @@ impl Store {
         Ok(Self::lock(storage, network)?.with_current_index(storage.earlier_boot))
     }
 
-    /// Locks the leases of `network`; returns `None` if the network has neither lock file nor
+    /// Locks the leases of `network`; returns `None` if the network has neither a lock file nor
     /// leases.
     pub(crate) fn open_existing(
         storage: &Storage,
@@ -111,8 +111,9 @@ impl Store {
             Some(address) => self.lease_requested(address, holder)?,
             None => self.lease_next(wanted.set, leases.last_reserved(wanted.number), holder)?,
         };
-        // The next round robin also starts after a requested address, as in the Go plugin. If this
-        // address cannot be recorded, the next round robin starts elsewhere, which is no error.
+        // The next ADD continues after this address, even if it was requested, as with the Go
+        // plugin. If the address cannot be recorded, the next ADD continues elsewhere, which is no
+        // error.
         or_note(
             leases.set_last_reserved(wanted.number, lease.address),
             GOING_ON,
@@ -164,8 +165,8 @@ impl Store {
     }
 
     /// Returns the leases of `attachment`. If there are none, returns the leases of the
-    /// attachment's container that name no interface, because an old version of the Go plugin made
-    /// them.
+    /// attachment's container that name no interface. An old version of the Go plugin made such
+    /// leases.
     ///
     /// # Errors
     /// A file cannot be read.
@@ -227,8 +228,8 @@ impl Store {
     }
 
     /// Returns the leases of `holders` according to the index. Returns `None` if the index is not
-    /// trusted, or if a lease file contradicts the index. After a contradiction, the index is not
-    /// trusted any more.
+    /// trusted, if a record or a lease file cannot be read, or if they contradict each other. After
+    /// such a failure, the index is no longer trusted.
     fn indexed(&self, holders: &[Holder]) -> Option<Vec<Lease>> {
         if !self.files.index.is_trusted() {
             return None;
@@ -241,7 +242,8 @@ impl Store {
         Some(leases?.concat())
     }
 
-    /// Returns the leases in the records of `holder`; `None` if a lease file contradicts a record.
+    /// Returns the leases in the records of `holder`; `None` if a record or a lease file cannot be
+    /// read, or if they contradict each other.
     fn recorded(&self, holder: &Holder) -> Option<Vec<Lease>> {
         let records = self.files.index.records_of(holder).ok()?;
         let leases = records.into_iter().map(|Record { address, .. }| {

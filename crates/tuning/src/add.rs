@@ -75,9 +75,9 @@ fn set_sysctls<'a>(
     Ok(outcome.map_err(Error::sandbox)??)
 }
 
-/// Records the current settings of the interface in `record`. If a record for this sandbox exists,
-/// keeps it, because it contains the original settings. Another `tuning` in the chain or an
-/// interrupted ADD may have written it.
+/// Records the current settings of the interface in `record`. Keeps an existing record of this
+/// sandbox, because it contains the original settings: another `tuning` in the chain or an
+/// interrupted ADD wrote it before it changed the interface.
 fn keep(record: &Record, path: &Path, undo: &mut Undo<'_>) -> anyhow::Result<()> {
     cni::step("record the former settings");
     if Record::read(path)?.is_some_and(|it| it.is_like(record)) {

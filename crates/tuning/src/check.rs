@@ -48,9 +48,9 @@ pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns a message for each setting in `wanted` that the interface does not have. Returns none
-/// for a setting that equals the one in the result. `passing` contains the current settings of the
-/// interface, and those that the result reports.
+/// Returns a message for each setting in `wanted` that differs both from the interface's current
+/// setting and from the setting that the result reports. `passing` contains the current and the
+/// reported settings, in this order.
 fn link_differences(wanted: &Settings, passing: &[Settings; 2]) -> Vec<String> {
     let [found, reported] = passing.each_ref().map(|it| json!(it));
     let wanted = json!(wanted);
@@ -66,8 +66,9 @@ fn link_differences(wanted: &Settings, passing: &[Settings; 2]) -> Vec<String> {
         .collect()
 }
 
-/// Returns a message if the sysctl has another value. Compares the values word by word, because the
-/// kernel separates words by tabs and the configuration may use spaces.
+/// Returns a message if the sysctl has another value than configured; `None` if it has this value.
+/// Compares word by word, because the kernel separates words by tabs and the configuration may use
+/// spaces.
 fn sysctl_difference((sysctl, wanted): &(Sysctl, &str)) -> Result<Option<String>, netns::Error> {
     let found = sysctl.read()?;
     let is_same = found.split_whitespace().eq(wanted.split_whitespace());

@@ -117,8 +117,9 @@ fn given(text: &str) -> Option<&str> {
     Some(text).filter(|text| !text.is_empty())
 }
 
-/// Returns the MAC from the first of `sources` that has a text. A source is the name of its key and
-/// the text. An empty text means no MAC.
+/// Returns the MAC from the first of `sources` whose key is set; `None` if no key is set or the
+/// text is empty. A source consists of the name of a key and its text, which is `None` if the key
+/// is not set.
 fn first_mac(sources: [(&str, Option<&str>); 4]) -> Result<Option<MacAddress>, Error> {
     let mut texts = sources
         .into_iter()

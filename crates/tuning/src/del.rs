@@ -7,8 +7,9 @@ use crate::config;
 use crate::record::{self, Record};
 
 /// Restores the interface, if it is still in the sandbox of ADD, and removes the record. If the
-/// interface cannot be restored, DEL only logs the failure, as the reference does, because
-/// processes in the sandbox could cause it. The record of another attachment stays.
+/// interface cannot be restored, DEL only logs the failure, as the Go plugin does, because
+/// processes in the sandbox could cause such a failure. The path of the record may have the record
+/// of another attachment ([`Record::may_be_of`]). DEL leaves that record alone.
 ///
 /// # Errors
 /// `dataDir` is invalid, or the record cannot be read or removed.

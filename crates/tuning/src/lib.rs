@@ -1,9 +1,9 @@
 //! CNI plugin `tuning`: changes sysctls of a sandbox and settings of its interface.
 //!
-//! | act | module |
+//! | step | module |
 //! |---|---|
-//! | request | `raw`, `config`, `name`, `allowlist`: what was asked, and whether a sysctl is allowed |
-//! | desired state | `settings`: what an interface shall have, or had before |
+//! | request | `raw`, `config`, `name`, `allowlist`: what is configured, and whether each sysctl is allowed |
+//! | desired state | `settings`: the settings that an interface shall have, or had before ADD |
 //! | files | `record`: the former settings, which DEL restores |
 //! | verbs | `add`, `del`, `check` |
 

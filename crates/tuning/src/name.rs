@@ -8,7 +8,7 @@ use netns::Sysctl;
 /// The name of a sysctl below `net`, in which `IFNAME` may stand for the interface.
 ///
 /// No part of the name can be `.` or `..`, so the name cannot lead outside `net`: dots separate the
-/// parts, as in the reference, and no interface is named `.` or `..`.
+/// parts, as in the Go plugin, and no interface is named `.` or `..`.
 ///
 /// Two spellings of one sysctl are equal.
 #[derive(Debug, Clone)]

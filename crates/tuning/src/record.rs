@@ -1,9 +1,10 @@
 //! Records of former settings: one file for each container and interface. The path and the keys are
-//! those of the reference.
+//! those of the Go plugin.
 //!
-//! A record is either complete or missing, and ADD changes no interface without one. If a symbolic
-//! link or a pipe is at the path of a record, the plugin replaces or removes it, but never follows
-//! or reads it.
+//! ADD changes an interface only after it has written a record, or found an earlier one. A killed
+//! ADD leaves no incomplete record, except on a file system without unnamed files (`O_TMPFILE`). A
+//! symbolic link or a pipe may be at the path of a record. The plugin replaces or removes it, but
+//! does not follow or read it.
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{ErrorKind, Write as _};
@@ -25,16 +26,17 @@ pub(crate) struct Record {
     /// The former settings.
     #[serde(flatten)]
     pub former: Settings,
-    /// The attachment's tag. It is empty in a record that the reference wrote. The reference
+    /// The attachment's tag. It is empty in a record that the Go plugin wrote. The Go plugin
     /// ignores this key.
     #[serde(default)]
     pub owner: String,
-    /// Inode of the sandbox's namespace; `None` if it is unknown. The reference ignores this key.
+    /// Inode of the sandbox's namespace; `None` if it is unknown. The Go plugin ignores this key.
     pub sandbox: Option<u64>,
 }
 
 impl Record {
-    /// Reads the record at `path`. Returns `None` if there is no file, or the file is not a record.
+    /// Reads the record at `path`. Returns `None` if there is no file, or if the file is not a
+    /// valid record.
     pub fn read(path: &Path) -> anyhow::Result<Option<Self>> {
         let read = || match path.symlink_metadata()? {
             found if found.is_file() && found.len() < LARGEST => fs::read(path),
@@ -77,7 +79,8 @@ impl Record {
                 .custom_flags(OFlag::O_TMPFILE.bits())
                 .open(directory);
             let mut file = match unnamed {
-                // The file system supports no unnamed files, such as overlayfs before Linux 6.3.
+                // Some file systems support no unnamed files, for example overlayfs before Linux
+                // 6.3.
                 Err(error) if error.kind() == ErrorKind::Unsupported => {
                     options.create_new(true).open(path)?
                 }
@@ -100,8 +103,8 @@ impl Record {
     }
 }
 
-/// Returns the path of the attachment's record. It is in `directory`, because the names of
-/// containers and interfaces have no slash.
+/// Returns the path of the attachment's record. It is always inside `directory`, because names of
+/// containers and interfaces contain no slash.
 pub(crate) fn path(directory: &Path, attachment: &Attachment) -> PathBuf {
     let (container, interface) = (&attachment.container, &attachment.interface);
     directory.join(format!("{container}_{interface}.json"))
@@ -124,7 +127,7 @@ pub(crate) fn remove(path: &Path) -> anyhow::Result<()> {
 }
 
 /// GC: removes the records of those attachments of this network that the runtime does not list.
-/// Records that the reference wrote stay, because they do not name their network.
+/// Records that the Go plugin wrote stay, because they do not name their network.
 pub(crate) fn collect(request: &GcRequest) -> anyhow::Result<()> {
     let directory = crate::config::data_dir(&request.network)?;
     cni::step("remove records");

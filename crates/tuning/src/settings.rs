@@ -3,8 +3,8 @@
 use netlink::{Connection, Error, Link, LinkChange, MacAddress, Multicast, Request};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Settings of an interface. `None` leaves a setting unchanged. The records of the reference have
-/// the same keys.
+/// Settings of an interface. `None` leaves a setting unchanged. The Go plugin writes its records
+/// with the same keys.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Settings {
@@ -67,8 +67,8 @@ fn print_mac<S: Serializer>(mac: &Option<MacAddress>, serializer: S) -> Result<S
     mac.map(|mac| mac.to_string()).serialize(serializer)
 }
 
-/// Parses a MAC. The reference also records addresses that are not Ethernet addresses. They count
-/// as missing.
+/// Parses a MAC. Returns `None` for an address that is not an Ethernet address, which the Go plugin
+/// may have recorded.
 fn read_mac<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<MacAddress>, D::Error> {
     let text = Option::<String>::deserialize(deserializer)?;
     Ok(text.and_then(|text| text.parse().ok()))
