@@ -24,7 +24,7 @@ pub struct Config {
     /// The traffic that both limits apply to.
     pub traffic: Traffic,
     /// Which resources limit the pod, and where to read what the kubelet allocated to it. `None` if
-    /// allocations do not count.
+    /// allocations of the kubelet limit no pod.
     pub pod_resources: Option<PodResources>,
 }
 

@@ -16,7 +16,8 @@ pub(crate) struct Found {
     pub unclaimed: Vec<Link>,
 }
 
-/// Finds the ifbs of the attachment, and ifbs without an owner that have one of its names.
+/// Finds the attachment's ifbs, and ifbs without an owner that have one of the attachment's two
+/// names.
 ///
 /// # Errors
 /// Refusals of the kernel.

@@ -104,7 +104,8 @@ impl<'a> Limiting<'a> {
         Ok(ifb)
     }
 
-    /// Changes the rate of an ifb if this plugin set its limit, and restores the backstop.
+    /// Changes the rate of an ifb if this plugin set its limit; another program's limit stays. Also
+    /// restores the backstop.
     ///
     /// # Errors
     /// Refusals of the kernel.

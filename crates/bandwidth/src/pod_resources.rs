@@ -92,7 +92,7 @@ impl PodResources {
     ///
     /// # Errors
     /// - Code 4: `CNI_ARGS` is malformed.
-    /// - Code 7: the pod has two resources of one direction, or a number of them is out of range.
+    /// - Code 7: the pod has two resources of one direction, or a rate is out of range.
     /// - Code 100: the checkpoint cannot be read.
     pub(crate) fn allocated(&self, request: &AddRequest) -> anyhow::Result<Allocation> {
         let args = request.args()?;

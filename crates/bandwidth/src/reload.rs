@@ -103,8 +103,9 @@ fn expect_allocated(request: &CheckRequest, named: &[Direction]) -> anyhow::Resu
 struct Reload<'a> {
     limiting: Limiting<'a>,
     named: &'a [Direction],
-    /// Whether the configuration may exceed the pod's allocation, because the record of the
-    /// allocation is lost or never existed.
+    /// Whether the record of the pod's allocation is lost or never existed. The configured rates
+    /// may then exceed the allocation, so RELOAD changes only the rates of the directions in
+    /// `changeLimits`.
     may_exceed: bool,
 }
 

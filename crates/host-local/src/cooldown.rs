@@ -83,8 +83,8 @@ impl Cooldown {
     }
 }
 
-/// Minimum age at which [`Cooldown::tidy`] removes a file. A DEL may call `tidy` with an old
-/// configuration, in which `delay` is shorter than in the current one.
+/// Minimum age at which [`Cooldown::tidy`] removes a file. The age is at least a day, because a
+/// verb with an old configuration may call `tidy` with a shorter `delay` than the current one.
 const LONGEST_USUAL: Duration = Duration::from_hours(24);
 
 #[cfg(test)]

@@ -190,8 +190,8 @@ impl Directory {
         self.undisturbed_since().is_some()
     }
 
-    /// Returns the directory's date if the directory is watched and no other program has changed
-    /// it.
+    /// Returns the directory's date; `None` if the directory is not watched, or if another program
+    /// has changed it.
     pub fn undisturbed_since(&self) -> Option<Stamp> {
         let date = self.watched.get()?;
         let metadata = fs::metadata(&self.path).ok()?;

@@ -54,7 +54,7 @@ pub enum HostAddress {
 /// of a masqueraded client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SourceNat {
-    /// No client. The port is then not reachable from 127.0.0.1 and from the container itself.
+    /// No client. The port is then reachable neither from 127.0.0.1 nor from the container itself.
     None,
     /// Clients to which the container could not reply without masquerading.
     Needed,

@@ -122,8 +122,8 @@ impl<'a> Installation<'a> {
         })
     }
 
-    /// Rolls this ADD back: restores the state that an earlier ADD left, and removes everything
-    /// else of the attachment.
+    /// Rolls this ADD back: restores the state that an earlier ADD left. If there was none, removes
+    /// everything of the attachment.
     ///
     /// # Errors
     /// The kernel refuses a request. The record then lists everything that may exist.

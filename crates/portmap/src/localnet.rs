@@ -157,8 +157,9 @@ fn set_to(link: u32, value: u32) -> Request {
     Request::change_link_number(link, &LinkChange::RouteLocalnet(value))
 }
 
-/// Returns the packets that `IPsec` policies have to drop: packets from or to 127.0.0.0/8 that
-/// arrive through a link other than `lo`. The kernel does not apply such policies on `lo`.
+/// Returns the packets that `IPsec` policies have to drop: packets from or to 127.0.0.0/8. The
+/// policies affect only packets that arrive through a link other than `lo`, because the kernel does
+/// not apply them on `lo`.
 pub fn localnet_packets() -> Vec<Packets> {
     vec![Packets::To(LOCALNET), Packets::From(LOCALNET)]
 }

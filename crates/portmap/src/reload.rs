@@ -1,4 +1,4 @@
-//! RELOAD: restores the ports that ADD forwarded.
+//! RELOAD, a verb of this suite: restores the ports that ADD forwarded.
 
 use std::cell::RefCell;
 use std::time::Duration;

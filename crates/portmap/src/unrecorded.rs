@@ -17,7 +17,8 @@ use crate::table;
 /// Returns whether the attachment of `owner` may still exist. One of two signs is enough:
 ///
 /// - A link of the host has `owner` as its alias.
-/// - The route to one of the container's addresses uses a link that may belong to the attachment.
+/// - The route to one of the container's addresses uses a link that may belong to the attachment:
+///   no record or alias shows that another attachment has it.
 ///
 /// # Errors
 /// The kernel refuses a request.

@@ -43,5 +43,5 @@ fn pattern(line: &str) -> Result<Regex, Error> {
     })
 }
 
-/// The list's path, the same as in the reference.
+/// The list's path, the same as in the Go plugin.
 const FILE: &str = "/etc/cni/tuning/allowlist.conf";

@@ -2,7 +2,7 @@
 //!
 //! | step | module |
 //! |---|---|
-//! | request | `raw`, `config`, `name`, `allowlist`: what is configured, and whether each sysctl is allowed |
+//! | request | `raw`, `config`, `name`, `allowlist`: what is configured, which sysctls are allowed |
 //! | desired state | `settings`: the settings that an interface shall have, or had before ADD |
 //! | files | `record`: the former settings, which DEL restores |
 //! | verbs | `add`, `del`, `check` |

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::settings::Settings;
 
-/// The settings that an interface had before ADD changed it, and the attachment.
+/// The settings that an interface had before ADD changed it, and the attachment of this ADD.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Record {
     /// The former settings.
