@@ -14,8 +14,8 @@ pub struct Asked {
     /// The configuration key of the burst. `None` if no burst is configured: [`Asked::limit`] then
     /// derives the burst from the rate.
     pub burst_key: Option<String>,
-    /// The limit that follows from the pod's allocated devices, if this limit was requested for the
-    /// pod. The resulting burst is at most the burst of the devices' limit.
+    /// The limit of the pod's allocated devices, if this limit was requested for the pod and its
+    /// rate is not higher. The resulting burst is at most the burst of the devices' limit.
     pub within: Option<Box<Self>>,
 }
 

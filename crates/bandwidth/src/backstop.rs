@@ -49,7 +49,7 @@ impl Backstop {
 
     /// Adds the attachment's elements. Elements with the same link and another content are
     /// replaced; unchanged elements stay. If the attachment has no element yet, calls `on_new`
-    /// first, with which the caller prepares the rollback.
+    /// first, so that the caller can prepare the rollback.
     ///
     /// If the kernel lacks a required part of `nf_tables`, this function logs that on standard
     /// error and succeeds: such a host can still limit by the ifb.

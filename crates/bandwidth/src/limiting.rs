@@ -163,9 +163,9 @@ impl<'a> Limiting<'a> {
         Ok(LinkEgress::new(self.host, self.host_link).remove()?)
     }
 
-    /// Removes the limit of the sandbox's egress, in three steps. First the backstop: without the
-    /// ifb, it would drop packets of an unlimited sandbox. Then the redirection to the ifb, then
-    /// the ifb.
+    /// Removes the limit of the sandbox's egress, in three steps: the backstop, the redirection to
+    /// the ifb, the ifb. The backstop comes first, because it must not outlive the ifb: it would
+    /// drop packets of a sandbox without a limit.
     ///
     /// # Errors
     /// Refusals of the kernel.

@@ -29,10 +29,10 @@ struct Found<'a> {
     /// Each element of the claim, paired with the element that `nf_tables` has under the same key.
     /// `None` if `nf_tables` has no element with this key.
     places: Vec<(&'a Element, Option<Element>)>,
-    /// Signs of a conflict between a port of a single address and the same port of all addresses,
-    /// by the claimed port. If the claimed port is of a single address, the sign is the element
-    /// that forwards this port for all addresses. If it is of all addresses, the sign is the
-    /// element that counts the single addresses for which this port is forwarded.
+    /// For each claimed port, an element that shows a possible conflict between a single address
+    /// and all addresses. If the claimed port is of a single address, this is the element that
+    /// forwards the same port for all addresses. If the claimed port is of all addresses, this is
+    /// the element that counts the single addresses for which the port is forwarded.
     others: HashMap<HostPort, Element>,
 }
 
