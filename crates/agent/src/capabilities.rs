@@ -3,9 +3,8 @@
 use anyhow::Context as _;
 use caps::{CapSet, Capability, CapsHashSet};
 
-/// Drops all capabilities except those that the agent's parts need, also from the bounding set. The
-/// plugins that the agent calls run as root, and the kernel gives a program of root all
-/// capabilities of the bounding set.
+/// Drops all capabilities except [`KEPT`], also from the bounding set. The agent calls plugins as
+/// root, and the kernel gives each program that root executes all capabilities of the bounding set.
 ///
 /// The caller has to call this function before it starts a thread, because each thread has its own
 /// capabilities.

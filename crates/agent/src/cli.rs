@@ -52,7 +52,8 @@ fn dry_run(config: Config) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Runs the parts and returns the exit status. Writes the error that ended them to standard error.
+/// Runs the configured parts of the agent until it ends, and returns the exit status. Writes the
+/// error that ended the agent to standard error.
 fn run_parts(config: Config, log: Log) -> ExitCode {
     let dropped = log.dropped.clone();
     let outcome = until_signal(move |end| {

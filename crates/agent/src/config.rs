@@ -1,5 +1,6 @@
-//! The configuration file: a JSON object with one section for each part. A part without a section
-//! does not run.
+//! The configuration file: a JSON object with the section `runtime` and a section for each part of
+//! the agent (`devices`, `gc`, `metrics`, `repair`, `uplink`). A part without a section does not
+//! run.
 
 use std::fs;
 use std::path::{Path, PathBuf};

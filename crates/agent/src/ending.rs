@@ -1,10 +1,10 @@
-//! Ends the agent on SIGTERM and SIGINT within a second, whatever its parts do.
+//! Ends the agent within a second after SIGTERM or SIGINT, even if a part of the agent hangs.
 //!
-//! The main thread does nothing but wait for signals. The parts have an event loop on a thread of
-//! their own, which ends with the process at the latest.
+//! The main thread only waits for signals. The parts run in an event loop on another thread. If
+//! that thread does not end in time, it ends with the process.
 //!
-//! A thread that waits in the kernel for a lock, such as the one of links (RTNL), is the exception:
-//! no signal ends a process before the kernel has released such a lock.
+//! The exception is a thread that waits in the kernel for a lock, such as the RTNL lock of links:
+//! the process ends only after the kernel has released the lock.
 
 use std::thread;
 use std::time::Duration;
@@ -29,9 +29,8 @@ pub(crate) fn event_loop() -> anyhow::Result<Runtime> {
     runtime.context("start the event loop")
 }
 
-/// Runs `work` on a thread of its own, and returns after its end. After SIGTERM or SIGINT, it
-/// returns at the latest after [`LONGEST_END`], so nothing that `work` waits for delays the end of
-/// the process.
+/// Runs `work` on a thread of its own, and returns when `work` ends. After SIGTERM or SIGINT, sends
+/// a message to `work`, and returns after [`LONGEST_END`] even if `work` still runs.
 ///
 /// # Errors
 /// `work` fails or panics, or the signals cannot be received.

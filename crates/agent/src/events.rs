@@ -5,12 +5,14 @@ use std::thread;
 use netlink::{RouteEvent, RouteEvents};
 use tokio::sync::mpsc::{Receiver, channel};
 
-/// A receiver of events. Its last value is the error that ended the thread.
+/// A receiver of events from a thread that [`events`] starts. An error is the last value, because
+/// it ends that thread.
 pub(crate) type Events<T> = Receiver<anyhow::Result<T>>;
 
 /// Calls `hear` in a loop on a new thread, and returns a receiver of the values that `hear`
-/// returns. If the receiver is too slow, the thread waits. The kernel may then drop events of the
-/// socket, which `hear` reports as a loss. The thread ends after an error of `hear`.
+/// returns. The thread ends after the first error. If [`MOST_WAITING`] values wait for the
+/// receiver, the thread waits, too. The kernel may then drop events of the socket; `hear` returns a
+/// value that reports this loss.
 pub(crate) fn events<T: Send + 'static>(
     hear: impl Fn() -> anyhow::Result<T> + Send + 'static,
 ) -> Events<T> {

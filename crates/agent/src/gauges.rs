@@ -13,8 +13,8 @@ use prometheus_client::registry::{Registry, Unit};
 /// Names and values of labels.
 pub(crate) type Labels = Vec<(&'static str, String)>;
 
-/// A family of gauges, by their labels. Clones share the values. Without values, the family is
-/// absent.
+/// Gauges of one family, by their labels. Clones share the values. A family without values does not
+/// appear in the metrics.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Gauges(Arc<Mutex<BTreeMap<Labels, i64>>>);
 

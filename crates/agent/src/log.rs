@@ -1,10 +1,10 @@
 //! A log that cannot block the agent.
 //!
-//! A write to standard error waits if its reader stopped, such as a hanging journald. All parts
-//! share one thread, and the plugins that they call inherit standard error, so repair would stop,
-//! too. So standard error becomes a pipe. One thread always reads the pipe, and another one writes
-//! the lines to the former standard error. Between both is a queue; lines that do not fit are
-//! counted and dropped.
+//! A write to standard error blocks if no process reads it, for example if journald hangs. All
+//! parts of the agent share one thread, and the plugins that they call inherit standard error. So
+//! one blocked write could stop all parts. Therefore the agent replaces standard error by a pipe.
+//! One thread always reads the pipe, another one writes the lines to the former standard error, and
+//! a queue connects both threads. Lines that do not fit into the queue are counted and dropped.
 
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, PipeReader, Read as _, Write as _};

@@ -12,11 +12,11 @@ use crate::health::Health;
 use crate::shared::Shared;
 use crate::{devices, gc, http, repair, uplink};
 
-/// Runs all configured parts until `end`.
+/// Runs all configured parts of the agent until `end`.
 ///
 /// # Errors
-/// A part cannot start, or ends. A part does not end because its peer fails: it waits for the peer
-/// and shows the failure in its [`Health`].
+/// A part cannot start, or ends before `end`. A part does not end because a service that it needs
+/// fails, such as the kubelet: it waits for the service and shows the failure in its [`Health`].
 pub(crate) async fn run(config: Config, dropped: Counter, end: End) -> anyhow::Result<()> {
     // SIGHUP starts a round of garbage collection. This receiver keeps the signal from ending an
     // agent without garbage collection.

@@ -1,8 +1,8 @@
-//! The metrics of what the kubelet knows: the devices that containers have, and those that it may
-//! allocate, from its API of pod resources.
+//! Metrics of the devices that containers have, and of those that the kubelet may allocate. The
+//! kubelet lists both in its pod resources API.
 //!
-//! The kubelet alone allocates devices. So its last answer stays true while the kubelet does not
-//! run, and these metrics keep it, with its age, if the kubelet does not answer.
+//! Only the kubelet allocates devices, so its last answer stays true while it does not run. If it
+//! does not answer, these metrics keep its last answer and show the age of that answer.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,7 +22,8 @@ use super::pod_resources::{Known, ask};
 use crate::gauges::{Described, number};
 use crate::health::Health;
 
-/// A collector of these metrics. It asks the kubelet at a scrape, at most once in [`PERIOD`].
+/// A collector of the metrics of this module. A scrape asks the kubelet again only if the last
+/// request is older than [`PERIOD`].
 #[derive(Debug)]
 pub(crate) struct Allocated {
     socket: PathBuf,
@@ -39,7 +40,8 @@ struct Answers {
     /// The last answer, with its time.
     last: Option<(Instant, Known)>,
     failure: Option<String>,
-    /// The resources for which the last answer and the agent had different numbers of devices.
+    /// Resources for which the kubelet's last answer has another number of devices than the agent
+    /// announced.
     differing: BTreeMap<String, Difference>,
 }
 
@@ -52,7 +54,7 @@ struct Difference {
 }
 
 impl Allocated {
-    /// Returns the metrics of the resources in this configuration. `announced` has the numbers of
+    /// Returns the collector for the resources in `config`. `announced` contains the numbers of
     /// devices that the agent announced.
     pub fn new(config: &Config, announced: Counters, health: Health) -> Self {
         let resources = config.offers.iter().map(|it| it.resource.name.clone());
@@ -95,9 +97,9 @@ impl Allocated {
         }
     }
 
-    /// Reports resources of which the kubelet lists another number of devices than the agent
-    /// announced. The kubelet may not have read a new list yet, so a difference counts only if two
-    /// answers in a row have it.
+    /// Sets the agent's health to failing if the kubelet lists another number of devices of a
+    /// resource than the agent announced. The kubelet may not have read a new list yet. So a
+    /// difference counts only if the previous answer had the same difference.
     fn compare(&self, known: &Known, answers: &mut Answers) {
         let Some(listed) = &known.allocatable else {
             return;

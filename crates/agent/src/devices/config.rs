@@ -95,8 +95,8 @@ impl Config {
         Ok(counts)
     }
 
-    /// Returns the smallest unit, in Mbit/s, with which all directions together have at most
-    /// [`MOST_DEVICES`] devices.
+    /// Returns the smallest `unitMbit` with which the node has at most [`MOST_DEVICES`] devices, if
+    /// all directions have this unit.
     fn smallest_unit(&self, speed: u32) -> u32 {
         let total_of = |unit: u32| -> u32 {
             let counts = self.offers.iter().map(|it| it.count(unit, speed));
@@ -116,7 +116,9 @@ impl Config {
 }
 
 impl Offer {
-    /// Returns the number of devices if each is `unit` Mbit/s and the uplink has `speed` Mbit/s.
+    /// Returns the number of devices of `unit` Mbit/s that share the configured capacity or,
+    /// without one, the uplink's `speed` in Mbit/s. For [`Kind::Tun`], returns the configured
+    /// number.
     fn count(&self, unit: u32, speed: u32) -> u32 {
         let capacity = self.capacity.unwrap_or(speed.min(MOST_CAPACITY));
         match self.resource.kind {
@@ -250,12 +252,12 @@ fn kubelet_dir() -> PathBuf {
 /// compares them at each allocation.
 const MOST_DEVICES: u32 = 10_000;
 
-/// Maximum rate of one device, in Mbit/s. The plugin `bandwidth` accepts names with a rate up to
-/// this one.
+/// Maximum rate of one device, in Mbit/s. The plugin `bandwidth` accepts no higher rate in the name
+/// of a resource.
 const MOST_MBIT: u32 = 100_000;
 
-/// The largest capacity, in Mbit/s. If [`MOST_DEVICES`] devices share it, the unit of a device is
-/// still below [`MOST_MBIT`].
+/// Maximum capacity, in Mbit/s. If [`MOST_DEVICES`] devices share it, each has 1000 Mbit/s, less
+/// than [`MOST_MBIT`]. So a valid `unitMbit` exists for each capacity.
 const MOST_CAPACITY: u32 = 10_000_000;
 
 /// The most devices of [`Kind::Tun`].

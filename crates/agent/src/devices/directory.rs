@@ -73,8 +73,8 @@ impl Directory {
         Ok(change.unwrap_or(Change::Kubelet))
     }
 
-    /// Watches the directory and all directories above it. If the kernel refuses a watch, shows the
-    /// failure in the health and tries again.
+    /// Watches the directory and all directories above it. If the kernel refuses a watch, sets the
+    /// failure in the agent's health, which `/healthz` shows, and tries again.
     async fn watch_all(&self) {
         while let Err(error) = self.try_watch_all() {
             self.health.set(HEALTH, Some(format!("{error:#}")));
@@ -100,8 +100,8 @@ impl Directory {
         Ok(())
     }
 
-    /// Returns the change that an event of inotify reports; `None` if the event is about files of
-    /// other programs.
+    /// Returns the change that an inotify event reports; `None` if the event is about a file of
+    /// another program, or if one of the agent's own files appears.
     fn meaning(&self, event: &EventOwned) -> Option<Change> {
         let Some(name) = event.name.as_deref() else {
             // A directory of the path disappeared, or events were lost.

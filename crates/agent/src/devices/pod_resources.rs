@@ -24,8 +24,9 @@ pub(super) struct Known {
     pub allocatable: Option<BTreeMap<String, i64>>,
 }
 
-/// Asks in an event loop on a thread of its own: a collector of metrics cannot wait for the agent's
-/// event loop, which may be the one that reads the metrics.
+/// Asks the kubelet for the devices of `resources`, and blocks until it answers. Uses an event loop
+/// on a thread of its own: a metrics collector cannot wait for the agent's event loop, because that
+/// loop itself may run the collector.
 ///
 /// # Errors
 /// The kubelet does not list the devices of containers within [`LONGEST`].
@@ -77,7 +78,8 @@ fn allocated(listed: ListResponse, resources: &[String]) -> BTreeMap<Labels, i64
     counts
 }
 
-/// Counts the devices of all these resources. The kubelet leaves out a resource without devices.
+/// Counts the devices of each resource in `resources`. A resource without devices counts 0,
+/// although the kubelet leaves it out.
 fn allocatable_of(listed: &[ContainerDevices], resources: &[String]) -> BTreeMap<String, i64> {
     let count = |name: &String| {
         let devices = listed.iter().filter(|it| it.resource_name == *name);

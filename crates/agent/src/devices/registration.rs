@@ -38,7 +38,8 @@ struct Served {
 }
 
 impl Registration {
-    /// Returns the registration of plugins, each with the counter of its registrations.
+    /// Returns a registration that serves no plugin yet. `plugins` contains each plugin with the
+    /// counter of its registrations.
     pub fn new(plugins: Vec<(Plugin, Counter)>, health: Health) -> Self {
         let served = plugins.into_iter().map(|(plugin, registrations)| Served {
             plugin,
@@ -77,8 +78,8 @@ impl Registration {
         }
     }
 
-    /// Serves and registers the plugins until something changes in the directory; then the caller
-    /// drops this future.
+    /// Serves and registers the plugins, and repeats this after each failure. Returns only with an
+    /// error. If something changes in the directory, the caller drops this future.
     async fn keep_in(&mut self, directory: &Path) -> anyhow::Result<Infallible> {
         let mut pause = SHORTEST_PAUSE;
         loop {
@@ -107,13 +108,14 @@ impl Registration {
         }
     }
 
-    /// Does what is left to do: takes the lock, serves the sockets and registers the plugins.
+    /// Takes the lock, serves the sockets and registers the plugins. Skips each step that is
+    /// already done.
     async fn complete(&mut self, directory: &Path) -> Result<(), Trouble> {
         if directory.is_dir() {
             self.serve(directory).await?;
         }
-        // Lets the caller look for a change of the directory. If there is one, the caller starts
-        // again and does not register with an outdated kubelet.
+        // Lets the caller look for a change of the directory. After a change, the caller drops this
+        // future, so the agent does not register with a kubelet that has ended.
         yield_now().await;
         self.register(directory).await
     }
@@ -223,7 +225,7 @@ const LONGEST_CALL: Duration = Duration::from_secs(5);
 /// The time that the kubelet has to connect again before the agent registers again.
 const GRACE: Duration = Duration::from_millis(100);
 
-/// The first pause after a failure; each one is twice as long as the one before.
+/// The first pause after a failure. Each further pause is twice as long, up to [`LONGEST_PAUSE`].
 const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 
 /// The longest pause after a failure.

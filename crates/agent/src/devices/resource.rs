@@ -45,9 +45,9 @@ pub(crate) struct Stock {
 }
 
 impl Resource {
-    /// Returns the resource of this kind. The name of a rate contains its direction and unit. The
-    /// plugin `bandwidth` reads both from the name, and the scheduler counts devices of different
-    /// names separately.
+    /// Returns the resource of this kind. Its name is `DOMAIN/tun`, or contains the direction and
+    /// the unit, as in `DOMAIN/egress-10mbit`. The plugin `bandwidth` reads both from the name. The
+    /// scheduler counts devices of different names separately.
     pub fn new(domain: &str, kind: Kind) -> Self {
         let name = match kind {
             Kind::Rate(direction, unit) => format!("{domain}/{}-{unit}mbit", direction.name()),
@@ -93,7 +93,7 @@ impl Kind {
         }
     }
 
-    /// Returns the rate of a device, in Mbit/s. Returns 1 for a device that is not a rate.
+    /// Returns the rate of a device, in Mbit/s; 1 for [`Self::Tun`], whose devices have no rate.
     pub fn unit(self) -> u32 {
         match self {
             Self::Rate(_, unit) => unit,
@@ -101,8 +101,8 @@ impl Kind {
         }
     }
 
-    /// Returns the ID of the device with this number. The number always has the same number of
-    /// digits. So the IDs in the kubelet's checkpoint stay valid when the capacity changes.
+    /// Returns the ID of the device with this number. Leading zeros fill the number to five digits.
+    /// So the IDs in the kubelet's checkpoint stay valid when the capacity changes.
     fn id(self, number: u32) -> String {
         format!("{}-{number:05}", self.prefix())
     }

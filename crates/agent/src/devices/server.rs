@@ -17,8 +17,8 @@ use tonic::transport::server::Connected;
 
 use super::plugin::Plugin;
 
-/// Accepts connections and serves them. Connections outlive the returned future, because the
-/// kubelet uses its connection even after it has removed the socket's name.
+/// Accepts connections and serves them. If the returned future is dropped, its connections stay
+/// open, because the kubelet still uses its connection after it has deleted the socket's file.
 pub(crate) async fn serve(
     listener: UnixListener,
     plugin: Plugin,
@@ -34,7 +34,8 @@ pub(crate) async fn serve(
     Server::builder()
         .concurrency_limit_per_connection(MOST_CALLS)
         .max_concurrent_streams(u32::try_from(MOST_CALLS).ok())
-        // If the kubelet no longer answers, this ends its stream. The agent then registers again.
+        // If the kubelet no longer answers, the unanswered pings end its stream. The agent then
+        // registers again.
         .http2_keepalive_interval(Some(KEEPALIVE))
         .serve_with_incoming(service, connections)
         .await

@@ -18,8 +18,9 @@ use super::resource::OWN;
 use super::server;
 use crate::unix_socket::is_abandoned;
 
-/// The lock of the agent in the directory of device plugins. The lock is a directory: the kubelet
-/// removes all files there when it starts, and only root can open this directory.
+/// The agent's lock in the directory of device plugins: only one agent at a time serves there. The
+/// lock is a directory, because the kubelet removes all files there when it starts. Its mode is
+/// 0700, so only root can open it and take the lock.
 #[derive(Debug)]
 pub(crate) struct Claim {
     path: PathBuf,
@@ -77,7 +78,9 @@ fn open(lock: &Path) -> io::Result<File> {
     }
 }
 
-/// Removes all sockets of agents, because the holder of the lock has none yet.
+/// Removes the sockets of other agents. The caller has the lock and serves no socket itself, so all
+/// of them belong to agents that were killed. Returns [`Trouble::Rival`] if a process still listens
+/// on one of them.
 async fn remove_left(directory: &Path) -> Result<(), Trouble> {
     for path in own_sockets(directory).with_context(|| format!("read {}", directory.display()))? {
         if !is_abandoned(&path).await {
@@ -102,8 +105,8 @@ fn own_sockets(directory: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(sockets)
 }
 
-/// A socket on which the agent serves a plugin. If this value is dropped, the name of the socket is
-/// removed, but its connections stay.
+/// A socket on which the agent serves a plugin. Dropping this value deletes the socket's file, but
+/// open connections stay.
 #[derive(Debug)]
 pub(crate) struct Socket {
     path: PathBuf,
@@ -142,8 +145,8 @@ impl Socket {
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        // When the agent ends, the task that serves the socket may have ended before this value is
-        // dropped. So only the file counts.
+        // Looks only at the socket's file, unlike `is_served`. When the agent ends, the task that
+        // serves the socket may already have ended, and its file must be deleted anyway.
         if self.is_there() {
             fs::remove_file(&self.path).ok();
         }

@@ -20,7 +20,7 @@ pub(crate) struct Stocks {
     counters: Counters,
     /// The number of devices of each resource.
     counts: Vec<u32>,
-    /// The devices of each resource, for the streams that the kubelet reads.
+    /// One sender for each resource. It passes the devices to the streams that the kubelet reads.
     senders: Vec<watch::Sender<Stock>>,
 }
 
@@ -94,8 +94,8 @@ impl Stocks {
         }
     }
 
-    /// Computes the numbers of devices again. If the speed is unknown now, the numbers stay as they
-    /// are.
+    /// Computes the numbers of devices again. Keeps the old numbers if the speed is unknown now, or
+    /// if the new numbers are invalid.
     fn update(&mut self, state: State) {
         match counts(&self.config, &self.uplink, state) {
             Ok(counts) => {
@@ -127,8 +127,8 @@ impl Stocks {
     }
 }
 
-/// Returns the number of devices of each resource; `None` if the uplink has no carrier and its speed
-/// is needed.
+/// Returns the number of devices of each resource. Returns `None` if a number depends on the
+/// uplink's speed, and the speed is unknown because the uplink has no carrier.
 fn counts(config: &Config, uplink: &Uplink, state: State) -> anyhow::Result<Option<Vec<u32>>> {
     let speed = match state.speed {
         _ if !config.needs_speed() => 0,

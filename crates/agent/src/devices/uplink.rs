@@ -1,4 +1,5 @@
-//! The link whose capacity pods share: which one it is, its state, and changes of its state.
+//! The uplink: the link whose capacity pods share. This module finds it, reads its state and waits
+//! for changes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -58,8 +59,8 @@ impl Uplink {
         self.name.as_deref().unwrap_or_default()
     }
 
-    /// Returns the state of the link now. While links are deleted, the kernel may block a thread
-    /// that reads the speed. So another thread reads the state.
+    /// Returns the current state of the link. Reads it on another thread, because the kernel may
+    /// block a thread that reads the speed while links are deleted.
     ///
     /// # Errors
     /// The thread that reads the state panicked.
@@ -117,9 +118,9 @@ fn link_of_default_route() -> anyhow::Result<Option<String>> {
     Ok(link.transpose()?.map(|it| it.name))
 }
 
-/// Waits for an event for which `is_awaited` returns true, and then for [`PAUSE`], so many events
-/// at once count as one. The kernel may have dropped events, so a caller always reads the whole
-/// state again.
+/// Waits for an event for which `is_awaited` returns true. Then waits for [`PAUSE`] and drops the
+/// events of this time, so that a burst of events counts as one. The kernel may have dropped
+/// events, too, so the caller has to read the whole state again.
 async fn wait(
     events: &mut Events<RouteEvent>,
     is_awaited: impl Fn(RouteEvent) -> bool,

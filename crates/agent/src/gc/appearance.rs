@@ -9,8 +9,8 @@ use futures::StreamExt as _;
 use inotify::{EventMask, Inotify, WatchMask};
 use tokio::time::sleep;
 
-/// Returns after a file was created at one of `paths`, or one of its missing parent directories was
-/// created. Never returns if the kernel refuses to report that.
+/// Waits until a file appears at one of `paths`. Also returns when one of the missing parent
+/// directories appears. Never returns if the kernel refuses to watch the directories.
 pub(super) async fn appears(paths: &[PathBuf]) {
     if watch(paths).await.is_err() {
         std::future::pending::<()>().await;
@@ -47,8 +47,8 @@ async fn watch(paths: &[PathBuf]) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Returns the deepest existing directory above `path`, and the name whose creation in this
-/// directory is awaited.
+/// Returns the deepest existing directory above `path`, and the name of the file or directory that
+/// has to appear in it next. Returns `None` if no directory above `path` exists.
 fn nearest(path: &Path) -> Option<(&Path, &OsStr)> {
     let mut ways = path
         .ancestors()

@@ -1,9 +1,10 @@
-//! Decides whether the dates of files show how old the files are.
+//! Decides whether the date of a file shows how old the file is.
 //!
-//! A file's date is that of the wall clock. If the clock is set forward, as by NTP at boot or after
-//! a virtual machine was suspended, the lease of an ADD that still runs looks old. No program can
-//! set the monotonic clock, so the agent compares the wall clock with it. Rounds remove something
-//! only after this comparison has shown no step for longer than an ADD takes.
+//! The date is that of the wall clock. NTP may set the wall clock forward, for example at boot or
+//! after a virtual machine was suspended. Then the lease of a running ADD looks old, and a round of
+//! garbage collection would remove it. No program can set the monotonic clock, so the agent
+//! compares the wall clock with it. Rounds remove attachments only if the wall clock was not set
+//! for longer than an ADD takes.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -14,14 +15,15 @@ use nix::sys::sysinfo::sysinfo;
 pub(super) struct Clock {
     /// Both clocks when they were last compared.
     last: (SystemTime, Instant),
-    /// Since when the wall clock is known to be steady; `None` if that is longer ago than the agent
-    /// can know.
+    /// When the agent last found that the wall clock was set, or the start of the agent if the node
+    /// had booted less than [`SETTLED`] before. `None` if neither has happened: then dates show
+    /// ages.
     since: Option<Instant>,
 }
 
 impl Clock {
-    /// Starts to compare. NTP sets the clock early after a boot, so the clock of a node that has
-    /// been up for [`SETTLED`] counts as steady.
+    /// Starts to compare the wall clock with the monotonic clock. NTP sets the wall clock early
+    /// after a boot, so the wall clock of a node that has been up for [`SETTLED`] counts as steady.
     pub fn start() -> Self {
         let now = (SystemTime::now(), Instant::now());
         Self::after(sysinfo().ok().map(|it| it.uptime()), now)
@@ -66,8 +68,9 @@ const STEADY: Duration = Duration::from_mins(5);
 /// Time after a boot by which NTP has set the clock.
 const SETTLED: Duration = Duration::from_mins(10);
 
-/// Largest step that does not count. Such a step does no harm: an ADD ends after four minutes,
-/// because the kubelet gives it up, and its lease counts as stale only after five ([`STEADY`]).
+/// Largest step of the wall clock that counts as none. Such a step does no harm: the kubelet gives
+/// up an ADD after four minutes, and the lease of an ADD counts as stale only after five
+/// ([`STEADY`]).
 const TOLERANCE: Duration = Duration::from_secs(20);
 
 #[cfg(test)]

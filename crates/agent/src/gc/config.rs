@@ -111,8 +111,8 @@ fn dry_run<'de, D: Deserializer<'de>>(from: D) -> Result<bool, D::Error> {
         .ok_or_else(|| D::Error::custom(format_args!("gc.dryRun {value}: expected true or false")))
 }
 
-/// The shortest allowed interval. A round reads all leases, links and elements, so rounds should be
-/// rare.
+/// The shortest allowed interval between rounds. A round reads all leases, links and elements of
+/// `nf_tables`, so rounds should be rare.
 const SHORTEST_INTERVAL: Duration = Duration::from_secs(30);
 
 /// The shortest allowed time limit of a DEL. A busy node needs some seconds for a DEL.

@@ -31,8 +31,9 @@ use self::round::{Collector, Report, look};
 pub(crate) use self::config::Config;
 pub(crate) use self::counters::Counters;
 
-/// Collects in rounds: after the start, after each interval, and on SIGHUP. If a round failed
-/// because a runtime did not answer, the next one begins as soon as the runtime's socket appears.
+/// Runs rounds of garbage collection: after the start, after each interval, and on SIGHUP. If a
+/// round failed, for example because a runtime did not answer, the next one begins as soon as the
+/// socket of a runtime appears.
 ///
 /// # Errors
 /// SIGHUP cannot be received.
@@ -84,8 +85,8 @@ pub(crate) async fn dry_run(config: Config, directories: Directories) -> anyhow:
     Ok(lines.collect())
 }
 
-/// Runs a round. Also returns how long the clock has to stay steady before a round removes
-/// anything.
+/// Runs a round. Returns its report, and how long the wall clock has to stay steady before rounds
+/// remove anything; `None` if it is steady already.
 async fn round(
     collector: &Collector,
     clock: &mut Clock,
@@ -99,6 +100,6 @@ async fn round(
 
 const PART: &str = "gc";
 
-/// The time after which a round is shown as a failure: many DELs may run into their time limits, or
-/// a file system may not answer. After the same time, the kubelet gives up a DEL.
+/// Time after which `/healthz` shows a running round as a failure: many DELs may run into their
+/// time limits, or a file system may not answer. The kubelet gives up a DEL after the same time.
 const SLOW: Duration = Duration::from_mins(2);

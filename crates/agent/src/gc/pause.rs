@@ -17,8 +17,8 @@ pub(super) struct Pause {
 }
 
 impl Pause {
-    /// Returns the time before the first round. It lets the runtimes start first: at a boot, they
-    /// start at the same moment as the agent.
+    /// Returns the pause before the first round. At a boot, the runtimes start at the same moment
+    /// as the agent, so the pause lets them start first.
     pub fn before_first(interval: Duration) -> Self {
         Self {
             interval,
@@ -37,8 +37,8 @@ impl Pause {
         }
     }
 
-    /// Sets the time after a round that judged the attachments: the shorter one of the interval and
-    /// `again`.
+    /// Sets the time until the next round after a round that judged the attachments. This is the
+    /// interval or, if it is shorter, `again`: the time until the wall clock counts as steady.
     pub fn succeeded(&mut self, again: Option<Duration>) {
         self.is_failing = false;
         self.time = again.map_or(self.interval, |it| it.min(self.interval));

@@ -22,10 +22,11 @@ pub(super) struct Report {
     pub failures: Vec<String>,
     /// Stale attachments that the round did not try, because a DEL of their network took too long.
     pub untried: usize,
-    /// Reasons why attachments of a network are not proven gone. A running ADD causes the same
-    /// reasons for a moment.
+    /// Reasons why attachments of a network are not proven gone. A running ADD causes such reasons
+    /// for a moment, so only a reason of two successive rounds counts as a failure.
     pub obstacles: BTreeSet<String>,
-    /// What the operator should know; the same lines in each round until something changes.
+    /// Messages for the operator. The agent logs a message only if the round before did not have
+    /// it.
     pub notes: BTreeSet<String>,
 }
 
@@ -54,8 +55,8 @@ pub(super) async fn look(
 const NOTHING: &str = "nothing was removed";
 
 impl Report {
-    /// Returns why stale attachments remain; `None` if none does. An obstacle counts only if
-    /// `before`, the report of the last round, has it, too.
+    /// Returns why stale attachments remain or may remain; `None` if no DEL failed and no obstacle
+    /// lasts. An obstacle lasts if `before`, the report of the round before, contains it, too.
     pub fn failure(&self, before: &Self) -> Option<String> {
         let remaining = self.failures.first().map(|first| {
             let count = self.failures.len() + self.untried;

@@ -11,8 +11,8 @@ use upkeep::{Life, Remains, Unseen, judge};
 /// The state from which a round decides.
 #[derive(Debug)]
 pub(super) struct Seen {
-    /// The node, read before the runtimes listed their sandboxes. So `listed` has every existing
-    /// sandbox that the node shows.
+    /// The node, read before the runtimes listed their sandboxes. So `listed` contains each sandbox
+    /// of this node that still exists.
     pub node: Node,
     /// IDs of the sandboxes that the runtimes listed.
     pub listed: BTreeSet<String>,
@@ -41,12 +41,13 @@ pub(super) enum Reason {
     Listed,
     /// Its ADD may still be running.
     Young,
-    /// Its lease or cached result changed a moment ago, so its runtime may be removing it at this
-    /// moment.
+    /// The lease or the cached result of the attachment changed a moment ago, so its runtime may be
+    /// calling DEL now.
     Recent,
-    /// The wall clock was set a short time ago, so dates do not show how old the attachment is.
+    /// The wall clock was set, or the node booted, a short time ago. So dates do not show how old
+    /// the attachment is.
     Undated,
-    /// It may be live, because its link may exist where this process cannot see it.
+    /// The attachment may be live, because its link may exist where the agent cannot see it.
     Unproven(Unseen),
 }
 
@@ -110,7 +111,7 @@ impl Seen {
 }
 
 impl Verdict<'_> {
-    /// Returns why the attachment is not proven gone, if that is the reason why it stays.
+    /// Returns the reason if the attachment stays because it is not proven gone, otherwise `None`.
     pub fn unproven(&self) -> Option<&Unseen> {
         match &self.kept {
             Some(Reason::Unproven(reason)) => Some(reason),

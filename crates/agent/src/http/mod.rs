@@ -137,7 +137,8 @@ async fn serve(listener: Listener, router: &Router) -> anyhow::Result<Infallible
         let (visitor, router) = (places.visitor(), router.clone());
         let task = tokio::spawn(answer(stream, router, visitor.clone()));
         places.admit(visitor, task.abort_handle());
-        // The new connection reads its request before the next one is accepted.
+        // Lets the new task read its request before this loop accepts the next connection. So newer
+        // connections cannot displace a `/healthz` request that has already arrived.
         yield_now().await;
     }
 }

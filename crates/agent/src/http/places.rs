@@ -1,10 +1,10 @@
 //! Limits on open connections.
 //!
-//! A client may connect and send nothing, or read its answer slowly. So a scrape needs one of
-//! [`MOST_SCRAPES`] places until its text is written. A connection without a place may be closed:
-//! if there are more than [`MOST_WAITING`], the oldest one makes room for a new one. A probe of
-//! `/healthz` sends its request at once and gets an answer of one packet, so it is done before
-//! enough other clients connect.
+//! A client may connect and send nothing, or read its answer slowly. So a scrape takes one of
+//! [`MOST_SCRAPES`] places and keeps it until its answer is written. If more than [`MOST_WAITING`]
+//! connections have no place, the server closes the oldest of them. A probe of `/healthz` needs no
+//! place. It sends its request at once and gets an answer of one packet, so it ends before that
+//! many other clients connect.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,8 +19,8 @@ use tokio::task::AbortHandle;
 #[derive(Debug)]
 pub(super) struct Places {
     scrapes: Arc<Semaphore>,
-    /// Connections, oldest first. [`Self::admit`] may close those without a place, and forgets the
-    /// others.
+    /// Connections, oldest first. If there are too many, [`Self::admit`] first removes those that
+    /// have a place or have ended, and then closes the oldest one.
     open: VecDeque<(Visitor, AbortHandle)>,
 }
 
@@ -55,8 +55,8 @@ impl Places {
         }
     }
 
-    /// Adds a connection and the task that serves it. Closes the oldest one without a place if
-    /// there are too many.
+    /// Adds a connection and the task that serves it. If more than [`MOST_WAITING`] connections
+    /// have no place, closes the oldest of them.
     pub fn admit(&mut self, visitor: Visitor, task: AbortHandle) {
         self.open.push_back((visitor, task));
         if self.open.len() <= MOST_WAITING {
@@ -85,7 +85,8 @@ impl Visitor {
 }
 
 impl Place {
-    /// Returns the text, which keeps the place until it is written or the connection is closed.
+    /// Returns `text` as bytes that own this place. So the place becomes free when the text is
+    /// written or the connection is closed.
     pub fn keep(self, text: Bytes) -> Bytes {
         Bytes::from_owner(Kept { text, _place: self })
     }

@@ -1,4 +1,4 @@
-//! Waits until the file is removed with which the administrator forbids repairs.
+//! Waits until the administrator removes the file that forbids repairs.
 
 use std::path::Path;
 use std::time::Duration;
@@ -40,5 +40,5 @@ async fn removal(file: &Path) -> std::io::Result<()> {
 /// Maximum time between two looks for the file.
 const LONGEST: Duration = Duration::from_mins(1);
 
-/// Pause between two looks if the kernel does not report changes of the directory.
+/// Pause before the next look for the file if the kernel refuses to watch the directory.
 const PAUSE: Duration = Duration::from_secs(1);

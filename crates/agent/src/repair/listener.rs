@@ -14,7 +14,7 @@ pub(super) struct Listener {
 }
 
 impl Listener {
-    /// Starts to listen. `holdings` are the elements that attachments have.
+    /// Starts to listen. Records in `holdings` the elements that attachments get from now on.
     pub fn open(holdings: Holdings) -> anyhow::Result<Self> {
         let losses = Losses::open(holdings)?;
         Ok(Self {

@@ -1,7 +1,9 @@
-//! Repair: calls RELOAD if another program deletes something in the suite's tables of `nf_tables`.
+//! Repair: calls RELOAD, a verb of this suite, if another program deletes something in the suite's
+//! tables of `nf_tables`.
 //!
-//! The kernel reports each deletion. Reports are collected for a moment and compared with the
-//! kernel's state ([`upkeep::Losses`]), so DELs cause no RELOAD. At most one RELOAD runs at a time.
+//! The kernel reports each deletion. The agent collects reports for [`SETTLE`] and then compares
+//! them with the kernel's state ([`upkeep::Losses`]), so DELs cause no RELOAD. At most one RELOAD
+//! runs at a time.
 
 mod consent;
 mod counters;
@@ -165,8 +167,9 @@ impl Part {
         listener: &mut Listener,
     ) -> anyhow::Result<anyhow::Result<Reloads>> {
         let (directories, concerned) = (self.shared.directories.clone(), loss.clone());
-        // RELOAD restores elements on the host even if a sandbox has lost its interface. So after a
-        // loss in the tables, it is called for left-out attachments, too.
+        // An attachment is left out if its sandbox lost its interface or addresses. But RELOAD
+        // restores the host's elements even then. So after a loss in the tables, no attachment is
+        // left out.
         let left_out = if loss.is_of_tables() {
             BTreeSet::new()
         } else {
@@ -185,8 +188,9 @@ impl Part {
         Ok(outcome.await??)
     }
 
-    /// Returns which attachments of `loss` still lack elements that they had. Elements that are
-    /// missing only for a moment, as during a DEL, do not count.
+    /// Returns which of the attachments that `loss` concerns still lack elements after RELOAD, and
+    /// in which tables. If elements are missing, looks again after [`CONFIRM`], because a running
+    /// DEL deletes elements, too.
     async fn lacking(
         &self,
         loss: &Loss,
@@ -205,16 +209,16 @@ impl Part {
         listener.during(sleep(CONFIRM)).await?;
         let mut second = listener.during(look()).await??;
         if let Ok(lacking) = &mut second {
-            // More deletions were reported, so another RELOAD follows and decides about these
-            // attachments.
+            // If more deletions were reported, another RELOAD follows. Its check decides about the
+            // attachments that this RELOAD restored.
             let follows = |it: &String| listener.is_suspicious() && reloaded.contains(it);
             lacking.retain(|it, _| loss.concerns(it) && !follows(it));
         }
         Ok(second)
     }
 
-    /// Compares the reported deletions with the kernel's state, and returns what is lost. If the
-    /// loss may pass by itself, compares again after [`CONFIRM`].
+    /// Compares the reported deletions with the kernel's state. Returns what is lost; `None` if
+    /// nothing is. If a running DEL may have caused the loss, compares again after [`CONFIRM`].
     async fn judged(&self, listener: &mut Listener) -> anyhow::Result<Option<Loss>> {
         let suspicion = Arc::new(listener.take());
         let first = self.judge(Arc::clone(&suspicion), listener).await?;
@@ -241,8 +245,8 @@ impl Part {
         Ok(listener.during(judged).await??.unwrap_or_else(failure))
     }
 
-    /// Waits while the administrator's file forbids repairs. Returns `loss`; after a wait, a loss
-    /// of anything, because other deletions may have followed.
+    /// Waits while the administrator's file forbids repairs. Without a wait, returns `loss`. After
+    /// a wait, returns a loss of anything, because more may have been deleted meanwhile.
     async fn consent(&self, loss: Loss) -> Loss {
         let Some(file) = self.config.unless.as_deref().filter(|it| it.exists()) else {
             return loss;
@@ -260,8 +264,8 @@ impl Part {
     fn count(&mut self, loss: Loss, outcome: anyhow::Result<(Reloads, Lacking)>) {
         let (failure, is_new) = match outcome {
             Ok((reloads, lacking)) => {
-                // If all attachments are left out, RELOAD is not called, so it is neither noted nor
-                // counted.
+                // If all attachments are left out, RELOAD was not called, so there is nothing to
+                // log and to count.
                 if loss.is_of_tables() || reloads.has_called() {
                     note(reloads.summary());
                     self.counters.reloads.inc();
@@ -355,8 +359,8 @@ const CONFIRM: Duration = Duration::from_millis(250);
 /// longer is followed by a pause as long as the RELOAD, so at most half of the time is spent on it.
 const SHORTEST_PERIOD: Duration = Duration::from_secs(1);
 
-/// The first pause before a failed RELOAD is repeated. Each further pause is twice as long, up to
-/// [`LAST_RETRY`].
+/// Pause before a failed RELOAD is repeated for the first time. Each further pause is twice as
+/// long, up to [`LAST_RETRY`].
 const FIRST_RETRY: Duration = Duration::from_secs(5);
 const LAST_RETRY: Duration = Duration::from_mins(5);
 

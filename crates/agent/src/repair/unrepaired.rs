@@ -12,15 +12,17 @@ pub(super) struct Unrepaired(BTreeMap<String, Reason>);
 /// Why RELOAD could not restore an attachment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Reason {
-    /// A plugin failed, no cache has the result, or elements are missing although RELOAD succeeded.
+    /// A plugin failed, no cache directory has the attachment's result, or elements are missing
+    /// although RELOAD succeeded.
     Fault(String),
     /// The container itself deleted its interface or addresses. That is no fault of the node.
     LeftOut(String),
 }
 
 impl Unrepaired {
-    /// Replaces what is known of the attachments that `loss` concerns, and notes what is new.
-    /// Returns whether an attachment is new.
+    /// Replaces the reasons of the attachments that `loss` concerns by those after the last RELOAD,
+    /// and logs each reason that is new. Returns whether an attachment is added that had no reason
+    /// before.
     pub fn update(&mut self, loss: &Loss, (reloads, lacking): (&Reloads, &Lacking)) -> bool {
         let mut found = BTreeMap::new();
         for (owner, tables) in lacking {
@@ -42,7 +44,8 @@ impl Unrepaired {
         is_new
     }
 
-    /// Returns a loss that concerns all these attachments; `None` if there are none.
+    /// Returns a loss that concerns all attachments in `self`, to repeat their RELOAD; `None` if
+    /// there are none.
     pub fn loss(&self) -> Option<Loss> {
         let owners: BTreeSet<_> = self.0.keys().cloned().collect();
         (!owners.is_empty()).then(|| Loss::of(owners))
@@ -57,12 +60,12 @@ impl Unrepaired {
         left_out.map(|(owner, _)| owner.clone()).collect()
     }
 
-    /// Returns the number of the attachments that lack rules by a fault.
+    /// Returns the number of attachments with [`Reason::Fault`].
     pub fn faults(&self) -> usize {
         self.0.len() - self.left_out().len()
     }
 
-    /// Returns whether an attachment that `loss` concerns lacks rules by a fault.
+    /// Returns whether an attachment that `loss` concerns has [`Reason::Fault`].
     pub fn has_fault_in(&self, loss: &Loss) -> bool {
         let mut all = self.0.iter();
         all.any(|(owner, reason)| matches!(reason, Reason::Fault(_)) && loss.concerns(owner))

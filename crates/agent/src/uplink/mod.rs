@@ -43,8 +43,8 @@ pub(crate) async fn run(shared: Shared, counters: Counters) -> anyhow::Result<()
     }
 }
 
-/// Reads the state at once, after each change, and [`RETRY`] after a reading that failed. One
-/// thread listens, and at most one other thread reads.
+/// Reads the uplinks at once, after each change, and [`RETRY`] after a reading that failed. One
+/// thread listens for changes, and at most one other thread reads.
 ///
 /// # Errors
 /// The socket for the kernel's events failed.
@@ -75,8 +75,8 @@ async fn follow(
     }
 }
 
-/// Waits for an event after which `read` is outdated. Returns how long the caller should wait for
-/// further events before it reads the state again.
+/// Waits for an event after which the state in `read` may be wrong. Returns how long the caller
+/// should collect further events before it reads the uplinks again.
 async fn until_outdated(
     read: &Uplinks,
     events: &mut Events<RouteEvent>,
