@@ -25,8 +25,8 @@ pub struct ListPodSandboxResponse {
     pub items: Vec<PodSandbox>,
 }
 
-/// A pod sandbox. It has few fields to save memory: a list within the limit of bytes may have
-/// millions of empty items.
+/// A pod sandbox, with only the fields that a caller reads. Each further field would cost memory,
+/// because an answer of some megabytes may contain millions of empty sandboxes.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct PodSandbox {
     /// The identifier that the runtime passes to plugins as `CNI_CONTAINERID`.

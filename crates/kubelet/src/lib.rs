@@ -1,5 +1,5 @@
-//! Messages and services by which a node agent talks with the kubelet and with a container runtime,
-//! over gRPC on Unix sockets.
+//! Messages and services with which a node agent talks to the kubelet and to a container runtime,
+//! by gRPC on Unix sockets.
 //!
 //! The messages have the field numbers of Kubernetes' definitions. They leave out fields that no
 //! caller reads: a receiver of Protocol Buffers skips unknown fields.
