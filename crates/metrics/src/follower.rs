@@ -11,10 +11,10 @@ use crate::rotated::missed;
 
 /// Log files, each with the position up to which this process has read it.
 ///
-/// A rotation that renames the file loses no line: the file stays open here, and its rest is read
-/// after the rotation. A rotation that copies and truncates the file loses the lines that a plugin
-/// writes between the two steps. If it also compresses the copy before the next reading, the unread
-/// lines of the copy are lost, too.
+/// A rotation that renames the file loses no line: this value keeps the file open and reads the
+/// rest of it after the rotation. A rotation that copies and truncates the file loses the lines
+/// that a plugin writes between the copy and the truncation. If it also compresses the copy before
+/// the next reading, the unread lines of the copy are lost, too.
 #[derive(Debug, Default)]
 pub struct Follower(BTreeMap<PathBuf, Followed>);
 
@@ -27,8 +27,8 @@ struct Followed {
 }
 
 impl Follower {
-    /// Calls `handle` for all lines that were added to the file at `path` since the last call; at
-    /// first, for all lines. A file that does not exist has no lines.
+    /// Calls `handle` for each line that was added to the file at `path` since the last call. The
+    /// first call handles all lines. A file that does not exist has no lines.
     ///
     /// # Errors
     /// The file cannot be read, or is a symbolic link, a pipe or a device, to which no plugin

@@ -6,9 +6,9 @@ use prometheus_client::encoding::{EncodeLabelValue, LabelValueEncoder};
 
 /// A short text without control characters.
 ///
-/// The names come from users: `CNI_ARGS` may contain any text as the name of a pod. A control
-/// character could change the terminal of an operator, and Prometheus refuses a text with the
-/// character 0. prometheus-client escapes quotation marks and backslashes.
+/// Users choose the values of labels: `CNI_ARGS` may contain any text as the name of a pod. A
+/// control character could change the terminal of an operator, and Prometheus refuses a text with
+/// the character 0. `prometheus-client` escapes quotation marks and backslashes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Text(Box<str>);
 

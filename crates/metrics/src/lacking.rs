@@ -7,7 +7,7 @@ use node::{Node, Traces};
 use crate::family::{Family, Metric};
 use crate::label::Text;
 
-/// Counts for each table the attachments that lack all their elements in it.
+/// Counts for each table the live attachments that should have elements in the table and have none.
 pub(crate) fn count(node: &Node, traces: &BTreeMap<String, Traces<'_>>) -> Vec<Metric> {
     let checked = node.tables.iter().map(|it| it.name);
     let checked = checked.filter(|it| *it != UNCHECKED);
@@ -22,8 +22,8 @@ pub(crate) fn count(node: &Node, traces: &BTreeMap<String, Traces<'_>>) -> Vec<M
     vec![LACKING.with(lacking.map(|(table, number)| ([("table", Text::new(table))], number)))]
 }
 
-/// The table of bandwidth, which this module does not check. Only a trial shows whether the kernel
-/// supports its elements, and a trial is too slow for each scrape.
+/// The table of `bandwidth`, which this module does not check. Only a dry run shows whether the
+/// kernel supports its elements, and a dry run is too slow for each scrape.
 const UNCHECKED: &str = bandwidth::TABLE;
 
 const LACKING: Family = Family::gauges(

@@ -54,7 +54,8 @@ impl LogFile {
         }))
     }
 
-    /// Returns whether both are the same file, which may have different paths.
+    /// Returns whether `self` and `other` are the same file, even if they were opened at different
+    /// paths.
     ///
     /// # Errors
     /// The kernel does not report the identity of a file.
@@ -77,9 +78,9 @@ impl LogFile {
         self.last.start.is_empty()
     }
 
-    /// Sets the position to the end of what was read from `original` if this file is a copy of it:
-    /// if this file has the last line that was read from `original` at the same position. Returns
-    /// whether it is a copy.
+    /// Returns whether this file is a copy of `original`: whether it has, at the same position, the
+    /// last line that was read from `original`. If so, sets the position to the end of what was
+    /// read from `original`. Returns `false` if no line of `original` was read.
     ///
     /// # Errors
     /// The file cannot be read.
@@ -111,12 +112,15 @@ impl LogFile {
         self.file.metadata().map_or(0, |it| it.len())
     }
 
-    /// Returns the time of the last line that was read from this log; `None` if it has none.
+    /// Returns the time of the last line that was read from this file. If there is no such line, or
+    /// if it has no time, returns the time of the last line that was read from earlier files of
+    /// this log, if that is known.
     pub fn last_time(&self) -> Option<String> {
         time(&self.last.start).or_else(|| self.after.clone())
     }
 
-    /// Returns the time of the first line; `None` if that line has none.
+    /// Returns the time of the first line of the file; `None` if the file is empty, or if its first
+    /// line does not begin with a time.
     ///
     /// # Errors
     /// The file cannot be read.
@@ -126,8 +130,8 @@ impl LogFile {
         Ok(start.get(..length).and_then(time))
     }
 
-    /// Calls `handle` for each line since the last call. The last line does not count without a
-    /// line feed.
+    /// Calls `handle` for each line since the last call. Leaves a last line without a line feed to
+    /// a later call, because it is incomplete.
     ///
     /// # Errors
     /// The file cannot be read.

@@ -92,9 +92,9 @@ fn labels([network, container, interface, namespace, pod]: &[Text; 5], direction
     labels.map(|(name, value)| (name, value.clone())).into()
 }
 
-/// Returns the ingress and the egress of an attachment; `None` if it has no host link. Finds a host
-/// link by its tag. A link that the reference made has no tag, so the result of its ADD has to name
-/// it.
+/// Returns the ingress and the egress of an attachment; `None` if it has no host link, or if the
+/// link has no counters. Finds a host link by its tag. A link that a Go plugin made has no tag, so
+/// the cached result of ADD has to name it.
 fn directions(
     node: &Node,
     traces: &Traces<'_>,

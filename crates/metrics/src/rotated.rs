@@ -14,9 +14,9 @@ use crate::log_file::LogFile;
 /// - files whose first line is later than the last line that was read, and earlier than the first
 ///   line of `now`, the file that has the log's name.
 ///
-/// The names of these files begin with the name of the log, as logrotate names them. If an operator
-/// has copied one of them, only one of both is returned, because they begin with the same line.
-/// Compressed files have no lines.
+/// The names of these files begin with the name of the log, as logrotate names them. Returns only
+/// one of several files with the same first line, because the others are copies that an operator
+/// made. Skips compressed files, because their first line has no time.
 pub(crate) fn missed(log: &Path, known: &LogFile, now: &LogFile) -> Vec<LogFile> {
     let is_other = |file: &LogFile| {
         let is_one = |it: &LogFile| it.is(file).unwrap_or(true);

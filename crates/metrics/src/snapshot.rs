@@ -24,8 +24,8 @@ pub struct Options {
     pub pods: Pods,
 }
 
-/// The metrics of a node at one moment. A metric is absent if a part that it needs could not be
-/// read.
+/// The metrics of a node at one moment. A metric is absent if it needs a part of the node that
+/// could not be read, such as the leases.
 #[derive(Debug)]
 pub struct Snapshot {
     metrics: Vec<Metric>,

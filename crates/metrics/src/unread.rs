@@ -33,7 +33,7 @@ impl Unread {
         self.0.iter().map(|(_, reason)| reason.as_str())
     }
 
-    /// Returns 1 for each part that could not be read, and 0 for each other part.
+    /// Returns a sample for each part in [`PARTS`]: 1 if the part could not be read, otherwise 0.
     pub fn metric(&self) -> Metric {
         let part = |name: &str| [("part", Text::new(name))];
         UNREAD.with(PARTS.map(|it| (part(it), u64::from(self.has(it)))))
