@@ -1,14 +1,15 @@
-//! Finds out whether RELOAD cannot succeed because of the container itself.
+//! Finds out whether RELOAD, a verb of this suite, cannot succeed because of what the container
+//! itself has deleted.
 //!
 //! A process with `CAP_NET_ADMIN` in a container can delete the container's interface and its
-//! addresses. Then no plugin can restore the attachment until the container changes them again.
+//! addresses. Then no plugin can restore the attachment until the container has them again.
 
 use cni::Attachment;
 use netlink::Connection;
 use runtime::Entry;
 
-/// Returns in words what the attachment's sandbox has lost. Returns `None` if the sandbox has its
-/// interface and one of the addresses of its ADD, or does not exist.
+/// Returns a message about what the sandbox has lost: its interface, the link that ADD made, or all
+/// addresses of its ADD. Returns `None` if it has lost none of these, or does not exist.
 ///
 /// # Errors
 /// The sandbox cannot be read.

@@ -106,8 +106,8 @@ fn is_unchanged(lease: &Lease) -> bool {
     written.ok() == lease.since
 }
 
-/// Returns whether the cached result has not changed since the node was read, and its sandbox does
-/// not exist.
+/// Returns whether the cached result, if there is one, has not changed since the node was read, and
+/// its sandbox does not exist.
 fn has_entry(chain: &Chain<'_>, remains: &Remains<'_>) -> bool {
     remains.cached.is_none_or(|cached| {
         let written = chain.directories.cache.written(&remains.attachment);
@@ -115,15 +115,15 @@ fn has_entry(chain: &Chain<'_>, remains: &Remains<'_>) -> bool {
     })
 }
 
-/// Returns whether no link of the host leads to the container.
+/// Returns whether no veth pair connects the host with the container.
 fn has_no_link(remains: &Remains<'_>) -> anyhow::Result<bool> {
     let host = Connection::open()?;
     let links = HostLinks::read(&host, &host.links()?);
     Ok(remains.link_in(&links).is_none())
 }
 
-/// Makes `host-local` read all lease files at its next call. Its index of leases can lack a lease
-/// that another program wrote without the lock.
+/// Makes `host-local` read all lease files at its next call, instead of its index of leases. The
+/// index can lack a lease that another program wrote without the lock.
 fn distrust_index(lease: &Lease) -> anyhow::Result<()> {
     let data_dir = lease.path.parent().and_then(Path::parent);
     let storage = Storage {

@@ -1,8 +1,8 @@
-//! Remembers which elements the attachments have in the suite's tables.
+//! Records which elements the attachments have in the suite's tables.
 //!
-//! The kernel does not report the elements of a deleted table, and RELOAD restores only attachments
-//! whose results it finds in a cache. So after a RELOAD, this memory shows which attachments still
-//! lack something.
+//! After RELOAD, a verb of this suite, these records show which attachments still lack elements.
+//! Neither the kernel nor RELOAD shows that: the kernel does not report the elements of a deleted
+//! table, and RELOAD skips attachments whose results are in no cache.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -36,8 +36,8 @@ impl Holdings {
         }
     }
 
-    /// Removes the records of these elements, each given with its table. Keeps a record that names
-    /// another owner by now.
+    /// Removes the records of these elements, each given with its table. Keeps a record with
+    /// another owner, because that attachment has added the element since then.
     pub(crate) fn forget(&self, ended: &[(Name, Element)]) {
         for (table, element) in ended {
             self.forget_place(*table, &place(element), &element.owner);
@@ -77,7 +77,8 @@ impl Holdings {
         Ok(lacking)
     }
 
-    /// Removes the record of the element at `place`, unless the record names another owner by now.
+    /// Removes the record of the element at `place` if `owner` is its owner. Keeps the record of
+    /// another owner, which has added the element since then.
     fn forget_place(&self, table: Name, place: &Place, owner: &str) {
         let mut tables = self.tables();
         let held = tables.entry(table).or_default();

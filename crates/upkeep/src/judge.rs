@@ -118,7 +118,7 @@ impl Judge {
     }
 
     /// Returns whether the attachment with this tag has what its plugin creates before the elements
-    /// in `table`: a record, an ifb or a veth link.
+    /// in `table`: a record file of `firewall` or `portmap`, an ifb device or a veth link.
     fn is_owner(&mut self, table: &str, owner: &str) -> anyhow::Result<bool> {
         match table {
             _ if owner.is_empty() => Ok(false),

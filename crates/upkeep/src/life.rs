@@ -44,11 +44,12 @@ pub enum Life {
 /// Why a missing link does not prove that an attachment is gone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unseen {
-    /// Live attachments of the network may have no visible link. Contains the reason.
+    /// Live attachments of the network may have no link that this process can see. Contains the
+    /// reason.
     Network(String),
-    /// The host's end of a veth pair, by its name. It has no tag, and the kernel shows no address
-    /// in the sandbox behind it. So this sandbox may belong to any attachment whose cached result
-    /// does not name another host's end.
+    /// Name of a host end of a veth pair. This host end has no tag, and the kernel shows no address
+    /// in the sandbox at the other end. So that sandbox may belong to any attachment whose cached
+    /// result does not name another host end.
     Behind(String),
 }
 
@@ -65,8 +66,8 @@ impl fmt::Display for Unseen {
 }
 
 impl<'n> Remains<'n> {
-    /// Returns the traces of the attachment that holds the lease; `None` if the lease names no
-    /// holder.
+    /// Returns the remains of the attachment that holds the lease; `None` if the lease names no
+    /// valid holder or network. Contains no other lease and no elements.
     pub fn of_lease(node: &'n Node, lease: &'n Lease) -> Option<Self> {
         let attachment = lease.attachment()?;
         Some(Self {
@@ -105,9 +106,9 @@ impl<'n> Remains<'n> {
         remains.collect()
     }
 
-    /// Returns a link of the host that leads to the container. Such a link has the tag of an
-    /// attachment of the same container to the same network. Or it has no tag, and its sandbox has
-    /// an address of the attachment.
+    /// Returns a host end of a veth pair whose other end is in the container; `None` if there is
+    /// none. The host end has the tag of an attachment of the same container to the same network.
+    /// Or it has no tag, and its sandbox has an address of the attachment.
     pub fn link_in<'l>(&self, links: &'l HostLinks) -> Option<&'l HostLink> {
         let owner = self.attachment.owner();
         let container = owner.rsplit_once('/').map(|it| it.0);
@@ -116,8 +117,8 @@ impl<'n> Remains<'n> {
         tagged.or_else(|| addresses.find_map(|it| links.of_address(*it)))
     }
 
-    /// Returns whether `link` may be the attachment's host end. Returns `false` only if the cached
-    /// result names another host's end.
+    /// Returns whether `link` may be the host end of the attachment's veth pair. Returns `false`
+    /// only if the cached result names other host ends, and not `link`.
     fn may_have(&self, node: &Node, link: &HostLink) -> bool {
         let named = self.cached.map(|it| it.entry.host_links());
         let named = named.unwrap_or_default();

@@ -1,9 +1,9 @@
-//! Listens to deletions in the suite's tables of `nf_tables`, and judges which of them are losses.
+//! Listens to deletions in the suite's tables of `nf_tables`, and decides which of them are losses.
 //!
-//! A DEL deletes elements, too. But a DEL also ends the attachment: it deletes the link or the ifb,
-//! or retires the record. So a deleted element is a loss only if its owner still has the link, the
-//! ifb or the record a moment later. DELs need no repair, and the judgement needs no list of all
-//! elements.
+//! A DEL deletes elements, too. But a DEL also ends the attachment: it deletes the veth link or the
+//! ifb device, or renames the attachment's record file. So a deleted element is a loss only if its
+//! owner still has the veth link, the ifb device or the record file a moment later. A deletion by a
+//! DEL needs no repair, and the decision needs no list of all elements.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -45,8 +45,8 @@ impl Losses {
         })
     }
 
-    /// Waits for a deletion, or until the kernel drops notifications, and returns which of them
-    /// happened. Records elements that are added meanwhile.
+    /// Waits until the kernel reports a deletion or drops notifications, and returns this event.
+    /// Records elements that are added meanwhile.
     ///
     /// # Errors
     /// The socket failed.
@@ -85,8 +85,9 @@ impl Suspicion {
         self.deletions.is_empty() && !self.is_incomplete
     }
 
-    /// Compares the kernel's state with the deletions. Returns `None` if nothing is missing that an
-    /// existing attachment needs. Removes elements of ended attachments from `holdings`.
+    /// Compares the reported deletions with the kernel's state, and returns what is lost. Returns
+    /// `None` if nothing is missing that an existing attachment needs. Removes elements of ended
+    /// attachments from `holdings`.
     ///
     /// # Errors
     /// Refusals of the kernel.
@@ -107,6 +108,6 @@ impl Suspicion {
     }
 }
 
-/// Maximum number of deletions that are judged one by one. With more of them, anything counts as
-/// lost. A thousand pods with ten elements each cause fewer.
+/// Maximum number of deletions that are judged one by one. After more of them, anything counts as
+/// lost. The elements of a thousand pods with ten elements each are fewer.
 const MOST_DELETIONS: usize = 20_000;

@@ -19,8 +19,8 @@ impl Loss {
         Self::default()
     }
 
-    /// Returns a loss of these attachments, without known tables: an earlier RELOAD did not restore
-    /// the attachments.
+    /// Returns a loss that names these attachments and no tables. It repeats RELOAD for attachments
+    /// that an earlier RELOAD did not restore.
     pub fn of(owners: BTreeSet<String>) -> Self {
         Self {
             owners: Some(owners),
@@ -42,14 +42,14 @@ impl Loss {
     }
 
     /// Returns whether something in the tables is lost, or may be lost. Returns `false` for a loss
-    /// that [`Self::of`] created: it only repeats RELOAD for known attachments.
+    /// of [`Self::of`], which only repeats RELOAD.
     pub fn is_of_tables(&self) -> bool {
         !self.tables.is_empty() || self.owners.is_none()
     }
 
-    /// Returns whether the loss may end by itself, because only elements of known owners are
-    /// missing. A DEL of `bandwidth` deletes the ifb after the elements, and a failed ADD removes
-    /// the link after them. Until then, the deletion looks like a loss.
+    /// Returns whether only elements of known owners are missing. Such a loss may end by itself: a
+    /// DEL of `bandwidth` deletes the ifb device after the elements, and a failed ADD removes the
+    /// link after the elements. Until then, the deletion looks like a loss.
     pub fn may_pass(&self) -> bool {
         self.owners.is_some()
     }

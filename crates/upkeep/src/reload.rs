@@ -1,5 +1,5 @@
-//! `reload`: restores rules that a reload of the host's firewall removed, for every cached and live
-//! attachment.
+//! Calls RELOAD, a verb of this suite, for every cached and live attachment. RELOAD restores rules
+//! that a reload of the host's firewall removed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZero;
@@ -63,8 +63,8 @@ pub fn reload_each(
     Ok(Reloads(outcomes))
 }
 
-/// Returns the cached attachments for which `is_meant` returns true. Files that are no entries are
-/// reported on standard error.
+/// Returns the cached attachments for which `is_meant` returns true. Skips files in the cache that
+/// are not cached results, and reports them on standard error.
 fn remembered(
     directories: &Directories,
     is_meant: impl Fn(&Attachment) -> bool,
@@ -189,7 +189,8 @@ impl Remembered {
         let is_forgotten = || matches!(directories.cache.read(&self.attachment), Ok(None));
         match self.reload(directories, reloading) {
             Ok(outcome) => outcome,
-            // A DEL may have run since the cache was read, so the error is no fault.
+            // The cache has no result of the attachment any more, so a DEL has run meanwhile. The
+            // error of RELOAD is then no failure.
             Err(_) if is_forgotten() => Outcome::Gone,
             Err(_) if !may_exist(self.entry.netns()) => self.gone(),
             Err(error) => {
@@ -199,9 +200,10 @@ impl Remembered {
         }
     }
 
-    /// Returns the outcome for a sandbox whose path does not exist. The kernel deletes the link on
-    /// the host together with the sandbox, so an existing link shows that the sandbox exists and
-    /// that this process cannot see it.
+    /// Returns the outcome for a sandbox whose path does not exist: [`Outcome::Failed`] if the
+    /// attachment's link on the host exists, otherwise [`Outcome::Gone`]. The kernel deletes this
+    /// link together with the sandbox, so an existing link shows that the sandbox exists and that
+    /// this process cannot see it.
     fn gone(&self) -> Outcome {
         match lasting_link(&self.attachment.owner()) {
             Ok(None) => Outcome::Gone,
@@ -270,9 +272,9 @@ fn lasting_link(owner: &str) -> Result<Option<String>, netlink::Error> {
     Ok((!is_gone).then_some(link.name))
 }
 
-/// Returns the plugins that support RELOAD. Also returns those that cannot be asked for their
-/// verbs, so that RELOAD of their attachments fails and reports the error. Reports on standard
-/// error which plugins of other suites lack RELOAD.
+/// Returns the plugins that support RELOAD. Also returns plugins that give no answer to VERSION, so
+/// that RELOAD of their attachments fails and reports the error. Reports on standard error which
+/// plugins of other suites lack RELOAD.
 fn reloading(path: &SearchPath, remembered: &[Remembered]) -> BTreeSet<String> {
     let networks = remembered.iter().filter_map(|it| it.network.as_ref().ok());
     let plugins = networks.flat_map(|network| &network.plugins);
