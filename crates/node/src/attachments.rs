@@ -21,7 +21,7 @@ pub struct Attached {
     pub attachment: Attachment,
     /// The cached entry.
     pub entry: Entry,
-    /// Whether the sandbox exists. Also true if this process cannot find out.
+    /// Whether the sandbox exists; true if this process cannot find out.
     pub is_alive: bool,
     /// When the runtime wrote the entry; `None` if unknown.
     pub since: Option<SystemTime>,
@@ -34,7 +34,8 @@ pub struct Lease {
     pub network: String,
     /// The address: the name of the file.
     pub address: IpAddr,
-    /// The holder. `None` if the file names no valid container ID: no DEL can release such a lease.
+    /// The holder. `None` if the file cannot be read or names no valid container ID. No DEL can
+    /// release such a lease.
     pub holder: Option<Holder>,
     /// The file.
     pub path: PathBuf,
@@ -60,8 +61,9 @@ impl Attached {
         route.gw.or(of_address)
     }
 
-    /// Returns the configuration list that the ADD used. If the cached entry contains no list,
-    /// returns the current list of the same network.
+    /// Returns the configuration list that the ADD used. If the cached entry contains no valid
+    /// list, returns the current list of the same network; `None` if that network is not
+    /// configured.
     pub fn network(&self, configuration: &Configuration) -> Option<Conflist> {
         let then = self.entry.network(&configuration.directory).ok().flatten();
         then.or_else(|| {
@@ -72,8 +74,9 @@ impl Attached {
 }
 
 impl Lease {
-    /// Returns the attachment of the holder; `None` for a lease without holder. Old versions of
-    /// host-local wrote no interface. For their leases, the interface is assumed to be eth0.
+    /// Returns the attachment of the holder; `None` if the lease has no holder or its network has
+    /// no valid name. An old version of the Go plugin `host-local` wrote no interface; for such a
+    /// lease, the function assumes eth0.
     pub fn attachment(&self) -> Option<Attachment> {
         let holder = self.holder.clone()?;
         Some(Attachment {

@@ -233,8 +233,8 @@ impl<'a> Source<'a> {
         self.is_routed() || keys.any(|it| self.plugin.is_set(it))
     }
 
-    /// Returns whether the plugin is `ptp`: the node has a route to each pod by the host's end of
-    /// that pod's veth pair.
+    /// Returns whether the plugin is `ptp`. Then the node has a route to each pod through the host
+    /// end of that pod's veth pair.
     pub fn is_routed(self) -> bool {
         self.plugin.program == "ptp"
     }

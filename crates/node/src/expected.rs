@@ -1,5 +1,5 @@
-//! What the node should have of a live attachment, according to the configuration that its ADD
-//! used.
+//! Tables in which a live attachment should have elements, according to the configuration that its
+//! ADD used.
 
 use netlink::LinkKind;
 use portmap::{HostAddress, Mapping};
@@ -42,8 +42,8 @@ impl Node {
 
 impl Traces<'_> {
     /// Returns the tables in which the attachment should have elements and has none. Returns no
-    /// table for an attachment whose sandbox does not exist, and none for an attachment of the
-    /// reference, which has rules instead of elements.
+    /// table if the sandbox does not exist. Also returns no table for an attachment of the Go
+    /// plugins, which make rules instead of elements.
     pub fn lacking_tables(&self, node: &Node) -> Vec<&'static str> {
         let is_ours = !self.links.is_empty() || !self.elements.is_empty();
         let Some(attached) = self.cached.filter(|it| it.is_alive && is_ours) else {

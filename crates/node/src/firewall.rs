@@ -13,17 +13,17 @@ pub struct Firewall {
     pub elements: Vec<Held>,
     /// All chains of `nf_tables`. Their names show which program made them.
     pub chains: Vec<HeldChain>,
-    /// Comments of the rules in the tables of newer versions of the reference.
+    /// Comments of the rules in the tables of newer versions of the Go plugins.
     pub rule_comments: Vec<RuleComment>,
-    /// Addresses of containers that the reference's `firewall` lets pass in `nf_tables`.
+    /// Addresses of containers that the Go plugin `firewall` lets pass in `nf_tables`.
     pub admissions: Vec<IpAddr>,
     /// Families with tables of legacy iptables: `ip`, `ip6`.
     pub legacy: Vec<String>,
-    /// Whether both rules exist by which portmap protects 127.0.0.0/8 against neighbours.
+    /// Whether both rules exist with which portmap protects 127.0.0.0/8 against neighbours.
     pub guards_localnet: bool,
 }
 
-/// The comment of a rule of the reference.
+/// The comment of a rule of the Go plugins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RuleComment {
     /// The table.
@@ -153,14 +153,15 @@ fn guards_localnet(connection: &Connection, chains: &[HeldChain]) -> Result<bool
     Ok(comments.len() >= 2)
 }
 
-/// The table of portmap in newer versions of the reference.
+/// Name of the table in which newer versions of the Go plugin `portmap` forward ports.
 pub const REFERENCE_PORTMAP: &str = "cni_hostport";
 
-/// The table for masquerading in newer versions of the reference.
+/// Name of the table in which newer versions of the Go plugins masquerade.
 pub const REFERENCE_MASQUERADE: &str = "cni_plugins_masquerade";
 
-/// Families and names of the tables that the reference 1.6 and later creates (`portmap_nftables.go`
-/// and `ipmasq_nftables_linux.go`). The comments of their rules identify the attachment.
+/// Families and names of the tables that the Go plugins create since version 1.6
+/// (`portmap_nftables.go` and `ipmasq_nftables_linux.go`). The comments of their rules identify the
+/// attachment.
 pub const REFERENCE_TABLES: [(Family, &str); 3] = [
     (Family::Ipv4, REFERENCE_PORTMAP),
     (Family::Ipv6, REFERENCE_PORTMAP),

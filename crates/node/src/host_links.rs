@@ -1,10 +1,10 @@
 //! Host ends of veth pairs whose peers are in sandboxes: the kernel's own proof that an attachment
 //! is live.
 //!
-//! The kernel deletes a veth together with the namespace of its peer. So a host's end proves that
-//! the sandbox exists, even without a runtime's cache or the sandbox's path. The kernel lists the
-//! addresses in the sandbox to a process that knows the namespace's number (nsid), even if the
-//! process sees no file of that namespace.
+//! The kernel deletes a veth together with the namespace of its peer. So a host end proves that the
+//! sandbox exists, even without a runtime's cache or the sandbox's path. A process that knows the
+//! number (nsid) of the sandbox's namespace can ask the kernel for the addresses there, even if it
+//! sees no file of that namespace.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -31,8 +31,8 @@ pub struct HostLink {
 }
 
 impl HostLinks {
-    /// Selects from `links` the host ends of veth pairs whose peers are in sandboxes, and reads the
-    /// addresses in these sandboxes.
+    /// Selects from `links` the host ends of veth pairs whose peer is in another namespace, or that
+    /// are tagged with an owner. Reads the addresses in the namespaces of their peers.
     pub fn read(connection: &Connection, links: &[Link]) -> Self {
         let pairs = links.iter().filter(|it| it.kind == LinkKind::Veth);
         let links = pairs.filter_map(|link| {
@@ -42,6 +42,7 @@ impl HostLinks {
                 Some(Ok(addresses)) => Some(outward(addresses)),
                 Some(Err(error)) if !error.is_no_namespace() => None,
                 // The peer is in this namespace, or the kernel is deleting the peer's namespace.
+                // Only a link with an owner counts then, without addresses.
                 _ if owner.is_some() => Some(BTreeSet::new()),
                 _ => return None,
             };
@@ -72,8 +73,8 @@ impl HostLinks {
         self.0.iter().filter_map(|it| it.owner.as_deref())
     }
 
-    /// Returns one of the host links for which the kernel does not list the addresses in the
-    /// sandbox, if there is any.
+    /// Returns a host link with a sandbox whose addresses the kernel does not list; `None` if there
+    /// is no such link.
     pub fn hidden(&self) -> Option<&HostLink> {
         self.0.iter().find(|it| it.addresses.is_none())
     }

@@ -87,7 +87,8 @@ fn links() -> anyhow::Result<Vec<Lack>> {
     Ok(lacks.collect())
 }
 
-/// Names the missing feature. If the kernel refused for another reason, returns this reason.
+/// Returns an error that names the missing feature. If the kernel refused for another reason,
+/// returns `error`.
 fn refused(error: netlink::Error, feature: &str) -> anyhow::Error {
     if error.is_not_supported() {
         return anyhow!("the kernel does not support {feature}");

@@ -1,4 +1,4 @@
-//! Values of keys in a configuration. For an absent key, the plugin's default.
+//! Reads keys of a configuration. If a key is absent, its value is the plugin's default.
 
 use std::path::PathBuf;
 

@@ -262,14 +262,15 @@ impl Node {
     }
 }
 
-/// Returns whether the kernel looks up every packet in this routing table: `local`, `main` and
-/// `default`. The kernel uses other tables only for packets that match a rule (ip-rule(8)), and
-/// this crate does not read those rules.
+/// Returns whether the kernel looks up every packet in the routing table with this number. These
+/// tables are `local`, `main` and `default`. The kernel uses other tables only for packets that
+/// match a rule (ip-rule(8)), and this crate does not read those rules.
 pub fn is_looked_up(table: u32) -> bool {
     (DEFAULT_TABLE..=LOCAL_TABLE).contains(&table)
 }
 
-/// `RT_TABLE_DEFAULT`. The numbers up to `RT_TABLE_LOCAL` include `RT_TABLE_MAIN`.
+/// Number of the routing table `default` (`RT_TABLE_DEFAULT`). The number of `main` is 254, between
+/// those of `default` and `local`.
 const DEFAULT_TABLE: u32 = 253;
 const LOCAL_TABLE: u32 = 255;
 

@@ -40,9 +40,9 @@ pub(super) fn pods(node: &Node) -> anyhow::Result<Vec<Pod>> {
     Ok(pods.collect())
 }
 
-/// Returns the host's end of the attachment's veth pair. A link that this suite made has the
-/// attachment's tag as its alias. A link that the reference made has no alias, so the result of ADD
-/// has to name it.
+/// Returns the host's end of the attachment's veth pair; `None` if it does not exist. A link that
+/// this suite made has the attachment's tag as its alias. A link that a Go plugin made has no
+/// alias, so the cached result of ADD has to name it.
 fn host_link<'n>(node: &'n Node, attached: &Attached) -> Option<&'n Link> {
     let owner = attached.attachment.owner();
     let named = attached.entry.host_links();
@@ -54,8 +54,9 @@ fn host_link<'n>(node: &'n Node, attached: &Attached) -> Option<&'n Link> {
     pairs.find(is_of)
 }
 
-/// Reads the sandbox behind `host_link`. Returns `None` if the link's peer is not in the namespace
-/// at the cached path, because another sandbox reused the path.
+/// Reads the sandbox behind `host_link`. Returns `None` if there is no namespace at the cached
+/// path. Also returns `None` if the link's peer is not in that namespace, for example because
+/// another sandbox reused the path.
 fn inside(
     connection: &Connection,
     attached: &Attached,

@@ -100,8 +100,9 @@ impl<'a> Range<'a> {
     }
 
     /// Returns whether the link with this name may have addresses of the range: the network's
-    /// bridge, or a VLAN link on the bridge. For plugins other than `bridge` and `ptp`, such as
-    /// macvlan, this is any link, because the node itself may be in the pods' network.
+    /// bridge, or a VLAN link on the bridge. Returns `false` for every link of a network of `ptp`.
+    /// Returns `true` for every link if the plugin is another one, such as macvlan, because the
+    /// node itself may be in the pods' network.
     pub fn is_own_link(&self, name: &str) -> bool {
         let Some(bridge) = self.source.bridge() else {
             return !self.source.is_routed();
@@ -117,8 +118,8 @@ impl<'a> Range<'a> {
     }
 }
 
-/// Returns the location and settings of the plugin's leases. Returns `None` if the IPAM plugin is
-/// not host-local, or if a setting is invalid.
+/// Returns the directory of the plugin's leases and the settings for it. Returns `None` if the IPAM
+/// plugin is not host-local, or if a setting is invalid.
 pub(super) fn storage(source: Source<'_>) -> Option<Storage> {
     Storage::new(&source.plugin.ipam_of("host-local")?).ok()
 }

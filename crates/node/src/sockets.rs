@@ -38,8 +38,8 @@ pub(super) fn listening() -> Vec<Socket> {
     sockets
 }
 
-/// Returns the address and the inode of the socket on this line (proc(5), `/proc/net/tcp`); `None`
-/// if the socket is not in `state`.
+/// Returns the address, the port and the inode of the socket on this line (proc(5),
+/// `/proc/net/tcp`); `None` if the socket is not in `state`, or if the line is invalid.
 fn listener(line: &str, state: &str) -> Option<(SocketAddr, u64)> {
     let mut words = line.split_whitespace().skip(1);
     let (local, _remote, found) = (words.next()?, words.next()?, words.next()?);

@@ -39,8 +39,8 @@ impl Traces<'_> {
 }
 
 impl Node {
-    /// Returns the traces of all attachments, by tag. The key of elements without a tag is the
-    /// empty string.
+    /// Returns links, elements, leases and cached results of all attachments, grouped by the
+    /// attachment's tag. The key of elements without a tag is the empty string.
     pub fn traces(&self) -> BTreeMap<String, Traces<'_>> {
         let mut all = BTreeMap::<_, Traces<'_>>::new();
         for attached in &self.attached {
@@ -64,7 +64,7 @@ impl Node {
     }
 
     /// Returns the key of a lease in [`Node::traces`]:
-    /// - the tag of the holder;
+    /// - the tag of the lease's holder;
     /// - if the lease names no interface, the tag of a cached attachment of the same container to
     ///   the same network, or else a tag without interface;
     /// - if the lease has no holder, the path of its file.

@@ -37,7 +37,8 @@ impl Saved {
     }
 
     /// Returns the first rule or policy in this thread's network namespace whose counter shows that
-    /// it dropped or rejected a packet.
+    /// it dropped or rejected a packet. Returns `None` if there is none, or if the rules cannot be
+    /// read.
     pub fn dropping(&self) -> Option<String> {
         let text = run(&format!("{}-save", self.program), &["-c"], &[]).ok()?;
         let text = String::from_utf8_lossy(&text).into_owned();

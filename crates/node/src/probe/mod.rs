@@ -26,8 +26,8 @@ pub struct Probe {
     pub stage: Stage,
     /// The outcome on each path, or why no packets could be sent.
     pub fates: Result<Vec<(Path, Fate)>, String>,
-    /// Paths on which packets pass only if the pod has the permission of the plugin `firewall`.
-    /// Empty if the network's list already contains this plugin.
+    /// Paths on which packets pass only if the plugin `firewall` permits them. Empty if the
+    /// network's list already contains this plugin.
     pub permitted: Vec<Path>,
 }
 
@@ -53,9 +53,9 @@ pub(super) fn probe(stages: &[Stage], legacy: &[String]) -> Vec<Probe> {
     probes.collect()
 }
 
-/// If the pod has no permission of the plugin `firewall` and a packet did not pass, sends all
-/// packets again with the default permission. Returns the paths on which packets passed only with
-/// the permission.
+/// If a packet did not pass and the network's list lacks the plugin `firewall`, sends all packets
+/// again as if the list had this plugin with its default configuration. Returns the paths on which
+/// packets passed only this time.
 fn permitted(rules: &Rules, stage: &Stage, fates: &[(Path, Fate)]) -> Vec<Path> {
     let barred = fates.iter().filter(|it| it.1 != Fate::Passed);
     let barred: Vec<_> = barred.map(|it| it.0).collect();

@@ -112,9 +112,9 @@ fn prepared() -> anyhow::Result<Netns> {
     Ok(Netns::own()?)
 }
 
-/// Loads all rules into this thread's network namespace, and returns their places in this
-/// namespace. The function first creates the links that rules name, so that rules on these links
-/// can be loaded.
+/// Loads all rules into this thread's network namespace. Returns the place (table, chain and
+/// handle) of each `nf_tables` rule in this namespace. First creates the links that rules name, so
+/// that rules on these links can be loaded.
 fn load(rules: &Rules) -> anyhow::Result<Vec<RulePlace>> {
     let connection = Connection::open()?;
     for name in rules.ruleset.links() {

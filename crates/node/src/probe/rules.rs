@@ -24,9 +24,9 @@ impl Rules {
         Ok(Self { ruleset, legacy })
     }
 
-    /// Returns the place on the node of the rule that is at the place `found` in the copy. `copied`
-    /// lists the places of all rules in the copy: they have the same order as on the node, but
-    /// other handles.
+    /// Converts the place (table, chain and handle) of a rule in the copy to the place of this rule
+    /// on the node. `copied` lists the places of all rules in the copy. The rules have the same
+    /// order there as on the node, but other handles.
     pub(super) fn place_on_node(&self, copied: &[RulePlace], found: &RulePlace) -> RulePlace {
         let pairs = copied.iter().zip(self.ruleset.rules());
         let mut same = pairs.filter(|(copy, _)| *copy == found);

@@ -36,7 +36,7 @@ pub struct Stage {
     /// An address of a pod.
     pub pod: IpNetwork,
     /// Configuration of the plugin `firewall`, if the network's list has that plugin. The copy then
-    /// gives the pod its permission.
+    /// permits packets of the pod as this plugin does.
     pub permission: Option<firewall::Config>,
     /// A TCP hostPort, and the pod's port that it is forwarded to.
     pub host_port: Option<(u16, u16)>,

@@ -189,8 +189,8 @@ fn fate<E>(
             Ok(_) => true,
             Err(_) => begun.elapsed() > PATIENCE,
         };
-        // The rule may have ended another packet in the copy. So the answer can still arrive, and
-        // the function waits for `GRACE`.
+        // A rule may have ended a packet that is no part of this exchange. So the answer can still
+        // arrive, and the function waits for `GRACE`.
         let is_late = first.as_ref().is_some_and(|it| it.1.elapsed() > GRACE);
         if is_failed || is_late {
             return Ok(first.map_or(Fate::Lost(None), |(ended, _)| Fate::Ended(ended)));
