@@ -58,8 +58,8 @@ impl Cache {
     }
 
     /// Returns `sandbox` with the arguments of its cached entry. If it has no entry, a runtime may
-    /// have attached the sandbox under another container ID. In this case, the function returns the
-    /// cached sandbox with the same network, interface and namespace, if there is one.
+    /// have attached the sandbox under another container ID. Then the function returns the cached
+    /// sandbox with the same network, interface and namespace; `None` if there is none.
     ///
     /// # Errors
     /// The directory cannot be read.
@@ -103,8 +103,8 @@ impl Cache {
         write().with_context(|| format!("write {}", path.display()))
     }
 
-    /// Returns the time of the last change of the entry that [`Self::read`] returns; `None` without
-    /// an entry.
+    /// Returns when the entry that [`Self::read`] returns was last changed; `None` if there is no
+    /// entry or the time is unknown.
     pub fn written(&self, attachment: &Attachment) -> Option<SystemTime> {
         let mut files = self.files(attachment);
         files.find_map(|it| fs::metadata(it).ok())?.modified().ok()
@@ -133,8 +133,9 @@ impl Cache {
     }
 
     /// Returns all cached attachments with their entries. If several directories have an entry of
-    /// an attachment, the first one counts, as for [`Self::read`]. A file that is not an entry is
-    /// returned as an error that names the file.
+    /// an attachment, the first directory counts, as for [`Self::read`]. A file that is not an
+    /// entry with all names is returned as an error that names the file, for example a file of an
+    /// old version of libcni, which contains only a result.
     ///
     /// # Errors
     /// A directory cannot be read.
@@ -285,8 +286,8 @@ impl Entry {
         }
     }
 
-    /// Returns the result in `version`; converts it if ADD used another version. Returns `None` if
-    /// the entry has no result.
+    /// Returns the cached result of ADD in the format of `version`, converted if ADD used another
+    /// version. Returns `None` if the entry has no result.
     ///
     /// # Errors
     /// The cached result is invalid.
@@ -302,7 +303,7 @@ impl Entry {
         Ok(Some(read.to_json(version)))
     }
 
-    /// Returns the parsed result; an empty result if the entry has no valid one.
+    /// Returns the cached result of ADD; an empty result if the entry has no valid one.
     pub fn reported(&self) -> AddResult {
         let result = self.result.clone().unwrap_or_default();
         let read = cni::result::read(result, SpecVersion::CURRENT, "cached result");

@@ -223,8 +223,8 @@ impl<'a> Chain<'a> {
         )
     }
 
-    /// Returns the `prevResult` for CHECK and DEL. Returns `None` for versions before 0.4.0, in
-    /// which a runtime passes no `prevResult`.
+    /// Returns the `prevResult` for CHECK and DEL: the result in `entry`. Returns `None` without a
+    /// result, and for versions before 0.4.0, in which a runtime passes no `prevResult`.
     fn prev_result(&self, entry: Option<&Entry>) -> anyhow::Result<Option<Value>> {
         let entry = entry.filter(|_| self.network.version >= Verb::Check.since());
         let result = entry.map(|entry| entry.result(self.network.version));

@@ -1,7 +1,8 @@
 //! The locked cache entry of an attachment, which can be replaced.
 //!
-//! Runtimes take no lock and write entries in place. So a replacement checks that the replaced file
-//! still had the content that was read before.
+//! Runtimes take no lock and write entries in place, so a runtime may write an entry after this
+//! module has read it. A replacement therefore compares the replaced file with the content that was
+//! read, and undoes itself if they differ.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
@@ -30,8 +31,8 @@ pub struct HeldEntry {
 }
 
 impl Cache {
-    /// Waits for the lock on the entry that [`Self::read`] returns, and reads it; `None` if the
-    /// attachment has no entry.
+    /// Waits for the lock on the entry that [`Self::read`] would return. Then reads the entry and
+    /// returns it with the lock; `None` if the attachment has no entry.
     ///
     /// # Errors
     /// Another process keeps the lock for longer than this function waits; the file exists and
@@ -79,8 +80,9 @@ impl HeldEntry {
         &self.entry
     }
 
-    /// Writes a new file for the entry, with these values of the capabilities. The entry itself
-    /// changes only by [`Replacement::exchange`].
+    /// Writes a new file with the content of this entry, but with `capabilities` as the values of
+    /// its capabilities (`capabilityArgs`). Only [`Replacement::exchange`] puts this file in the
+    /// place of the entry.
     ///
     /// # Errors
     /// An old version of libcni wrote the entry, so it contains only a result; the file cannot be
@@ -103,7 +105,8 @@ impl HeldEntry {
     }
 }
 
-/// A new file for an entry, which is deleted if it does not become the entry.
+/// A new file for an entry. Dropping this value deletes the file or, after [`Self::exchange`], the
+/// old file of the entry.
 #[derive(Debug)]
 pub struct Replacement {
     held: HeldEntry,
@@ -139,8 +142,8 @@ impl Replacement {
         Ok(file.sync_all()?)
     }
 
-    /// Exchanges the entry with the new file in one step. Returns `false` if the entry was deleted
-    /// meanwhile.
+    /// Exchanges the entry with the new file in one step, so that the entry exists at every moment.
+    /// Returns `false` and changes nothing if the entry was deleted meanwhile.
     ///
     /// # Errors
     /// A runtime changed the entry meanwhile; the kernel refuses the exchange.

@@ -87,7 +87,7 @@ impl Arguments {
 
 /// Returns whether a sandbox at `netns` may exist. Returns `false` only if there is no file at this
 /// path, or a file that is not a namespace. Returns `true` for an empty path and after any other
-/// error, because these prove nothing.
+/// error, because the sandbox may exist then.
 pub fn may_exist(netns: &Path) -> bool {
     if netns.as_os_str().is_empty() {
         return true;
