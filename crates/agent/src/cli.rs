@@ -59,7 +59,8 @@ fn run_parts(config: Config, log: Log) -> ExitCode {
     let outcome = until_signal(move |end| {
         let runtime = event_loop()?;
         let ended = runtime.block_on(parts::run(config, dropped, end));
-        // A thread that waits for a plugin does not delay the end of the process.
+        // Does not wait for a thread that waits for a plugin, so that thread does not delay the end
+        // of the process.
         runtime.shutdown_background();
         ended
     });

@@ -78,9 +78,9 @@ fn open(lock: &Path) -> io::Result<File> {
     }
 }
 
-/// Removes the sockets of other agents. The caller has the lock and serves no socket itself, so all
-/// of them belong to agents that were killed. Returns [`Trouble::Rival`] if a process still listens
-/// on one of them.
+/// Removes the sockets of agents that were killed: the caller has the lock and serves no socket
+/// itself, so no running agent should have one here. Returns [`Trouble::Rival`] if a process still
+/// listens on one of the sockets.
 async fn remove_left(directory: &Path) -> Result<(), Trouble> {
     for path in own_sockets(directory).with_context(|| format!("read {}", directory.display()))? {
         if !is_abandoned(&path).await {

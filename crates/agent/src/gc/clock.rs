@@ -15,9 +15,8 @@ use nix::sys::sysinfo::sysinfo;
 pub(super) struct Clock {
     /// Both clocks when they were last compared.
     last: (SystemTime, Instant),
-    /// When the agent last found that the wall clock was set, or the start of the agent if the node
-    /// had booted less than [`SETTLED`] before. `None` if neither has happened: then dates show
-    /// ages.
+    /// When the agent last found that the wall clock was set. Before that, the start of the agent
+    /// if the node had booted less than [`SETTLED`] earlier. Otherwise `None`: dates show ages.
     since: Option<Instant>,
 }
 

@@ -1,8 +1,8 @@
 //! Garbage collection: removes what dead sandboxes left, in rounds.
 //!
-//! `upkeep` proves by the state of the node which attachments are gone. In this module, the
-//! container runtime has to agree: a round removes no attachment whose sandbox the runtime lists.
-//! If the runtime does not answer, a round removes nothing.
+//! The crate `upkeep` proves from the state of the node which attachments are gone. This module
+//! also asks the container runtimes: a round removes no attachment whose sandbox a runtime lists.
+//! If a runtime does not answer, a round removes nothing.
 
 mod appearance;
 mod clock;

@@ -319,7 +319,8 @@ fn report(loss: &Loss) {
     }
 }
 
-/// Notifies of each reload and start of firewalld. The D-Bus library blocks, so a thread waits.
+/// Notifies `reloaded` after each reload and each start of firewalld. The D-Bus library blocks, so
+/// a thread of its own waits for these events.
 fn follow_firewalld(shared: &Shared, reloaded: Arc<Notify>) {
     let health = shared.health.clone();
     thread::spawn(move || {

@@ -6,8 +6,8 @@ use std::net::IpAddr;
 use cni::note;
 use upkeep::{Uplink, Uplinks};
 
-/// Reports on standard error how `now` differs from `before`. Without `before`, reports only pods
-/// with another MTU.
+/// Reports on standard error how `now` differs from `before`. Without `before`, reports only the
+/// pods whose MTU differs from that of a new pod.
 pub(super) fn changes(before: Option<&Uplinks>, now: &Uplinks) {
     lines(before, now).iter().for_each(note);
 }
