@@ -55,7 +55,7 @@ impl<'a> Range<'a> {
         self.own.to_string()
     }
 
-    /// Returns whether host-local leases `address` without a request for it.
+    /// Returns whether host-local may lease `address` to a pod that does not request this address.
     pub fn offers(&self, address: IpAddr) -> bool {
         let mut excluded = self.own.exclude.iter();
         self.leases(address)
@@ -111,8 +111,9 @@ impl<'a> Range<'a> {
         name == bridge || vlan.is_some_and(|it| it.parse::<u16>().is_ok())
     }
 
-    /// Returns whether `address` is the gateway's address in the form that the host's ends of veth
-    /// pairs without a bridge have: with the prefix length of a single address.
+    /// Returns whether `address` is the gateway's address with the prefix length of a single
+    /// address, as `ptp` gives it to the host ends of its veth pairs. Returns `false` for other
+    /// plugins.
     pub fn is_gateway_of_pairs(&self, address: IpNetwork) -> bool {
         self.source.is_routed() && address == IpNetwork::from(self.own.gateway)
     }

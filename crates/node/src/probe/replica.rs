@@ -92,7 +92,7 @@ fn connect(sides: &Sides, stage: &Stage) -> anyhow::Result<()> {
     )
 }
 
-/// Returns the link that stands for the host's end of a pod's pair, as a port of `bridge`.
+/// Returns the link that stands for the host's end of a pod's veth pair, as a port of `bridge`.
 fn port_of(bridge: &Link) -> Link {
     Link {
         name: port_name(),
@@ -134,8 +134,8 @@ fn load(rules: &Rules) -> anyhow::Result<Vec<RulePlace>> {
     Ok(copied)
 }
 
-/// Sets up the end `name` of a veth pair in `namespace`, which plays the pod or the other host,
-/// with this address and default gateway.
+/// Sets up `namespace` as the pod or as the other host: sets the links up, and gives the end `name`
+/// of a veth pair this address and default gateway.
 fn set_up_end(
     namespace: &Netns,
     name: &str,

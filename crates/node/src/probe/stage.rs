@@ -48,7 +48,7 @@ pub struct Stage {
 /// The link through which the node exchanges packets with a pod.
 #[derive(Debug, Clone)]
 pub enum Access {
-    /// The bridge of which the host's end of the pod's veth pair is a port.
+    /// A bridge. The host's end of the pod's veth pair is one of its ports.
     Bridge(Link),
     /// The host's end of the pod's veth pair, without a bridge.
     Pair(Link),
