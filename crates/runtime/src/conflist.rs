@@ -1,6 +1,6 @@
 //! Finds and parses network configuration lists.
 //!
-//! This module does not know sandboxes. The caller passes the keys that depend on one to
+//! This module does not know sandboxes. The caller passes keys that depend on a sandbox to
 //! [`PluginConfig::request`].
 
 use std::collections::BTreeMap;
