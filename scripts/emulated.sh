@@ -1,10 +1,13 @@
 # shellcheck shell=bash
 # Functions for scripts that boot an emulated machine with Debian's kernel. Sourced after machine.sh,
-# never run. They keep the kernel in the directory `cache`, and other files in `room`.
+# never run.
 
 # choose_machine ARCH: sets QEMU's command, the console of the machine, Debian's name of the architecture
-# and the name of its kernel.
+# and the name of its kernel. Makes the directories `cache`, for the kernel, and `room`, for everything
+# that is removed when the script ends.
 choose_machine() {
+    room=$(mktemp -d)
+    trap 'rm -rf "$room"' EXIT
     debian=$1 kernel=$1
     case $1 in
         arm64)

@@ -29,8 +29,6 @@ main() {
     need_rust
     need mke2fs e2fsprogs
     add_target "$TARGET" || die "rustup cannot install $TARGET"
-    room=$(mktemp -d)
-    trap 'rm -rf "$room"' EXIT
     choose_machine arm64
     [[ -e $cache/programs/ready ]] || install_programs
     local selection=(--workspace --lib --bins --examples --tests)

@@ -24,8 +24,6 @@ readonly MODULES=(br_netfilter bridge ifb nf_conntrack_netlink nf_tables nft_cha
 main() {
     (($# == 2)) || die "usage: scripts/test-emulated.sh arm64|ppc64le|s390x DIR"
     local archives=("$2/cni-plugins-linux-$1"-v*.tgz "$2/cni-plugins-tools-linux-$1"-v*.tgz)
-    room=$(mktemp -d)
-    trap 'rm -rf "$room"' EXIT
     choose_machine "$1"
     mkdir -p "$room"/root/{archives,opt/cni/bin,var/lib}
     cp "${archives[@]}" "$room/root/archives"
