@@ -146,7 +146,8 @@ pub enum OtherAddress {
     Refuse,
     /// `forceAddress`: ADD replaces the conflicting address.
     Replace,
-    /// ADD keeps the conflicting address and adds the gateway's address.
+    /// ADD adds the gateway's address and keeps all other addresses of the link, because the link
+    /// may also be the gateway of other networks.
     Keep,
 }
 

@@ -75,7 +75,8 @@ mod tests {
 
     #[test]
     fn times_are_compared_in_the_kernels_units() {
-        // tc qdisc add … fq_codel target 18168us interval 113168us limit 64 quantum 1514
+        // The kernel counts times in units of 1,024 ns. After `tc qdisc add … fq_codel target
+        // 18168us interval 113168us`, it reports 18,167 µs and 113,167 µs.
         let wanted = FairQueue {
             target: 18_168,
             interval: 113_168,

@@ -67,13 +67,14 @@ impl Connection {
         }
     }
 
-    /// Returns the other end of the veth pair of `link`, a link in `namespace`. Returns `None` if
-    /// `link` is not one end of a veth pair, or if its other end is not in this connection's
-    /// namespace.
+    /// Returns the other end of the veth pair that `link` belongs to. Returns `None` if `link` is
+    /// not a veth link, if the other end is not in this connection's namespace, or if both ends are
+    /// in one namespace. The caller guarantees that `link` is in `namespace`.
     ///
-    /// A process in a sandbox can create links with any index and name. So the peer index of `link`
-    /// alone may identify a wrong link of this connection's namespace. Therefore the function also
-    /// checks that the peer of the returned link is in `namespace` and has the index of `link`.
+    /// The peer index of `link` may also be the index of an unrelated link in this namespace,
+    /// because a process in a sandbox can create links with any index. So this function accepts the
+    /// link with that index only if it is a veth link that points back: its peer has the index of
+    /// `link` and is in `namespace`.
     ///
     /// # Errors
     /// [`Error::Refused`].

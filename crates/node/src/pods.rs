@@ -26,7 +26,9 @@ pub struct Inside {
     pub routes: Vec<Route>,
 }
 
-/// Reads the sandboxes of all live attachments that have a host link.
+/// Reads the link, addresses and routes inside the sandbox of each attachment whose sandbox exists
+/// and whose host's end of the veth pair exists. Skips an attachment if the namespace at its cached
+/// path does not contain the peer of that end: another sandbox has reused the path.
 pub(super) fn pods(node: &Node) -> anyhow::Result<Vec<Pod>> {
     let connection = Connection::open()?;
     let pods = node.attached.iter().enumerate().filter_map(|(place, it)| {

@@ -85,9 +85,9 @@ impl Suspicion {
         self.deletions.is_empty() && !self.is_incomplete
     }
 
-    /// Compares the reported deletions with the kernel's state, and returns what is lost. Returns
-    /// `None` if nothing is missing that an existing attachment needs. Removes elements of ended
-    /// attachments from `holdings`.
+    /// Compares the deletions in `nf_tables` that the kernel reported with its current state, and
+    /// returns what is lost. Returns `None` if nothing is missing that an existing attachment needs.
+    /// Removes elements of ended attachments from `holdings`.
     ///
     /// # Errors
     /// Refusals of the kernel.

@@ -314,5 +314,6 @@ fn side_by_side<'a, T: Sync, R: Send>(all: &'a [T], work: impl Fn(&'a T) -> R + 
 /// only use more memory.
 const MOST_THREADS: usize = 8;
 
-/// Maximum time that the kernel needs to delete the links of a namespace.
+/// Maximum time to wait until the kernel has deleted the links of a namespace that ended. A link
+/// that still exists afterwards shows that its sandbox exists.
 const END_OF_A_NAMESPACE: Duration = Duration::from_secs(1);

@@ -123,7 +123,8 @@ fn changes() -> WatchMask {
     entries | WatchMask::DELETE_SELF | WatchMask::MOVE_SELF | WatchMask::ONLYDIR
 }
 
-/// Name under which the agent's health shows failures to watch the directory.
+/// Name of the entry in the agent's health that reports inotify errors for the kubelet's directory
+/// of device plugins.
 const HEALTH: &str = "devices: directory";
 
 /// The time between two attempts to watch.

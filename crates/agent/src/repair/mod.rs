@@ -94,7 +94,7 @@ struct Part {
     holdings: Holdings,
     /// No RELOAD begins before this time.
     earliest: Instant,
-    /// What the last RELOAD of each attachment could not restore.
+    /// Attachments that RELOAD could not restore, each with the reason.
     unrepaired: Unrepaired,
     /// The next attempt to restore what `unrepaired` lists.
     retry: Option<Retry>,
@@ -217,8 +217,10 @@ impl Part {
         Ok(second)
     }
 
-    /// Compares the reported deletions with the kernel's state. Returns what is lost; `None` if
-    /// nothing is. If a running DEL may have caused the loss, compares again after [`CONFIRM`].
+    /// Compares the deletions in `nf_tables` that the kernel reported with its current state.
+    /// Returns what is lost; `None` if nothing is missing that an existing attachment needs. If only
+    /// elements of known attachments are missing, a DEL may be in progress, so the function compares
+    /// again after [`CONFIRM`].
     async fn judged(&self, listener: &mut Listener) -> anyhow::Result<Option<Loss>> {
         let suspicion = Arc::new(listener.take());
         let first = self.judge(Arc::clone(&suspicion), listener).await?;

@@ -5,7 +5,8 @@ use std::fs;
 
 use node::output_of;
 
-/// A table of one family, in one of the two implementations of iptables.
+/// The chains and rules of an iptables table, as `iptables-save` prints them. Each IP family has its
+/// own tables, and so has each implementation of iptables: legacy and `nf_tables`.
 #[derive(Debug)]
 pub(super) struct Saved {
     /// Prefix of the implementation's programs, such as `iptables-nft`.
