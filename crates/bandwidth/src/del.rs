@@ -1,5 +1,6 @@
-//! DEL: removes the backstop, the ifb and the record of an allocation. The qdiscs of the veth pair
-//! disappear with the pair. The plugin that created the pair deletes it.
+//! DEL: removes the attachment's second egress limit in `nf_tables` (its backstop), the ifb, and
+//! the record of the bandwidth that the kubelet allocated to the pod. DEL does not remove the
+//! qdiscs of the veth pair: they disappear when the plugin that created the pair deletes it.
 
 use attach::Removal;
 use cni::{DelRequest, note};

@@ -180,14 +180,15 @@ fn name(parts: &[&str]) -> String {
     format!("bwp{}", hex(&Sha512::digest(parts.concat()), 12))
 }
 
-/// Returns a locally administered MAC that no end of a veth pair has. It identifies the attachment
-/// and its network until the alias is set.
+/// Returns a locally administered MAC that identifies the attachment and its network until the
+/// alias is set.
 fn mac(attachment: &Attachment) -> MacAddress {
     attach::marked_mac(MAC, attachment)
 }
 
-/// The first byte of the MAC of this plugin's ifbs. The kernel chooses the MAC of the Go plugin's
-/// ifbs.
+/// The first byte of the MAC of this plugin's ifbs. If an ADD was killed before it set the alias,
+/// GC recognises the ifb by this byte and the network's two bytes after it. GC keeps the ifbs of
+/// the Go plugin: they have a random MAC, which the kernel chose.
 pub(crate) const MAC: u8 = 0x0a;
 
 #[cfg(test)]

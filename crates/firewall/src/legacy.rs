@@ -18,7 +18,8 @@ pub(crate) struct Legacy {
     family: Family,
     admin_chain: String,
     mark: String,
-    /// Name of the marker chain, which shows that the rules were added.
+    /// Name of the marker chain in the plugin's `nf_tables` table. If the chain exists, the plugin
+    /// has already added the rules to legacy iptables, and does not run its program again.
     pub note: String,
 }
 

@@ -65,8 +65,9 @@ pub(crate) fn count(node: &Node, traces: &BTreeMap<String, Traces<'_>>, pods: Po
     metrics.chain(numbers).collect()
 }
 
-/// Returns network, container, interface, namespace and pod of an attachment. The first three
-/// identify the attachment.
+/// Returns the values of five labels, each empty if unknown: network, container, interface,
+/// Kubernetes namespace and pod. The first three identify the attachment. They come from a
+/// runtime's cache, or else from the tag `owner`. The last two come from the cached `CNI_ARGS`.
 fn names(owner: &str, traces: &Traces<'_>) -> [Text; 5] {
     let [network, container, interface] = traces.names(owner);
     let arguments = traces.cached.map(|it| &it.entry.arguments);

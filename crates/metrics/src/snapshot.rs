@@ -68,11 +68,12 @@ impl Snapshot {
         self.unread.add(LOG, reason.to_string());
     }
 
-    /// Returns the text that [`crate::encode`] returns for a registry with only this snapshot and
-    /// these calls.
+    /// Returns the metrics of this snapshot and the counts of plugin calls in the text format of
+    /// `OpenMetrics`, as [`crate::encode`] does for a registry.
     ///
     /// # Errors
-    /// As [`crate::encode`]: the text cannot be formatted, which is not expected.
+    /// The text cannot be formatted. This is not expected, because all metrics of this crate can be
+    /// encoded.
     pub fn into_text(self, calls: &Calls) -> Result<String, fmt::Error> {
         let mut registry = Registry::default();
         registry.register_collector(Box::new(self));

@@ -14,7 +14,8 @@ use crate::message::{Bytes, Message};
 use crate::request::Request;
 use crate::socket::Protocol;
 
-/// A netlink socket for policies; it belongs to the namespace in which it was opened.
+/// A netlink socket for XFRM (`IPsec`) policies. It reads and changes the policies of the network
+/// namespace in which it was opened.
 pub struct Policies(Connection);
 
 impl Policies {

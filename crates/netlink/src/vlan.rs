@@ -111,8 +111,8 @@ impl PortVlans {
         }
     }
 
-    /// Returns whether a port that has the VLANs `carried` has all VLANs of `self`, with the same
-    /// tagging.
+    /// Returns whether `carried`, the VLANs of a port or bridge, contains every VLAN of `self` with
+    /// the same tagging.
     pub fn is_carried(self, carried: &[Self]) -> bool {
         (self.first..=self.last).all(|vlan| {
             let same =

@@ -17,7 +17,8 @@ pub struct Change {
 }
 
 impl Change {
-    /// Creates a change that deletes and adds these elements, with [`Counts::Followed`].
+    /// Creates a change that deletes and adds these elements. It computes new counts from the
+    /// counts that the kernel stores ([`Counts::Followed`]).
     pub fn of(delete: Vec<Element>, add: Vec<Element>) -> Self {
         Self {
             delete,
@@ -30,10 +31,12 @@ impl Change {
 /// How a change computes the new counts in sets with the target [`crate::TargetType::Count`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Counts {
-    /// From the counts that the kernel has, and the change.
+    /// Start with the counts that the kernel stores, and apply the change to them. If a stored
+    /// count is too small, count as with [`Self::Listed`].
     #[default]
     Followed,
-    /// From a list of all counted elements, and the change.
+    /// List all counted elements, count them, and apply the change. The counts that the kernel
+    /// stores are ignored and corrected.
     Listed,
 }
 

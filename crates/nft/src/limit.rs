@@ -6,8 +6,9 @@ use serde::{Deserialize, Serialize};
 use crate::attributes::{Attributes, number, text, value};
 use crate::expression::{DATA, Expression, NAME};
 
-/// A token bucket. A full bucket contains `burst` bytes plus the bytes that `rate` passes in one
-/// second, because the kernel counts in whole seconds. So even with a burst of 0, the bytes of one
+/// A token bucket that fills continuously with `rate` bytes per second. A full bucket contains
+/// `burst` bytes plus the bytes of one second, because the kernel adds the bytes of one time unit
+/// to the burst, and its shortest unit is a second. So even with a burst of 0, the bytes of one
 /// second may pass at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Limit {

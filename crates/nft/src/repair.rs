@@ -197,14 +197,17 @@ impl Connection {
         Ok(self.find(table.get())?.is_some())
     }
 
-    /// Reads the rules, the policies of base chains and the flags of `table`. A chain is as
-    /// described if it has exactly the described rules, in their order, and the policy `accept`.
-    /// The policy has to be compared because any process can change it without a change of the
-    /// rules.
+    /// Reads from the kernel whether it has the chains that `table` describes, with their rules,
+    /// and whether the table is dormant.
     ///
-    /// This function does not compare sets and hooks. If all rules exist, their sets exist, because
-    /// the kernel does not delete a set that a rule uses. The hook of their chain is right, too,
-    /// because each rule's comment contains a digest of the hook.
+    /// This function compares the comments of a chain's rules, in order. That is sufficient,
+    /// because each comment contains a digest of the rule's expressions and the chain's hook
+    /// (`Rule::identity`). A chain is also complete if another release of this suite wrote all its
+    /// rules. The policy of a base chain must be `accept`. It is compared separately, because any
+    /// process can change it without a change of the rules.
+    ///
+    /// Sets are not compared: if all rules exist, their sets exist, because the kernel does not
+    /// delete a set that a rule uses.
     fn state<'t>(&self, table: &'t Table) -> Result<State<'t>, Error> {
         let bases = table.chains.iter().filter(|it| it.base.is_some());
         let bases = bases.map(|it| table.get_chain(&it.name));

@@ -174,9 +174,16 @@ impl Ruleset {
     }
 }
 
-/// Returns `message`, which describes an object, in the form in which the kernel accepts it for the
-/// creation of the object. If the object is a set, `number` becomes the set's number. The caller
-/// guarantees that the number is unique in the transaction.
+/// Converts `message`, with which the kernel described an object, to a message that creates a copy
+/// of the object:
+///
+/// - A set loses the flag `anonymous` and gets the ID `number`. The caller guarantees that the ID
+///   is unique in the transaction.
+/// - A table keeps only its name, its user data and the flag `dormant`.
+/// - A rule of iptables gets the attribute `NFTA_RULE_COMPAT` if it compares the protocol
+///   ([`compatible`]).
+///
+/// Other objects do not change.
 fn loadable(message: &RawMessage, number: u32) -> RawMessage {
     let flags = |kind| u32::try_from(message.number(kind)).unwrap_or_default();
     let all = 1..=SET_EXPRESSIONS;

@@ -153,8 +153,9 @@ impl Connection {
     }
 }
 
-/// Calls `attempt` until it returns [`Committed::Yes`]. An attempt fails if another process changes
-/// the rules after the attempt has read them. Returns [`Error::Busy`] after [`ATTEMPTS`] attempts.
+/// Calls `attempt` until it returns [`Committed::Yes`] or an error. It returns
+/// [`Committed::Outdated`] if another process has changed the rules since it read them. After
+/// [`ATTEMPTS`] attempts, returns [`Error::Busy`].
 pub(crate) fn until_current<E: From<Error>>(
     mut attempt: impl FnMut() -> Result<Committed, E>,
 ) -> Result<(), E> {

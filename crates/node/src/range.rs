@@ -26,7 +26,8 @@ impl<'a> Range<'a> {
     /// not host-local.
     pub fn all_of(source: Source<'a>) -> Vec<Self> {
         let raw: Option<RawConfig> = source.plugin.ipam_of("host-local");
-        // The `ipam` section itself may have the keys of one range, instead of a list `ranges`.
+        // The `ipam` section itself may have the keys of one range. This range comes before those
+        // of the list `ranges`.
         let own: Option<RawRange> = source.plugin.ipam_of("host-local");
         let Some((raw, own)) = raw.zip(own) else {
             return Vec::new();

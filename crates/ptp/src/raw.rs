@@ -1,4 +1,5 @@
-//! The keys as they are written; `crates/schema` copies these comments.
+//! The configuration keys as the operator writes them. `crates/schema` copies the comments of the
+//! keys into the JSON Schema, so write them for operators.
 
 use attach::{Backend, RawDns, RawMtu};
 use schemars::JsonSchema;

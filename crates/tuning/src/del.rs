@@ -6,10 +6,14 @@ use netlink::{Connection, Error};
 use crate::config;
 use crate::record::{self, Record};
 
-/// Restores the interface, if it is still in the sandbox of ADD, and removes the record. If the
-/// interface cannot be restored, DEL only logs the failure, as the Go plugin does, because
-/// processes in the sandbox could cause such a failure. The path of the record may have the record
-/// of another attachment ([`Record::may_be_of`]). DEL leaves that record alone.
+/// Restores the settings of the interface and removes the record. Does not restore them if the
+/// request names no sandbox, or another sandbox than the one that ADD recorded.
+///
+/// DEL only logs a failure to restore the interface, as the Go plugin does. Processes in the
+/// sandbox can cause such a failure, and must not be able to make DEL fail.
+///
+/// Two attachments can have the same path for their records ([`Record::may_be_of`]). DEL does not
+/// touch the record of another attachment, and then restores nothing.
 ///
 /// # Errors
 /// `dataDir` is invalid, or the record cannot be read or removed.

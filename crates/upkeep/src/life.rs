@@ -243,6 +243,7 @@ fn networks(node: &Node, name: &NetworkName) -> Vec<Conflist> {
     now.cloned().chain(then).collect()
 }
 
-/// An upper limit of the time between the lease and the link of an ADD. The kubelet gives up an ADD
-/// after four minutes.
+/// Longest time for which an ADD may run between the lease of an address and the creation of the
+/// link. A younger lease without a link may belong to a running ADD, so the attachment does not
+/// count as gone. The kubelet gives up an ADD after four minutes.
 const LONGEST_ADD: Duration = Duration::from_mins(5);

@@ -54,7 +54,8 @@ impl Loss {
         self.owners.is_some()
     }
 
-    /// Returns whether an attachment with this tag may have lost something.
+    /// Returns whether the attachment with the tag `owner` may need RELOAD: its elements in the
+    /// suite's tables may be lost, or an earlier RELOAD did not restore them.
     pub fn concerns(&self, owner: &str) -> bool {
         self.owners.as_ref().is_none_or(|it| it.contains(owner))
     }

@@ -78,9 +78,9 @@ fn open(lock: &Path) -> io::Result<File> {
     }
 }
 
-/// Removes the sockets of agents that were killed: the caller has the lock and serves no socket
-/// itself, so no running agent should have one here. Returns [`Trouble::Rival`] if a process still
-/// listens on one of the sockets.
+/// Removes the sockets that killed agents left in `directory`. The caller guarantees that it has
+/// the lock of the directory and serves no socket there yet. Another agent needs the lock, too, so
+/// no process should listen on these sockets. Returns [`Trouble::Rival`] if one does.
 async fn remove_left(directory: &Path) -> Result<(), Trouble> {
     for path in own_sockets(directory).with_context(|| format!("read {}", directory.display()))? {
         if !is_abandoned(&path).await {

@@ -31,7 +31,8 @@ pub(super) struct Visitor {
     has_place: Arc<AtomicBool>,
 }
 
-/// A place for a scrape. The place is free again when this value is dropped.
+/// Permission for one scrape of the metrics. Only a limited number of scrapes have one at a time.
+/// Dropping this value lets the next scrape start.
 #[derive(Debug)]
 pub(super) struct Place {
     _permit: Option<OwnedSemaphorePermit>,

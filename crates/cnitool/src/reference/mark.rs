@@ -23,8 +23,8 @@ pub enum Mark {
 }
 
 impl Mark {
-    /// Returns the mark in the name of this iptables chain; `None` if the name is not of the form
-    /// that the Go plugins give to chains of one attachment.
+    /// Returns the part of this iptables chain's name that identifies an attachment. Returns `None`
+    /// if the Go plugins do not give such a name to the chain of an attachment.
     pub fn of_chain(chain: &str) -> Option<Self> {
         let name = chain.strip_prefix("CNI-")?;
         let (digits, length) = match name.strip_prefix("DN-") {
