@@ -30,7 +30,7 @@ main() {
     need mke2fs e2fsprogs
     add_target "$TARGET" || die "rustup cannot install $TARGET"
     choose_machine arm64
-    [[ -e $cache/programs/ready ]] || install_programs
+    [[ $(cat "$cache/programs/list" 2>/dev/null) == "${PROGRAMS[*]}" ]] || install_programs
     local selection=(--workspace --lib --bins --examples --tests)
     (($# == 0)) || selection=(--package tests "$@")
 
@@ -63,7 +63,8 @@ install_programs() {
     for program in iptables iptables-save iptables-restore ip6tables ip6tables-save ip6tables-restore; do
         ln -sf xtables-nft-multi "$root/usr/sbin/$program"
     done
-    touch "$root/ready"
+    echo "127.0.0.1 localhost" >"$root/etc/hosts"
+    echo "${PROGRAMS[*]}" >"$root/list"
 }
 
 # Builds the executables and the selected tests. Writes the directory and the path of each test executable
