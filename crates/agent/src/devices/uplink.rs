@@ -5,12 +5,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use netlink::{Connection, RouteEvent};
-use tokio::task::spawn_blocking;
+use anyhow::Context as _;
+use futures::{FutureExt as _, StreamExt as _};
+use netlink::Connection;
+use rtnetlink::{MulticastGroup, new_multicast_connection};
+use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::sleep;
 
 use super::config::Config;
-use crate::events::{Events, route_events};
 use crate::health::Health;
 
 /// The uplink's name, and a receiver of the kernel's events about links.
@@ -18,7 +20,7 @@ pub(crate) struct Uplink {
     /// `None` if no resource shares the capacity of a link.
     name: Option<String>,
     needs_speed: bool,
-    events: Events<RouteEvent>,
+    events: Events,
 }
 
 /// The state of a link.
@@ -41,7 +43,7 @@ impl Uplink {
     /// The agent cannot open a netlink socket, or the kernel refuses a request.
     pub async fn find(config: &Config, health: &Health) -> anyhow::Result<Self> {
         // Listens to events before it reads the state for the first time, so it misses no change.
-        let events = route_events()?;
+        let events = Events::open(&[MulticastGroup::Link])?;
         let name = match &config.uplink {
             _ if !config.needs_uplink() => None,
             Some(name) => Some(name.clone()),
@@ -75,21 +77,24 @@ impl Uplink {
     /// # Errors
     /// The agent cannot open a netlink socket.
     pub async fn changed(&mut self) -> anyhow::Result<()> {
-        let is_of_link = |it| matches!(it, RouteEvent::Link(_) | RouteEvent::Lost);
-        wait(&mut self.events, is_of_link).await
+        self.events.next().await
     }
 }
 
 /// Returns the name of the link of the default route. Waits until a default route exists.
 async fn name_by_default_route(health: &Health) -> anyhow::Result<String> {
-    let mut events = route_events()?;
+    let mut routes = Events::open(&[
+        MulticastGroup::Link,
+        MulticastGroup::Ipv4Route,
+        MulticastGroup::Ipv6Route,
+    ])?;
     loop {
         if let Some(name) = spawn_blocking(link_of_default_route).await?? {
             return Ok(name);
         }
         let reason = "there is no default route: create one, or name the link by the key uplink";
         health.set(HEALTH, Some(reason.to_owned()));
-        wait(&mut events, |it| it != RouteEvent::Other).await?;
+        routes.next().await?;
     }
 }
 
@@ -118,27 +123,40 @@ fn link_of_default_route() -> anyhow::Result<Option<String>> {
     Ok(link.transpose()?.map(|it| it.name))
 }
 
-/// Waits for an event for which `is_awaited` returns true. Then waits for [`PAUSE`] and drops the
-/// events of this time, so that a burst of events counts as one. The kernel may have dropped
-/// events, too, so the caller has to read the whole state again.
-async fn wait(
-    events: &mut Events<RouteEvent>,
-    is_awaited: impl Fn(RouteEvent) -> bool,
-) -> anyhow::Result<()> {
-    loop {
-        match events.recv().await {
-            Some(Ok(event)) if is_awaited(event) => break,
-            Some(Ok(_)) => {}
-            // The socket failed, so events may be lost.
-            Some(Err(_)) | None => {
-                *events = route_events()?;
-                break;
-            }
-        }
+/// The kernel's events of some multicast groups. The task that receives the events ends when this
+/// value is dropped.
+struct Events {
+    groups: Vec<MulticastGroup>,
+    messages: Messages,
+    _receiver: JoinSet<()>,
+}
+
+type Messages = futures::stream::BoxStream<'static, ()>;
+
+impl Events {
+    fn open(groups: &[MulticastGroup]) -> anyhow::Result<Self> {
+        let (connection, _, messages) =
+            new_multicast_connection(groups).context("listen to events of links")?;
+        let mut receiver = JoinSet::new();
+        receiver.spawn(connection);
+        Ok(Self {
+            groups: groups.to_vec(),
+            messages: messages.map(|_| ()).boxed(),
+            _receiver: receiver,
+        })
     }
-    sleep(PAUSE).await;
-    while events.try_recv().is_ok() {}
-    Ok(())
+
+    /// Waits for an event. Then waits for [`PAUSE`] and drops the events of this time, so that a
+    /// burst of events counts as one. The kernel may have dropped events, too, so the caller has to
+    /// read the whole state again.
+    async fn next(&mut self) -> anyhow::Result<()> {
+        if self.messages.next().await.is_none() {
+            *self = Self::open(&self.groups)?;
+        }
+        sleep(PAUSE).await;
+        while let Some(Some(())) = self.messages.next().now_or_never() {}
+        Ok(())
+    }
 }
 
 /// Name under which the agent's health shows failures that concern the uplink.
