@@ -68,13 +68,14 @@ clear_prose() {
 
 # Checks that the executables compile for a 32-bit processor, whose system calls have other types.
 thirty_two_bits() {
-    local target
-    for target in armv7-unknown-linux-musleabihf armv7-unknown-linux-gnueabihf; do
+    local arch target
+    while read -r arch target _; do
+        [[ $arch == arm ]] || continue
         add_target "$target" || continue
         cargo check --workspace --bins --locked --target "$target"
         return
-    done
-    echo "rustup can install no target of armv7" && return 1
+    done <scripts/architectures.txt
+    echo "rustup can install no target of arm" && return 1
 }
 
 # Checks the fuzz targets, which are outside the workspace. The placeholder library saves minutes of

@@ -2,10 +2,10 @@
 # Functions for scripts that boot an emulated machine with Debian's kernel. Sourced after machine.sh,
 # never run.
 
-# choose_machine ARCH: sets QEMU's command, the console of the machine, Debian's name of the architecture
-# and the name of its kernel. Makes the directories `cache`, for the kernel, and `room`, for everything
+# prepare_machine ARCH: sets QEMU's command, the console of the machine, Debian's name of the architecture
+# and the name of its kernel. Installs QEMU, and downloads the kernel, if they are missing. Makes the directories `cache`, for the kernel, and `room`, for everything
 # that is removed when the script ends.
-choose_machine() {
+prepare_machine() {
     room=$(mktemp -d)
     trap 'rm -rf "$room"' EXIT
     debian=$1 kernel=$1

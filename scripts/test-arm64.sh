@@ -5,11 +5,11 @@
 #     scripts/test-arm64.sh --test ptp_add --test gc     these files of the black-box suite
 #
 # Each test runs in a process and a private network of its own, as with cargo-nextest, two at a time.
-# The emulator is 10 to 30 times slower than the machine. At the end, the script prints how many tests
-# passed, and the names of those that did not.
+# At the end, the script prints how many tests passed, and the names of those that did not. The whole
+# suite takes hours, because QEMU emulates the processor.
 #
 # Needs Rust and root. Installs QEMU, cpio, kmod and e2fsprogs if they are missing, and downloads
-# Debian's kernel and programs for arm64 (about 200 MB) into a cache.
+# Debian's kernel and programs for arm64 into a cache.
 
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -29,7 +29,7 @@ main() {
     need_rust
     need mke2fs e2fsprogs
     add_target "$TARGET" || die "rustup cannot install $TARGET"
-    choose_machine arm64
+    prepare_machine arm64
     [[ $(cat "$cache/programs/list" 2>/dev/null) == "${PROGRAMS[*]}" ]] || install_programs
     local selection=(--workspace --lib --bins --examples --tests)
     (($# == 0)) || selection=(--package tests "$@")
@@ -88,7 +88,7 @@ make_disk() {
     cp -a "$cache/programs" "$root"
     cp -r "$cache/lib/modules" "$root/usr/lib"
     copy_source "$root$PWD"
-    mkdir -p "$root$built/deps" "$root/root/.cargo"
+    mkdir -p "$root$built/deps"
     cp "${EXECUTABLES[@]/#/$built/}" "$built/$AGENT" "$root$built"
     cut -d " " -f 2 "$room/tests" | xargs cp -t "$root$built/deps"
     [[ ! -d $built/examples ]] || cp -r "$built/examples" "$root$built"

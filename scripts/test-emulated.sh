@@ -24,7 +24,7 @@ readonly MODULES=(br_netfilter bridge ifb nf_conntrack_netlink nf_tables nft_cha
 main() {
     (($# == 2)) || die "usage: scripts/test-emulated.sh arm64|ppc64le|s390x DIR"
     local archives=("$2/cni-plugins-linux-$1"-v*.tgz "$2/cni-plugins-tools-linux-$1"-v*.tgz)
-    choose_machine "$1"
+    prepare_machine "$1"
     mkdir -p "$room"/root/{archives,opt/cni/bin,var/lib}
     cp "${archives[@]}" "$room/root/archives"
     initramfs "$room/root" "$INIT" "${MODULES[@]}"
