@@ -98,15 +98,16 @@ impl Connection {
     pub fn damage(&self, table: &Table) -> Result<Vec<String>, Error> {
         let name = table.name;
         let state = self.state(table)?;
-        let mut damaged = state.with(|it| it == Content::Damaged);
-        // If another release wrote some of the chains, it may not know all chains of `table`. So a
-        // missing chain is no damage in this case.
-        if !state.with(|it| it == Content::OfAnotherRelease).is_empty() {
-            let found = self.found(table, &damaged)?.into_iter();
-            damaged = found.map(|(chain, _)| chain).collect();
-        }
-        let changed = damaged.iter().map(|Chain { name: chain, .. }| {
-            format!("chain {chain} of nf_tables table {name} was changed")
+        let damaged = state.with(|it| it == Content::Damaged);
+        let found = self.found(table, &damaged)?;
+        let changed = damaged.iter().filter_map(|Chain { name: chain, .. }| {
+            let subject = format!("chain {chain} of nf_tables table {name}");
+            if found.iter().any(|(it, _)| it.name == *chain) {
+                return Some(format!("{subject} was changed"));
+            }
+            // A release that wrote other chains of the table may not know this one.
+            let is_complete = state.with(|it| it == Content::OfAnotherRelease).is_empty();
+            is_complete.then(|| format!("{subject} is missing"))
         });
         let dormant = state
             .is_dormant

@@ -41,16 +41,17 @@ pub struct RulePlace {
 }
 
 impl Connection {
-    /// Reads all rules of this namespace. Equivalent to `nft list ruleset`.
+    /// Reads all rules of this namespace. Equivalent to `nft list ruleset`. Reads them again if they
+    /// changed meanwhile, up to [`ATTEMPTS`] times.
     ///
     /// # Errors
     /// [`Error::Refused`].
     pub fn ruleset(&self) -> Result<Ruleset, Error> {
         let mut ruleset = Ruleset::default();
-        for attempt in 0..ATTEMPTS {
+        for _ in 0..ATTEMPTS {
             let generation = self.generation()?;
             ruleset = self.ruleset_once()?;
-            if attempt > 0 && self.generation()? == generation {
+            if self.generation()? == generation {
                 break;
             }
         }

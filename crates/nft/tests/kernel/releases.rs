@@ -85,8 +85,8 @@ fn an_update_writes_the_rules_of_this_release_and_keeps_the_elements() {
     );
     assert_eq!(connection.elements(&present()).unwrap(), [pod()]);
     nft("delete chain inet ours new");
-    let changed = "chain new of nf_tables table ours was changed";
-    assert_eq!(differences(&connection, &present()), [changed]);
+    let missing = "chain new of nf_tables table ours is missing";
+    assert_eq!(differences(&connection, &present()), [missing]);
 }
 
 #[test]
