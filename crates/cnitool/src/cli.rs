@@ -93,7 +93,7 @@ enum Command {
         #[arg(long)]
         no_pods: bool,
     },
-    /// List rules of the reference plugins, and remove those of deleted sandboxes
+    /// List firewall rules of the Go plugins (containernetworking/plugins), and remove those of deleted sandboxes
     ///
     /// An attachment is live if a link of the host leads to it, if its result is cached and its
     /// sandbox exists or, without a cached result, if it has a lease. Rules of `firewall` name only

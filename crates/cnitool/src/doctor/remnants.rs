@@ -23,7 +23,10 @@ pub fn judge(node: &Node) -> Vec<Finding> {
     // A rule with an address is stale if no live sandbox has the address. The kernel lists the
     // addresses even of a sandbox whose attachment is not known. Any other rule is proven to be
     // stale only if there is no such sandbox, because the rule may be for it.
-    let is_proven = |it: &&&Mark| !living.has_unnamed() || matches!(it, Mark::Address(_));
+    // If the addresses of a sandbox cannot be read, no rule is proven to be stale.
+    let is_readable = node.host_links.hidden().is_none();
+    let is_proven =
+        |it: &&&Mark| is_readable && (!living.has_unnamed() || matches!(it, Mark::Address(_)));
     let proven = gone.iter().filter(is_proven).count();
     let gone = gone.len();
     let what = "chains and rules of the Go plugins";
@@ -33,7 +36,7 @@ pub fn judge(node: &Node) -> Vec<Finding> {
         )
     } else if proven == 0 {
         Finding::ok(format!("{what} without known pod: {gone}"))
-            .impact("Some live pods are known only by their addresses: see `cnitool migrate`.")
+            .impact("Some live pods cannot be identified: see `cnitool migrate`.")
     } else {
         let impact = "They take precedence over this suite's rules: a port that one of them forwards \
              does not reach the next pod that has it, and the next pod with an address of \
@@ -60,6 +63,7 @@ fn marks(node: &Node) -> Vec<Mark> {
 #[cfg(test)]
 mod tests {
     use nft::{Family, HeldChain};
+    use node::HostLink;
 
     use super::super::finding::Level;
     use super::super::tests::{attached, lease, levels, node};
@@ -111,6 +115,24 @@ mod tests {
         assert_eq!(levels(&judge(&node)), [Level::Ok]);
         node.attached[0].is_alive = false;
         assert_eq!(levels(&judge(&node)), [Level::Warning]);
+    }
+
+    #[test]
+    fn no_rule_is_stale_while_the_addresses_of_a_sandbox_are_unknown() {
+        let mut node = with_remnants();
+        let link = |addresses| HostLink {
+            name: "veth0".to_owned(),
+            master: None,
+            owner: None,
+            addresses,
+        };
+        node.host_links.0 = vec![link(Some([].into()))];
+        assert_eq!(levels(&judge(&node)), [Level::Warning]);
+        node.host_links.0 = vec![link(None)];
+        let findings = judge(&node);
+        assert_eq!(levels(&findings), [Level::Ok]);
+        let message = &findings[0].message;
+        assert!(message.ends_with("without known pod: 2"), "{message}");
     }
 
     #[test]

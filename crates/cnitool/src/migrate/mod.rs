@@ -48,7 +48,7 @@ impl Migrate {
         let tables: Vec<_> = tables.filter(Table::has_rules).collect();
         let living = Living::read(directories)?;
         if tables.is_empty() {
-            note("the reference has nothing in the firewall");
+            note("the firewall has no chains or rules of the Go plugins");
         }
         let outcomes = tables.iter().map(|table| {
             let lines = self.clean(table, &living);
