@@ -151,9 +151,12 @@ fn masquerade(raw: &RawConfig) -> Result<Option<Masquerade>, Error> {
 }
 
 fn port_flags(raw: &RawConfig) -> Vec<PortFlag> {
-    let hairpin = raw.hairpin_mode.then_some(PortFlag::Hairpin);
-    let isolated = raw.port_isolation.then_some(PortFlag::Isolated);
-    hairpin.into_iter().chain(isolated).collect()
+    let flags = [
+        (raw.hairpin_mode, PortFlag::Hairpin),
+        (raw.port_isolation, PortFlag::Isolated),
+    ];
+    let set = flags.into_iter().filter(|(is_set, _)| *is_set);
+    set.map(|(_, flag)| flag).collect()
 }
 
 fn is_promiscuous(raw: &RawConfig) -> Result<bool, Error> {
