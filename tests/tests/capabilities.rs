@@ -6,10 +6,11 @@ use tests::{Chain, Host, Removal, Sandbox};
 const NET: &str = "net_admin";
 const SYS: &str = "sys_admin";
 
-/// The last plugin of a chain, with the capabilities that its ADD and DEL need.
+/// The last plugin of a chain, with the capabilities that its ADD (and RELOAD), CHECK and DEL need.
 struct Subject {
     chain: &'static [&'static str],
     add: &'static [&'static str],
+    check: &'static [&'static str],
     del: &'static [&'static str],
 }
 
@@ -17,49 +18,61 @@ const SUBJECTS: [Subject; 9] = [
     Subject {
         chain: &["loopback"],
         add: &[NET, SYS],
+        check: &[SYS],
         del: &[NET, SYS],
     },
     Subject {
         chain: &["bridge"],
         add: &[NET, SYS],
+        check: &[NET, SYS],
         del: &[NET],
     },
     Subject {
         chain: &["ptp"],
         add: &[NET, SYS],
+        check: &[NET, SYS],
         del: &[NET],
     },
     Subject {
         chain: &["bridge", "portmap"],
         add: &[NET],
+        check: &[NET],
         del: &[NET],
     },
     Subject {
         chain: &["bridge", "bandwidth"],
         add: &[NET],
+        check: &[NET],
         del: &[NET],
     },
     Subject {
         chain: &["bridge", "firewall"],
         add: &[NET],
+        check: &[NET],
         del: &[NET],
     },
     Subject {
         chain: &["bridge", "tuning"],
         add: &[NET, SYS],
+        check: &[SYS],
         del: &[NET, SYS],
     },
     Subject {
         chain: &["static"],
         add: &[],
+        check: &[],
         del: &[],
     },
     Subject {
         chain: &["host-local"],
         add: &[],
+        check: &[],
         del: &[],
     },
 ];
+
+/// The plugins with the verb RELOAD.
+const RELOADED: [&str; 5] = ["bridge", "ptp", "portmap", "bandwidth", "firewall"];
 
 /// Returns a chain, a sandbox, and the result of the plugins before the last one.
 fn before_last<'h>(host: &'h Host, subject: &Subject) -> (Chain<'h>, Sandbox, Value) {
@@ -76,12 +89,15 @@ fn every_verb_works_with_the_capabilities_of_the_readme() {
         let (chain, a, before) = before_last(&host, &subject);
         let last = chain.len() - 1;
         for removal in Removal::ALL {
-            let run = |verb: &str, result: &Value| {
+            let run = |verb: &str, capabilities, result: &Value| {
                 let call = chain.call(last, verb, (&a, result));
-                call.with_capabilities(subject.add).ok()
+                call.with_capabilities(capabilities).ok()
             };
-            let result = run("ADD", &before);
-            run("CHECK", &result);
+            let result = run("ADD", subject.add, &before);
+            run("CHECK", subject.check, &result);
+            if RELOADED.contains(&subject.chain[last]) {
+                run("RELOAD", subject.add, &result);
+            }
             let removal = chain.removal(last, removal, (&a, &result));
             removal.with_capabilities(subject.del).ok();
         }
