@@ -3,8 +3,8 @@
 # never run.
 
 # prepare_machine ARCH: sets QEMU's command, the console of the machine, Debian's name of the architecture
-# and the name of its kernel. Installs QEMU, and downloads the kernel, if they are missing. Makes the directories `cache`, for the kernel, and `room`, for everything
-# that is removed when the script ends.
+# and the name of its kernel. Installs QEMU, and downloads the kernel, if they are missing. Makes the
+# directories `cache`, for the kernel, and `room`, for everything that is removed when the script ends.
 prepare_machine() {
     room=$(mktemp -d)
     trap 'rm -rf "$room"' EXIT
@@ -83,7 +83,8 @@ boot() {
     local seconds=$1
     shift
     say "booting"
-    timeout "$seconds" "${machine[@]}" -smp 2 -nographic -no-reboot \
+    # The machine ends with this script, also if a signal ends the script.
+    setpriv --pdeathsig TERM timeout --foreground "$seconds" "${machine[@]}" -smp 2 -nographic -no-reboot \
         -kernel "$cache/vmlinuz" -initrd "$room/initramfs" "$@" \
         -append "console=$console loglevel=4 panic=-1" </dev/null | stdbuf --output=L tr -d '\r' | tee "$room/console" ||
         die "the emulated machine failed, or did not end within $seconds s"

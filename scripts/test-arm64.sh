@@ -4,7 +4,7 @@
 #     scripts/test-arm64.sh                              the unit tests and the black-box suite
 #     scripts/test-arm64.sh --test ptp_add --test gc     these files of the black-box suite
 #
-# Each test runs in a process and a private network of its own, as with cargo-nextest, two at a time.
+# Each test runs in a process and a private network of its own, as with cargo-nextest, three at a time.
 # At the end, the script prints how many tests passed, and the names of those that did not. The whole
 # suite takes hours, because QEMU emulates the processor.
 #
@@ -143,7 +143,7 @@ export -f run in_private_network
 while read -r directory executable; do
     "$executable" --list --format terse 2>/dev/null | sed -n "s|\(.*\): test\$|$directory $executable \1|p"
 done </tests >/run/all
-xargs --arg-file /run/all -P 2 -n 3 bash -c "run \"\$@\"" run 2>&1 | tee /run/results
+xargs --arg-file /run/all -P 3 -n 3 bash -c "run \"\$@\"" run 2>&1 | tee /run/results
 failed=$(grep -c "^FAILED " /run/results)
 grep "^FAILED " /run/results
 echo "tests on $(uname -m): $(grep -c "^ok " /run/results) passed, $failed failed, Linux $(uname -r)"
