@@ -297,7 +297,8 @@ impl<T: Topology> Add<'_, T> {
         gateways.ensure(&mut self.undo)
     }
 
-    /// Adds the `nf_tables` elements before the sandbox can send packets.
+    /// Adds the `nf_tables` elements. The host's end is still down, so the sandbox has sent no packet
+    /// yet. But with an IPAM plugin that needs the interface (DHCP), the host's end is already up.
     fn protect(&self, pair: &Pair, desired: &Desired) -> anyhow::Result<()> {
         cni::step("protect the pair");
         let (port, mac) = (&pair.host.name, mac_of(&pair.container)?);

@@ -1,8 +1,9 @@
-//! Directories with one file for each attachment. The file is named after the attachment's tag,
-//! which is called its owner ([`cni::Attachment::owner`]).
+//! Directories with one file for each attachment. The file's name is the attachment's tag, which is
+//! called its owner ([`cni::Attachment::owner`]), with `:` in place of `/`.
 //!
-//! A file with text is the record of an attachment. DEL and GC rename ("retire") the record before
-//! they look for the attachment's rules. RELOAD, a verb of this suite, restores rules. It needs no
+//! In most of these directories, the file is the attachment's record, even if it is empty. In
+//! others, it only shows that the attachment uses something ([`OwnerFiles::join_existing`]). DEL and
+//! GC rename ("retire") a record before they look for the attachment's rules. RELOAD, a verb of this suite, restores rules. It needs no
 //! lock against DEL and GC: it restores rules only for attachments with a record, and looks for the
 //! record again afterwards. If RELOAD restored rules after DEL had looked for them, RELOAD finds no
 //! record and removes the rules itself.
@@ -39,7 +40,8 @@ pub struct Retired {
 }
 
 impl OwnerFiles {
-    /// Returns whether `owner` has a file that is not retired.
+    /// Returns whether the attachment with the tag `owner` has a file in the directory. A record that
+    /// DEL or GC has renamed does not count.
     pub fn has(&self, owner: &str) -> bool {
         self.file("", owner).exists()
     }

@@ -30,7 +30,7 @@ pub struct RawConfig {
     /// Default burst in bits; 0 is 50 ms of the rate, at least four MTUs.
     #[schemars(range(max = 34_359_738_360_u64), extend("default" = 0))]
     pub default_burst: Option<u64>,
-    /// CIDRs: only traffic with these and traffic that is neither IPv4 nor IPv6 is limited.
+    /// CIDRs: only traffic with these is limited, and sent packets that are neither IPv4 nor IPv6.
     pub shaped_subnets: Option<Vec<String>>,
     /// CIDRs: traffic with these is not limited.
     pub unshaped_subnets: Option<Vec<String>>,

@@ -41,7 +41,7 @@ pub struct RawConfig {
     pub ip_masq: bool,
     /// Accepted for compatibility; masquerading always uses `nf_tables`.
     pub ip_masq_backend: Backend,
-    /// Masquerading chooses random source ports, so simultaneous connections never take the same
+    /// Masquerading chooses random source ports, so simultaneous connections rarely take the same
     /// one.
     #[schemars(extend("default" = true))]
     pub ip_masq_random_fully: Option<bool>,

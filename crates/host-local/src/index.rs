@@ -63,9 +63,9 @@ enum Standing {
     Distrusted,
 }
 
-/// Content of the file `state`: the format of the index, the boot ID, and two modification times.
-/// These are the times of the directories of the leases and of the records when both last agreed.
-/// An index of another format is not trusted, so it is rebuilt from the leases.
+/// Content of the file `state`: the format of the index, the boot ID, and two modification times:
+/// those of the directory of the leases and of the file `records`, when the records last agreed with
+/// the lease files. An index of another format is not trusted, so it is rebuilt from the leases.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct State {
     #[serde(default)]

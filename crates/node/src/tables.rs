@@ -1,4 +1,5 @@
-//! State of the suite's tables in `nf_tables`.
+//! Reads which of the suite's `nf_tables` tables are complete, damaged or absent, and how many
+//! elements each has.
 
 use nft::{Connection, Table};
 

@@ -64,11 +64,12 @@ fn leave_standby(is_stale: impl Fn(&str) -> bool) -> anyhow::Result<BTreeSet<Str
     Ok(standing)
 }
 
-/// Deletes conntrack entries that would still forward packets of the removed ports. Returns the
-/// removed elements.
+/// Deletes the conntrack entries of removed ports that are UDP or that another attachment serves
+/// now. Closes the connection and returns the removed elements.
 ///
-/// Uses the netlink connection of the removal and not a second one, because closing any `nf_tables`
-/// socket waits until the kernel has freed the deleted objects.
+/// Uses the connection of the removal, because closing any `nf_tables` socket waits until the kernel
+/// has freed the deleted objects. Only this connection leaves the wait to another process
+/// ([`Connection::close`]).
 fn finish(
     connection: Connection,
     removed: Result<Removed, nft::Error>,

@@ -86,9 +86,9 @@ fn remembered(
     Ok(remembered)
 }
 
-/// Calls [`reload`] at once, and after each reload and each start of firewalld. SIGTERM may end
-/// this process at any moment, because the running plugins complete their work and RELOAD may be
-/// repeated.
+/// Calls [`reload`] as soon as the system bus answers, and after each reload and each start of
+/// firewalld. Returns only with an error. SIGTERM may end this process at any moment, because RELOAD
+/// may be repeated.
 ///
 /// # Errors
 /// The system bus has an invalid address.

@@ -48,7 +48,9 @@ impl NodeMetrics {
         metrics::encode(&self.registry).context("encode the metrics")
     }
 
-    /// Reads the node, and the lines that plugins have added to the log since the last call.
+    /// Reads the state of the node's attachments into a new snapshot, and counts the plugin calls in
+    /// the lines that were added to the log files since the last call. Stores both for
+    /// [`Self::text`]. Records an unreadable log in the snapshot.
     fn read(&self) {
         let mut snapshot = Snapshot::read(&self.directories, &self.options);
         let named = snapshot.log_files().map(ToOwned::to_owned);

@@ -7,8 +7,8 @@ use super::barred::{COPY, barred};
 use super::finding::{Finding, some_of};
 use super::stages::{place, untried};
 
-/// Reports which packets of pods a copy of the node's rules stopped, and which live attachments
-/// lack elements in `nf_tables`.
+/// Reports packets of pods that the node's rules would stop: the probes sent such packets through a
+/// copy of the rules. Also reports live attachments that lack elements in `nf_tables`.
 pub fn judge(node: &Node) -> Vec<Finding> {
     let mut findings: Vec<_> = node.probes.iter().flat_map(|it| barred(node, it)).collect();
     findings.extend(taken_away(node));
