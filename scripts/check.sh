@@ -97,7 +97,7 @@ end_to_end() {
 # Checks dependencies and their direction. Checks known vulnerabilities only if their database can
 # be fetched, or a copy of it exists.
 dependencies() {
-    cargo deny --version >/dev/null 2>&1 || cargo install --locked cargo-deny
+    need_subcommand deny
     cargo deny check --hide-inclusion-graph -A unused-wrapper bans licenses sources || return
     if cargo deny fetch db >/dev/null 2>&1 ||
         compgen -G "${CARGO_HOME:-$HOME/.cargo}/advisory-dbs/*/.git/FETCH_HEAD" >/dev/null; then

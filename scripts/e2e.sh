@@ -19,7 +19,7 @@
 #
 # The script runs in its own network, mount and process namespaces, without this machine's /run,
 # /var/lib, /etc/cni and /opt. Everything ends with them, after ten minutes at most.
-# PLUGINS_UNDER_TEST=DIR uses the plugins in DIR.
+# PLUGINS_UNDER_TEST=DIR uses the plugins in DIR. PROFILE=dev builds executables that are not optimized.
 #
 # Needs Rust and root. Installs ip, nft, containerd, runc, podman, slirp4netns, uidmap, ufw,
 # firewalld, D-Bus, systemd-networkd, the reference (Debian's containernetworking-plugins) and

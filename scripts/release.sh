@@ -41,7 +41,7 @@ main() {
     ((${#architectures[@]} > 0)) || architectures=("$(architecture)")
     need_rust
     need readelf binutils
-    cargo auditable --version >/dev/null 2>&1 || cargo install --locked cargo-auditable
+    need_subcommand auditable
     mkdir -p "$directory"
     directory=$(realpath "$directory")
     [[ -z $(ls "$directory") ]] || die "$directory is not empty"

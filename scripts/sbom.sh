@@ -21,7 +21,7 @@ main() {
     file=$(realpath "$3")
     need_rust
     need jq jq
-    cargo cyclonedx --version >/dev/null 2>&1 || cargo install --locked cargo-cyclonedx
+    need_subcommand cyclonedx
     scratch=$(mktemp -d)
     trap 'rm -rf "$scratch"' EXIT
     copy_source "$scratch/source"

@@ -73,7 +73,7 @@ build() {
     local cargo=(env "CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_LINKER=rust-lld"
         "CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_RUSTFLAGS=-Clink-self-contained=yes"
         CARGO_PROFILE_DEV_STRIP=debuginfo CARGO_PROFILE_DEV_OPT_LEVEL=1 cargo)
-    "${cargo[@]}" build --workspace --locked --bins --target "$TARGET"
+    "${cargo[@]}" build --workspace --locked --bins --examples --target "$TARGET"
     "${cargo[@]}" test "${selection[@]}" --locked --target "$TARGET" --no-run --message-format json-render-diagnostics |
         sed -n '/"profile":{[^}]*"test":true/s|.*"manifest_path":"\([^"]*\)/Cargo.toml".*"executable":"\([^"]*\)".*|\1 \2|p' \
             >"$room/tests"
@@ -124,7 +124,7 @@ mkdir -p /dev/shm && mount -t tmpfs shm /dev/shm
 mount -t cgroup2 cgroup /sys/fs/cgroup
 ulimit -n 65536
 ip link set lo up
-modprobe -a br_netfilter sch_fq_codel sctp 8021q
+modprobe -a br_netfilter sch_fq_codel sctp 8021q tun
 source SOURCE/scripts/machine.sh
 
 # run DIR EXECUTABLE TEST: runs one test in DIR and prints its time, and its output if it fails.

@@ -29,8 +29,7 @@ main() {
     say "building"
     local target built
     target=$(static_target)
-    cargo build --locked --bins --target "$target" --config profile.dev.strip=true
-    built=$(realpath "${CARGO_TARGET_DIR:-target}")/$target/debug
+    built=$(PROFILE=dev static_executables --bins)
 
     say "packing"
     scripts/package.sh --packages "$built" "$scratch/once"

@@ -81,7 +81,7 @@ main() {
 fuzz() {
     need_rust
     need c++ g++
-    cargo fuzz --version >/dev/null 2>&1 || cargo install --locked cargo-fuzz
+    need_subcommand fuzz
     # The targets are safe Rust, so they need no sanitizer and the stable compiler suffices.
     local fuzz=(cargo fuzz) options=(--fuzz-dir tests/fuzz --sanitizer none)
     say "building"
