@@ -213,8 +213,12 @@ fn overlapping_ranges_are_reported() {
     );
     tool.configure_all("others", 2);
     host.ip("address add 10.1.0.77/16 dev uplink");
-    tool.doctor()
-        .expect("warning", "range", &["10.1.0.77/16 on uplink"]);
+    let words = ["10.1.0.77/16 on uplink", "ADD fails"];
+    tool.doctor().expect("problem", "range", &words);
+    let a = host.sandbox("a");
+    let refused = tool.on("add", "pods", &a).run();
+    let reason = "belongs to 10.1.0.0/16 on uplink";
+    assert!(refused.stderr.contains(reason), "{refused:?}");
     host.ip("address add 10.2.0.77/24 dev uplink");
     tool.doctor().expect(
         "problem",

@@ -232,7 +232,7 @@ fn ranges_of_the_nodes_pod_cidrs_are_judged() {
     tool.doctor().expect("ok", "range", &words);
     host.ip("address add 10.7.0.2/24 dev uplink");
     tool.doctor()
-        .expect("warning", "range", &["10.7.0.2/24 on uplink"]);
+        .expect("problem", "range", &["10.7.0.2/24 on uplink"]);
     host.ip("address delete 10.7.0.2/24 dev uplink");
     tool.add("pods", &host.sandbox("a"), &[]);
     tool.doctor()

@@ -1,6 +1,7 @@
 //! Tables in which a live attachment should have elements, according to the configuration that its
 //! ADD used.
 
+use attach::BRIDGE_NF_CALL;
 use netlink::LinkKind;
 use portmap::{HostAddress, Mapping};
 use serde_json::Value;
@@ -25,10 +26,17 @@ impl Node {
             match plugin.program.as_str() {
                 "bridge" => {
                     wanted.extend(plugin.is_set("ipMasq").then_some(attach::MASQUERADE_TABLE));
-                    wanted.extend(plugin.is_set("macspoofchk").then_some(attach::FRAMES_TABLE));
+                    let drops_copies = plugin.is_set("promiscMode") && has_copies(self, attached);
+                    let has_frames = plugin.is_set("macspoofchk") || drops_copies;
+                    wanted.extend(has_frames.then_some(attach::FRAMES_TABLE));
                 }
                 "ptp" => wanted.extend(plugin.is_set("ipMasq").then_some(attach::MASQUERADE_TABLE)),
-                "firewall" if !attached.addresses().is_empty() => wanted.push(firewall::TABLE),
+                "firewall" if !attached.addresses().is_empty() => {
+                    wanted.push(firewall::TABLE);
+                    let policy = plugin.key("ingressPolicy").and_then(Value::as_str);
+                    let is_isolated = policy == Some("isolated");
+                    wanted.extend(is_isolated.then_some(firewall::FRAMES_TABLE));
+                }
                 "portmap" if has_ports(attached, &plugin.capabilities) => {
                     wanted.push(portmap::TABLE);
                 }
@@ -64,6 +72,14 @@ fn has_backstop(node: &Node, attached: &Attached) -> bool {
     let mut lacks = node.lacks.iter();
     ifbs.any(|it| it.alias.as_ref() == Some(&owner))
         && !lacks.any(|it| it.need.consequence == Consequence::LimitsEvadable)
+}
+
+/// Returns whether ADD added elements that drop the copies of a promiscuous bridge. It does so for
+/// addresses of an IP version whose bridged frames netfilter sees.
+fn has_copies(node: &Node, attached: &Attached) -> bool {
+    let [v4, v6] = BRIDGE_NF_CALL.map(|it| node.sysctl(&format!("net.bridge.{it}")) == Some("1"));
+    let mut addresses = attached.addresses().into_iter();
+    addresses.any(|it| if it.is_ipv4() { v4 } else { v6 })
 }
 
 fn has_ports(attached: &Attached, declared: &[String]) -> bool {

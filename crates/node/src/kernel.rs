@@ -56,25 +56,24 @@ pub(super) fn lacks() -> anyhow::Result<Vec<Lack>> {
 fn links() -> anyhow::Result<Vec<Lack>> {
     let connection = netlink::Connection::open()?;
     let mac = |last| MacAddress([2, 0, 0, 0, 0, last]);
-    if let Err(error) = connection.add_bridge(BRIDGE, mac(1), MTU) {
-        let reason = refused(error, "bridges (CONFIG_BRIDGE)");
-        return Ok(vec![lack(reason, ALWAYS)]);
-    }
+    let bridge = connection.add_bridge(BRIDGE, mac(1), MTU).map(drop);
+    let master = connection.find_link(BRIDGE)?.map(|it| it.index);
     let [host, container] =
         [("host", mac(2)), ("container", mac(3))].map(|(name, mac)| VethEnd { name, mac });
     let pair = VethPair {
         host,
         container,
         mtu: MTU,
-        master: Some(connection.link(BRIDGE)?.index),
+        master,
         alias: "a pair to try whether there can be one",
         sandbox: &Netns::own()?,
     };
     let pair = connection.add_veth(&pair, Vec::new()).map(drop);
     let filtering = Request::change_link(BRIDGE, &LinkChange::VlanFiltering);
-    let filtering = connection.execute(vec![filtering]);
+    let filtering = master.map_or(Ok(()), |_| connection.execute(vec![filtering]));
     let tried = [
-        (pair, "veth pairs (CONFIG_VETH)", ALWAYS),
+        (bridge, "bridges (CONFIG_BRIDGE)", BRIDGES),
+        (pair, "veth pairs (CONFIG_VETH)", PAIRS),
         (
             filtering,
             "VLAN filtering of bridges (CONFIG_BRIDGE_VLAN_FILTERING)",
@@ -150,7 +149,8 @@ const fn of(plugins: &'static [&'static str], keys: &'static [&'static str]) -> 
     }
 }
 
-const ALWAYS: Need = of(&["bridge"], &[]);
+const BRIDGES: Need = of(&["bridge"], &[]);
+const PAIRS: Need = of(&["bridge", "ptp"], &[]);
 const VLANS: Need = of(&["bridge"], &["vlan", "vlanTrunk"]);
 const FRAMES: Need = of(&["bridge"], &["macspoofchk", "promiscMode"]);
 const MASQUERADE: Need = of(&["bridge", "ptp"], &["ipMasq"]);

@@ -88,7 +88,7 @@ pub struct Node {
     pub disks: Vec<Disk>,
     /// Elements of this suite in `nf_tables`, and chains of other programs.
     pub firewall: Firewall,
-    /// Tables of this suite. Only [`Node::counted`] reads them.
+    /// Tables of this suite. Only [`Node::read`] and [`Node::counted`] read them.
     pub tables: Vec<TableState>,
     /// Protection of 127.0.0.0/8 outside of `nf_tables`.
     pub localnet: Localnet,
@@ -130,6 +130,9 @@ impl Node {
     /// Reads everything, in the network namespace of this process.
     pub fn read(directories: &Directories) -> Self {
         let mut node = Self::attachments(directories);
+        if node.unread.iter().all(|it| it.0 != Part::Firewall) {
+            (node.tables, _) = node.take(Part::Firewall, TableState::read_all());
+        }
         node.configuration.find_programs(directories);
         node.refusals = programs::refusals(directories, &node.configuration);
         node.lacks = node.take(Part::Kernel, kernel::lacks());

@@ -14,8 +14,8 @@ pub struct TableState {
     pub name: &'static str,
     /// Whether the table exists and has all rules as the plugins make them.
     pub condition: Condition,
-    /// Number of elements in all sets of the table. Sets in which the plugins count the elements of
-    /// other sets are left out.
+    /// Number of elements in the sets of the table, except for sets that only count elements of
+    /// other sets.
     pub elements: usize,
 }
 

@@ -1,7 +1,7 @@
 //! Checks whether the node's firewall rules drop packets of pods, and whether a reload of the
 //! firewall removed this suite's elements in sets and maps of `nf_tables`.
 
-use node::Node;
+use node::{Condition, Node, TableState};
 
 use super::barred::{COPY, barred};
 use super::finding::{Finding, some_of};
@@ -12,6 +12,7 @@ use super::stages::{place, untried};
 pub fn judge(node: &Node) -> Vec<Finding> {
     let mut findings: Vec<_> = node.probes.iter().flat_map(|it| barred(node, it)).collect();
     findings.extend(taken_away(node));
+    findings.extend(changed_tables(node));
     let mut places: Vec<_> = node.probes.iter().map(|it| place(&it.stage)).collect();
     places.dedup();
     if findings.is_empty() && !places.is_empty() {
@@ -49,10 +50,30 @@ fn taken_away(node: &Node) -> Option<Finding> {
     })
 }
 
+/// Finds tables of this suite whose rules another program changed, if attachments use them. The next
+/// ADD repairs the others.
+fn changed_tables(node: &Node) -> Option<Finding> {
+    let is_changed = |it: &&TableState| it.condition == Condition::Damaged && it.elements > 0;
+    let changed = node.tables.iter().filter(is_changed);
+    let changed: Vec<_> = changed
+        .map(|it| format!("{} {}", it.family, it.name))
+        .collect();
+    let message = format!(
+        "another program changed nf_tables tables: {}",
+        some_of(&changed)
+    );
+    (!changed.is_empty()).then(|| {
+        let finding = Finding::problem(message);
+        let finding = finding
+            .impact("Their rules may forward, masquerade, drop or permit too little or too much.");
+        finding.fix("cnitool reload")
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::finding::Level;
-    use super::super::tests::{attached_by, levels, node};
+    use super::super::tests::{attached_at, attached_by, levels, node};
     use super::*;
 
     const LIST: &str = r#"{"name": "pods", "plugins": [{"type": "bridge", "isGateway": true,
@@ -78,6 +99,44 @@ mod tests {
             address: None,
         }];
         assert_eq!(levels(&judge(&node)), [Level::Ok]);
+    }
+
+    #[test]
+    fn changed_tables_are_reported_while_an_attachment_uses_them() {
+        let mut node = node(&[("pods.conflist", LIST)]);
+        for (condition, elements, level) in [
+            (Condition::Damaged, 1, Level::Problem),
+            (Condition::Damaged, 0, Level::Ok),
+            (Condition::Complete, 1, Level::Ok),
+        ] {
+            let (family, name) = ("inet", "cni-portmap");
+            node.tables = vec![TableState {
+                family,
+                name,
+                condition,
+                elements,
+            }];
+            assert_eq!(levels(&judge(&node)), [level], "{condition:?} {elements}");
+        }
+    }
+
+    #[test]
+    fn isolated_ports_and_promiscuous_bridges_need_elements_in_tables_of_frames() {
+        for (key, table) in [
+            (
+                r#""type": "firewall", "ingressPolicy": "isolated""#,
+                "cni-isolation",
+            ),
+            (r#""type": "bridge", "promiscMode": true"#, "cni-bridge"),
+        ] {
+            let list = format!(r#"{{"name": "pods", "plugins": [{{{key}}}]}}"#);
+            let mut node = node(&[("pods.conflist", &list)]);
+            let sysctl = "net.bridge.bridge-nf-call-iptables";
+            node.sysctls.insert(sysctl.to_owned(), "1".to_owned());
+            let attached = attached_at("10.1.0.2/16", &list, ["pods", "a"]);
+            let tables = node.expected_tables(&attached);
+            assert!(tables.contains(&table), "{key} {tables:?}");
+        }
     }
 
     #[test]

@@ -65,7 +65,7 @@ fn bridged(node: &Node) -> Option<Finding> {
     let sources = node.configuration.sources().filter(wants);
     let bridges: Vec<_> = sources.filter_map(Source::bridge).collect();
     let is = |key: &&&str, value| node.sysctl(key) == value;
-    let impact = "Services and hostPorts do not work between pods of this node.";
+    let impact = "Services do not work between pods of this node.";
     if bridges.is_empty() {
         return None;
     }

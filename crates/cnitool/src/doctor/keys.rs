@@ -6,7 +6,8 @@ use serde_json::{Map, Value};
 use super::edit;
 use super::finding::Finding;
 
-/// Checks each network's list, and the object of each plugin whose keys are known.
+/// Finds unknown keys in each list of plugins, and in the configuration of each plugin and IPAM
+/// plugin of this suite.
 pub fn judge(node: &Node) -> Vec<Finding> {
     let networks = node.configuration.networks();
     let lists = networks.map(|(file, network)| (file, of_list(network)));

@@ -56,16 +56,32 @@ fn foreign_addresses(node: &Node, range: &Range<'_>) -> Vec<Finding> {
         let (link, own) = (node.link_name(address.link), address.address);
         let network = range.source.name();
         let message = format!("{range} of {network} overlaps the node's own {own} on {link}");
-        if range.subnet.prefix() > own.prefix() {
+        let is_wider = range.subnet.prefix() > own.prefix();
+        if is_wider && !is_gateway_refused(node, range, address.link) {
             let impact =
                 format!("Neighbours on {link} with addresses of {range} cannot be reached.");
             return Finding::warning(message).impact(impact);
         }
-        Finding::problem(message)
-            .impact("Packets to pods leave by that link, or the node looks for pods there.")
-            .fix(format!("vi {}", quoted(&range.source.place())))
+        let impact = if is_wider {
+            format!("ADD fails, because a neighbour on {link} may have the gateway's address.")
+        } else {
+            "Packets to pods leave by that link, or the node looks for pods there.".to_owned()
+        };
+        let finding = Finding::problem(message).impact(impact);
+        finding.fix(format!("vi {}", quoted(&range.source.place())))
     };
     overlapping.map(finding).collect()
+}
+
+/// Returns whether ADD refuses the gateway of `range` because the link `other`, which is not the
+/// network's own, is in a wider network. ADD does not refuse a gateway that the bridge already has,
+/// and none in the network of a tunnel, which has no neighbours.
+fn is_gateway_refused(node: &Node, range: &Range<'_>, other: u32) -> bool {
+    let own = node.links.iter().filter(|it| range.is_own_link(&it.name));
+    let mut own = own.flat_map(|it| node.addresses_of(it.index));
+    range.source.is_gateway()
+        && node.link(other).is_some_and(|it| it.mac.is_some())
+        && !own.any(|it| concerns(it.address, range))
 }
 
 /// Finds routes of the node that would send packets to pods through a link of another network. They

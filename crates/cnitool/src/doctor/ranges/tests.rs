@@ -80,6 +80,24 @@ fn networks_of_other_links_are_reported() {
 }
 
 #[test]
+fn a_wider_network_of_another_link_is_a_problem_where_add_refuses_the_gateway() {
+    for (keys, cni0, level) in [
+        ("", "192.0.2.1/24", Level::Warning),
+        (r#""isGateway": true, "#, "192.0.2.1/24", Level::Problem),
+        (r#""isGateway": true, "#, "10.1.0.1/16", Level::Warning),
+    ] {
+        let mut node = with_addresses("10.1.0.0/16", "10.0.0.9/8", cni0);
+        let ipam = r#""ipam": {"type": "host-local", "subnet": "10.1.0.0/16"}"#;
+        let list =
+            format!(r#"{{"name": "pods", "plugins": [{{"type": "bridge", {keys}{ipam}}}]}}"#);
+        node.configuration = super::super::tests::node(&[("pods.conflist", &list)]).configuration;
+        node.links[0].mac = Some(netlink::MacAddress([2, 0, 0, 0, 0, 1]));
+        let findings = judge(&node);
+        assert_eq!(levels(&findings), [level], "{keys} {findings:?}");
+    }
+}
+
+#[test]
 fn full_ranges_are_reported() {
     let ipam = json!({"subnet": "10.1.0.0/28", "rangeEnd": "10.1.0.6", "exclude": ["10.1.0.3"]});
     let mut node = node(&[("pods.conflist", &list("pods", &ipam))]);
