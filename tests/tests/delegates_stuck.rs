@@ -210,15 +210,17 @@ fn an_invalid_timeout_is_refused_and_does_not_prevent_a_release() {
     let a = host.sandbox("a");
     let network = host.bridge_v4();
     network.add(&a);
-    let wrong = network.clone().with("ipamTimeout", "soon");
-    wrong
-        .on("ADD", &host.sandbox("b"))
-        .error()
-        .expect(7, &["ipamTimeout", "soon"]);
-    let outcome = wrong.on("DEL", &a).run();
-    outcome.ok();
-    assert!(outcome.stderr.contains("ipamTimeout"), "{outcome:?}");
-    assert!(host.leases("pods").is_empty());
+    let b = host.sandbox("b");
+    for timeout in ["soon", "0s"] {
+        let wrong = network.clone().with("ipamTimeout", timeout);
+        let refusal = wrong.on("ADD", &b).error();
+        refusal.expect(7, &["ipamTimeout", timeout]);
+        let outcome = wrong.on("DEL", &a).run();
+        outcome.ok();
+        assert!(outcome.stderr.contains("ipamTimeout"), "{outcome:?}");
+        assert!(host.leases("pods").is_empty());
+        network.add(&a);
+    }
 }
 
 #[test]

@@ -148,15 +148,19 @@ impl Network {
     /// missing or empty.
     ///
     /// # Errors
-    /// [`Error::InvalidConfig`] if it is not a duration.
+    /// [`Error::InvalidConfig`] if it is not a duration, or zero.
     pub(crate) fn ipam_timeout(&self) -> Result<Option<Duration>, Error> {
         let key = "ipamTimeout";
         let text: String = section(self.top(key), key)?;
         if text.is_empty() {
             return Ok(None);
         }
-        let invalid = |error| Error::invalid(key, format!("{text:?}: {error}"));
-        humantime::parse_duration(&text).map(Some).map_err(invalid)
+        let invalid = |reason: String| Error::invalid(key, format!("{text:?}: {reason}"));
+        let time = humantime::parse_duration(&text).map_err(|error| invalid(error.to_string()))?;
+        if time.is_zero() {
+            return Err(invalid("a plugin needs more time than none".to_owned()));
+        }
+        Ok(Some(time))
     }
 
     /// Parses `runtimeConfig`: the runtime's values for the capabilities that the configuration
