@@ -370,7 +370,9 @@ fn a_host_without_the_reference_gets_a_message() {
     let before = host.snapshot();
     let outcome = host.tool().run(&["migrate", "--remove"]).run();
     assert!(
-        outcome.stderr.contains("nothing in the firewall"),
+        outcome
+            .stderr
+            .contains("no chains or rules of the Go plugins"),
         "{outcome:#?}"
     );
     assert!(outcome.status.success() && outcome.stdout.is_empty());

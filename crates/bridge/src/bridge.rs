@@ -157,8 +157,8 @@ fn enable_bridge_nf_call() -> anyhow::Result<()> {
         match Sysctl::new(&["net", "bridge", name]).ensure("1") {
             Err(error) if error.is_not_found() => {
                 note(
-                    "the kernel module br_netfilter is not loaded, so Services and hostPorts do not work \
-                     between pods of this node; load it with: modprobe br_netfilter",
+                    "the kernel module br_netfilter is not loaded, so Services do not work between pods of \
+                     this node; load it with: modprobe br_netfilter",
                 );
                 break;
             }

@@ -18,7 +18,7 @@ pub struct RawConfig {
     pub range_start: String,
     /// The last leased address of `subnet`.
     pub range_end: String,
-    /// The gateway of `subnet` in the result; it is never leased.
+    /// The gateway of `subnet` in the result; it is not leased from its set.
     pub gateway: String,
     /// Addresses and CIDRs of `subnet` that are leased on request only.
     pub exclude: Vec<String>,

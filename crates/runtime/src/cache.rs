@@ -78,10 +78,10 @@ impl Cache {
         }))
     }
 
-    /// Writes the entry of `sandbox` with the result of its ADD to the first directory.
+    /// Writes the entry of `sandbox`, with the result of its ADD, to the first cache directory.
     ///
     /// # Errors
-    /// The directory or the file cannot be written.
+    /// No cache directory is configured, or the directory or the file cannot be written.
     pub fn write(
         &self,
         network: &Conflist,

@@ -141,7 +141,10 @@ impl<'a> Chain<'a> {
             outcomes.push(self.del_as_added(&entry.sandbox(&attachment)));
         }
         if self.network.version < Verb::Gc.since() {
-            note(self.too_old(Verb::Gc));
+            note(format_args!(
+                "attachments without a cached result stay: {}",
+                self.too_old(Verb::Gc)
+            ));
         } else {
             let mut call = Call::new(Verb::Gc);
             // The second key is the former name of the first.
@@ -218,9 +221,7 @@ impl<'a> Chain<'a> {
 
     fn too_old(&self, verb: Verb) -> String {
         let (name, version, since) = (&self.network.name, self.network.version, verb.since());
-        format!(
-            "no plugin was called: {verb} needs cniVersion {since}, network {name} says {version}"
-        )
+        format!("{verb} was not called: it needs cniVersion {since}, network {name} says {version}")
     }
 
     /// Returns the `prevResult` for CHECK and DEL: the result in `entry`. Returns `None` without a

@@ -8,8 +8,8 @@ use crate::error::{Error, module};
 
 /// Returns the modules that limits need and the kernel lacks. This function creates one object of
 /// each kind in the namespace of `connection` and leaves the objects there, so the namespace should
-/// be a temporary one. Filters need [`module::INGRESS`]: if that module is missing, this function
-/// does not report whether the modules of filters are missing.
+/// be a temporary one. Filters need [`module::INGRESS`], and redirecting ones also [`module::U32`]: if
+/// one of the two is missing, this function does not report whether the modules after it are, too.
 ///
 /// # Errors
 /// [`Error::Netlink`]: the kernel refused for another reason.
@@ -27,7 +27,7 @@ pub fn missing(connection: &Connection) -> Result<Vec<&'static str>, Error> {
         (module::MIRRED, add_filter(lo, 2, Some(lo))),
     ] {
         missing.extend(lacking(module, connection.execute(vec![request]))?);
-        if missing.last() == Some(&module::INGRESS) {
+        if matches!(missing.last(), Some(&(module::INGRESS | module::U32))) {
             break;
         }
     }
