@@ -9,7 +9,7 @@
 #     cni-plugins-linux-ARCH-vVERSION.tgz        the plugins, README and licence, named as the reference's
 #     cni-plugins-tools-linux-ARCH-vVERSION.tgz  cnitool, cni-agent, install.sh, examples, man pages,
 #                                                completions, licence
-#     cni-plugins-rust_VERSION_ARCH.deb          with --packages: both
+#     cni-plugins-rust_VERSION-1_ARCH.deb        with --packages: both
 #     cni-plugins-rust-VERSION-1.ARCH.rpm        with --packages: both
 #
 # All files have the time SOURCE_DATE_EPOCH, by default the time of the last commit.

@@ -1,5 +1,6 @@
-//! Rules of the backstop for a limit that applies to some subnets. The backstop then limits the
-//! same packets that the filters of the ingress qdisc redirect to the ifb.
+//! Rules of the backstop, the second egress limit in `nf_tables`, if the limit applies only to some
+//! subnets. The rules limit the same packets that the filters of the ingress qdisc redirect to the
+//! ifb.
 
 use cni::hex;
 use ipnetwork::IpNetwork;

@@ -35,9 +35,8 @@ pub struct Plugin {
     pub status: fn(&StatusRequest) -> anyhow::Result<()>,
     /// Removes resources of unlisted attachments; continues after a failure.
     pub gc: fn(&GcRequest) -> anyhow::Result<()>,
-    /// Restores the firewall rules of a sandbox that a reload of the host's firewall removed, and
-    /// does not change existing rules. The verb RELOAD is not in the specification. `None` for a
-    /// plugin without firewall rules.
+    /// Restores rules of one sandbox after another program removed them (RELOAD, a verb of this
+    /// suite). In `bandwidth`, also changes limits. `None` for a plugin without rules.
     pub reload: Option<fn(&CheckRequest) -> anyhow::Result<()>>,
 }
 

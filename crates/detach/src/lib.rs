@@ -50,8 +50,8 @@ impl Task {
         Some(Self(words))
     }
 
-    /// Returns whether the task is only to close a file that the parent passes. A process with such
-    /// a task just calls [`Self::end`].
+    /// Returns whether [`close_later`] started this process, only to close a file. The caller then
+    /// just calls [`Self::end`].
     pub fn is_close(&self) -> bool {
         self.0 == CLOSE
     }

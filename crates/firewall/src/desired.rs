@@ -118,7 +118,8 @@ fn ports(bridge: &str, attachment: &Attachment, result: &cni::AddResult) -> Vec<
         .collect()
 }
 
-/// Returns the element that gives packets of this address permission.
+/// Returns the element that gives three kinds of packets permission: packets from the container's
+/// `address`, answers to it, and packets to ports of the host that are forwarded to it.
 pub(crate) fn permission(owner: &str, address: IpAddr) -> Element {
     let set = if address.is_ipv4() { PODS_V4 } else { PODS_V6 };
     Element::new(set, &[Value::Address(address)], owner)

@@ -14,8 +14,9 @@ use zruntime::SharedRuntime;
 
 use crate::firewalld::{NAME, PATH, connect, in_time, unconnected};
 
-/// Calls `restore` at once, and after each reload and each start of firewalld. If the system bus or
-/// firewalld does not run, the function waits for it, so the function returns only with an error.
+/// Calls `restore` after each connection to the system bus, and after each reload and each start of
+/// firewalld. Waits while the bus or firewalld does not run, so the function returns only with an
+/// error.
 ///
 /// # Errors
 /// The address of the bus is invalid.

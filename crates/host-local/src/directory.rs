@@ -29,7 +29,8 @@ pub(crate) struct Directory {
     path: PathBuf,
     scratch: Scratch,
     /// The date (modification time) that this plugin gave the directory, to detect changes by other
-    /// programs. `None` if the directory is not watched, or if another program changed it.
+    /// programs. `None` if the directory is not watched. The watch ends when the plugin changes the
+    /// directory after another program did.
     ///
     /// When a file is added or removed, the kernel sets the directory's date to the current time.
     /// After each change of its own, the plugin sets the date to a past time. As long as the

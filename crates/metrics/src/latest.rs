@@ -1,4 +1,4 @@
-//! The latest snapshot, for a registry that outlives it.
+//! Passes the latest snapshot to a registry of metrics, which lives as long as the agent.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};

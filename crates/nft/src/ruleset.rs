@@ -236,7 +236,8 @@ fn compatible(rule: &RawMessage) -> Option<Attributes> {
     Some(Attributes::new().nest(RULE_COMPATIBILITY, &parts))
 }
 
-/// Returns whether `payload` loads the protocol field of the network header.
+/// Returns whether an expression `payload` with these attributes reads the protocol field of the
+/// network header.
 fn is_protocol_field(family: u8, payload: &[u8]) -> bool {
     let [base, offset, length] = [2, 3, 4].map(|it| number(value(payload, it)));
     let is_ipv6 = family == IpVersion::V6.number();

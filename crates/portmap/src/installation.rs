@@ -38,8 +38,8 @@ pub(crate) struct Installation<'a> {
     earlier: Option<Record>,
     /// The change that the last attempt decided; `None` before the first decision.
     decided: Option<Change>,
-    /// Other attachments of the same container that serve ports which this attachment wants. This
-    /// attachment stands by for these ports.
+    /// Tags of other attachments of the same container that already forward ports which this
+    /// attachment wants. This attachment gets such a port when the other one is deleted.
     behind: BTreeSet<String>,
 }
 

@@ -179,7 +179,8 @@ fn is_heir(owner: &str, former: &str) -> bool {
     owner != former && Attachment::is_same_container(owner, former)
 }
 
-/// Returns the attachments in `standing` that want ports of `elements`.
+/// Returns the attachments of the standby list `standing` that may get ports of `elements`. Each of
+/// them belongs to the same container as the owner of an element, and has a record.
 fn heirs(elements: &[Element], mut standing: BTreeSet<String>) -> Vec<Heir> {
     if !standing.is_empty() {
         let owners: HashSet<_> = elements.iter().map(|it| it.owner.as_str()).collect();

@@ -85,9 +85,10 @@ impl Suspicion {
         self.deletions.is_empty() && !self.is_incomplete
     }
 
-    /// Compares the deletions in `nf_tables` that the kernel reported with its current state, and
-    /// returns what is lost. Returns `None` if nothing is missing that an existing attachment needs.
-    /// Removes elements of ended attachments from `holdings`.
+    /// Compares the reported deletions with the current state of `nf_tables`, and returns what is
+    /// lost. A deleted table or set counts as lost even if it exists again. If notifications were
+    /// lost, anything counts as lost. Returns `None` if existing attachments lack nothing. Removes
+    /// elements of ended attachments from `holdings`.
     ///
     /// # Errors
     /// Refusals of the kernel.

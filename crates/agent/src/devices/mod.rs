@@ -33,7 +33,7 @@ pub(crate) use self::counters::Counters;
 /// # Errors
 /// - The speed of the uplink is unknown, or does not fit the units.
 /// - Another agent offers devices on this node.
-/// - The kernel refuses a netlink socket or an inotify watch.
+/// - The kernel refuses a netlink socket.
 pub(crate) async fn run(config: Config, shared: Shared, counters: Counters) -> anyhow::Result<()> {
     let health = shared.health;
     let directory = Directory::watch(config.directory(), health.clone()).await;

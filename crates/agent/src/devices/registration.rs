@@ -59,7 +59,7 @@ impl Registration {
     /// after each start of the kubelet.
     ///
     /// # Errors
-    /// Another agent serves in the directory. The kernel refuses to watch the directory.
+    /// Another agent serves in the directory. Events of the directory cannot be read.
     pub async fn keep(&mut self, mut directory: Directory) -> anyhow::Result<()> {
         loop {
             let path = directory.path().to_owned();

@@ -146,9 +146,12 @@ impl Events {
         })
     }
 
-    /// Waits for an event. Then waits for [`PAUSE`] and drops the events of this time, so that a
-    /// burst of events counts as one. The kernel may have dropped events, too, so the caller has to
-    /// read the whole state again.
+    /// Waits for an event, or for the end of the connection, which it opens again. Then waits for
+    /// [`PAUSE`] and drops the events of this pause, so that a burst of events counts as one.
+    /// Events may be lost, so the caller has to read the whole state again.
+    ///
+    /// # Errors
+    /// The connection cannot be opened again.
     async fn next(&mut self) -> anyhow::Result<()> {
         if self.messages.next().await.is_none() {
             *self = Self::open(&self.groups)?;

@@ -3,8 +3,8 @@
 //! The date is that of the wall clock. NTP may set the wall clock forward, for example at boot or
 //! after a virtual machine was suspended. Then the lease of a running ADD looks old, and a round of
 //! garbage collection would remove it. No program can set the monotonic clock, so the agent
-//! compares the wall clock with it. Rounds remove attachments only if the wall clock was not set
-//! for longer than an ADD takes.
+//! compares the wall clock with it. After the wall clock was set, rounds remove no attachment for
+//! five minutes, which is longer than an ADD takes.
 
 use std::time::{Duration, Instant, SystemTime};
 

@@ -72,7 +72,7 @@ impl Config {
     /// Checks that other hosts reach the server only if the configuration allows it.
     ///
     /// # Errors
-    /// The address is not a loopback address, and `remote` is false.
+    /// The address is neither a loopback address nor a Unix socket, and `remote` is false.
     pub fn check(&self) -> anyhow::Result<()> {
         anyhow::ensure!(
             self.remote || self.listen.is_local(),

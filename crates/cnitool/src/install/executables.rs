@@ -86,8 +86,8 @@ impl Executables {
         is_installed || self.directory.join(name).exists()
     }
 
-    /// Creates the directory, waits until no other installation into it runs, and takes the
-    /// directory's lock. Only the holder of the lock may have temporary files there.
+    /// Creates the directory, waits up to an hour until no other installation into it runs, and
+    /// takes the directory's lock. Only the holder of the lock may have temporary files there.
     pub fn lock(&self) -> anyhow::Result<Lock> {
         files::make_directory(&self.directory)?;
         Lock::take(&self.directory)

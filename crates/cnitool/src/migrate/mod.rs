@@ -1,9 +1,9 @@
 //! `migrate`: removes rules of the Go plugins (containernetworking/plugins) for attachments that no
 //! longer exist.
 //!
-//! DEL of this suite's plugins does not change rules of the Go plugins. So rules of pods that the
-//! Go plugins attached stay when DEL of this suite detaches the pods. A rule that forwards a port
-//! then forwards it to an address that no pod has.
+//! Except for `firewall`, DEL of this suite's plugins changes no rules of the Go plugins. So rules
+//! of pods that the Go plugins attached stay when DEL of this suite detaches the pods. A rule that
+//! forwards a port then forwards it to an address that no pod has.
 
 mod filter;
 mod iptables;
