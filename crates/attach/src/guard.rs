@@ -4,6 +4,8 @@
 //! adds elements to sets. The comment of each element is the attachment's tag
 //! ([`cni::Attachment::owner`]). DEL finds the elements by this comment.
 
+use std::iter;
+
 use cni::result::IpConfig;
 use cni::{Error, note};
 use nft::{Change, Connection, Table, Updated};
@@ -52,7 +54,7 @@ impl Guard {
         Ok(wanted)
     }
 
-    /// Checks whether the kernel supports what the network needs; changes nothing.
+    /// Checks by a dry run whether the kernel could create the tables of the network; changes nothing.
     ///
     /// # Errors
     /// Code 50: the kernel lacks a part of `nf_tables`, or this process has no access to
@@ -61,7 +63,11 @@ impl Guard {
         if !self.is_needed() {
             return Ok(());
         }
-        let probed = Connection::open().and_then(|connection| connection.probe());
+        let has_frames = self.checks_mac || self.drops_copies;
+        let masquerade = self.masquerade.iter().map(|it| it.table(iter::empty()).0);
+        let mut tables = masquerade.chain(has_frames.then(frames::table));
+        let probed = Connection::open()
+            .and_then(|connection| tables.try_for_each(|table| connection.dry_run(&table)));
         probed.map_err(|error| {
             let error = anyhow::Error::from(error);
             Error::Unavailable(format!("nf_tables: {error:#}"))

@@ -73,7 +73,18 @@ impl Masquerade {
     /// unchanged and masquerades all others. Containers with the same exempt networks share one
     /// chain.
     pub(crate) fn protection(&self, subject: &Subject<'_>) -> Protection {
-        let own = subject.ips.iter().map(|ip| ip.address);
+        let (table, chain) = self.table(subject.ips.iter().map(|ip| ip.address));
+        let elements = hosts(subject.ips).into_iter().map(|address| {
+            let set = if address.is_ipv4() { PODS_V4 } else { PODS_V6 };
+            Element::new(set, &[Value::Address(address)], subject.owner).to_chain(&chain)
+        });
+        let elements = elements.collect();
+        Protection { table, elements }
+    }
+
+    /// Returns the table with the chain for a container that has the addresses and networks `own`.
+    /// Also returns the chain's name.
+    pub(crate) fn table(&self, own: impl Iterator<Item = IpNetwork>) -> (Table, String) {
         let all = own.chain(multicast()).chain(self.exempt.iter().copied());
         let networks = all.filter_map(|it| IpNetwork::new(it.network(), it.prefix()).ok());
         let mut exempt: Vec<_> = networks.collect();
@@ -81,11 +92,6 @@ impl Masquerade {
         exempt.dedup();
         let policy = format!("{exempt:?} {:?}", self.source_port);
         let chain = format!("policy-{}", hex(&Sha256::digest(policy), 12));
-        let elements = hosts(subject.ips).into_iter().map(|address| {
-            let set = if address.is_ipv4() { PODS_V4 } else { PODS_V6 };
-            Element::new(set, &[Value::Address(address)], subject.owner).to_chain(&chain)
-        });
-        let elements = elements.collect();
         let stay = exempt.into_iter().map(|network| {
             Rule::new("stays as it is")
                 .when_to(network)
@@ -94,11 +100,11 @@ impl Masquerade {
         let leave = Rule::new("all else leaves from the host's address");
         let mut table = table();
         table.chains.push(Chain {
-            name: chain,
+            name: chain.clone(),
             base: None,
             rules: stay.chain([leave.masquerade(self.source_port)]).collect(),
         });
-        Protection { table, elements }
+        (table, chain)
     }
 }
 

@@ -39,14 +39,6 @@ impl Connection {
         }
     }
 
-    /// Checks that the kernel has `nf_tables` and that this process may use it.
-    ///
-    /// # Errors
-    /// [`Error::Unsupported`] without `nf_tables`; [`Error::Refused`] without the permission.
-    pub fn probe(&self) -> Result<(), Error> {
-        self.generation().map(drop)
-    }
-
     /// Returns the generation of the rules, a number that changes with every change of rules.
     pub(crate) fn generation(&self) -> Result<u32, Error> {
         let ask = || self.find(message::get_generation());
