@@ -46,7 +46,8 @@ pub struct RawConfig {
     pub kubelet_checkpoint: String,
 }
 
-/// All resources, none, or those with the listed full names.
+/// Resources of device plugins whose devices limit a pod: all with a bandwidth in their name, none,
+/// or those with the listed full names, such as `example.org/egress-10mbit`.
 #[derive(Debug, Clone, PartialEq, Eq, JsonSchema)]
 #[schemars(untagged)]
 pub enum RawPodResources {

@@ -47,7 +47,8 @@ impl Plan {
         Ok(Some(plan).filter(|it| !it.forwards.is_empty()))
     }
 
-    /// Returns the plan for `config` and the container's addresses on `interface` in `result`.
+    /// Returns the plan for `config` and the container's addresses in `result`: those on `interface`
+    /// or, if there are none, those not on an interface of the host.
     pub fn new(config: Config, result: &AddResult, interface: &InterfaceName) -> Self {
         let pods = pods(result, interface);
         let forwards = config.mappings.iter().flat_map(|mapping| {

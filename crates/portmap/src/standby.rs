@@ -3,7 +3,7 @@
 //!
 //! Each attachment on standby has an empty file in a directory for this list. The file has the same
 //! name as the attachment's record. The directory exists only while an attachment is on standby. So
-//! on most nodes, DEL needs one system call to see that no attachment takes over its ports.
+//! on most nodes, DEL sees by a missing directory that no attachment takes over its ports.
 
 use std::collections::BTreeSet;
 use std::fs;

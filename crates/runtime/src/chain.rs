@@ -338,7 +338,8 @@ fn find(path: &SearchPath, name: &str) -> anyhow::Result<PathBuf> {
 }
 
 /// Time limit of one RELOAD. A plugin of this suite needs some milliseconds, and on a busy node at
-/// most a few seconds. It does not wait for another process.
+/// most a few seconds. Only `firewall` waits for other processes: for firewalld and for the lock of
+/// legacy iptables.
 const LONGEST_RELOAD: Duration = Duration::from_secs(30);
 
 /// Time limit of VERSION, for which a plugin only prints a constant.

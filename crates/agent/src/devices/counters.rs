@@ -1,4 +1,5 @@
-//! Metrics about devices that the agent offers.
+//! Metrics of the devices that the agent offers to the kubelet: accepted registrations, containers
+//! that got devices, and the number of healthy and unhealthy devices of each resource.
 
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;

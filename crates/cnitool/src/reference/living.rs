@@ -32,7 +32,7 @@ impl Living {
     ///
     /// # Errors
     /// - Links, the cache or leases cannot be read.
-    /// - A file in the cache or among the leases does not name its owner.
+    /// - A file in the cache, or a lease file that is not empty, does not name its owner.
     /// - The addresses in a sandbox cannot be listed.
     pub fn read(directories: &Directories) -> anyhow::Result<Self> {
         for entry in directories.cache.entries()? {

@@ -72,9 +72,9 @@ pub(super) fn fates(
     Ok(fates)
 }
 
-/// Returns the address of the other host, which the node reaches through its uplink. The address is
-/// public, because rules may drop packets with private and reserved addresses. It exists only in
-/// the temporary namespaces.
+/// Returns the address of the simulated remote host, which the copy of the node reaches through the
+/// copy's uplink. The address is public, because rules may drop packets with private and reserved
+/// addresses. Only links in the temporary namespaces have it.
 pub(super) fn elsewhere(is_ipv4: bool) -> IpAddr {
     if is_ipv4 {
         return IpAddr::from([9, 9, 9, 9]);
