@@ -48,7 +48,7 @@ install_programs() {
     say "downloading Debian's programs for arm64"
     local root=$cache/programs package
     rm -rf "$root"
-    mkdir -p "$root"/{dev,etc,proc,run,sys,tmp,root,var/lib} "$root"/usr/{bin,sbin,lib}
+    mkdir -p "$root"/{dev,etc,opt,proc,run,sys,tmp,root,var/lib} "$root"/usr/{bin,sbin,lib}
     ln -s usr/bin usr/sbin usr/lib "$root"
     foreign_apt apt-get update || say "the packages come from the lists that could be fetched"
     foreign_apt apt-get install --download-only --no-install-recommends --yes "${PROGRAMS[@]}" >/dev/null

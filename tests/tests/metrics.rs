@@ -112,15 +112,19 @@ fn a_limit_for_some_subnets_counts_only_their_packets() {
     flood(&a);
     let rows = tool.ps();
     let host_link = rows[0]["hostLink"].as_str().unwrap();
-    // iproute2 prints no valid JSON of HTB classes.
-    let class = host.tc(&format!(
-        "-statistics class show dev {host_link} classid b0:1"
-    ));
-    let counted = ["dropped ", "overlimits "].map(|word| {
-        let (_, after) = class.split_once(word).unwrap();
+    let number = |what: &str, word: &str| {
+        // iproute2 prints no valid JSON of HTB classes.
+        let shown = host.tc(&format!("-statistics {what} dev {host_link}"));
+        let (_, own) = shown.split_once("b0:1 ").unwrap();
+        let (_, after) = own.split_once(word).unwrap();
         let number = after.split([',', ' ']).next().unwrap();
         number.parse::<u64>().unwrap()
-    });
+    };
+    // The TBF below the class also counts what an fq_codel drops.
+    let counted = [
+        number("qdisc show", "dropped "),
+        number("class show", "overlimits "),
+    ];
     let metrics = tool.metrics();
     let ingress = [("pod", "a"), ("direction", "ingress")];
     let found = [3, 4].map(|it: usize| metrics.one(NUMBERS[it], &ingress));
