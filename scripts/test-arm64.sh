@@ -31,8 +31,8 @@ main() {
     add_target "$TARGET" || die "rustup cannot install $TARGET"
     prepare_machine arm64
     [[ $(cat "$cache/programs/list" 2>/dev/null) == "${PROGRAMS[*]}" ]] || install_programs
-    local selection=(--workspace --lib --bins --examples --tests)
-    (($# == 0)) || selection=(--package tests "$@")
+    local executables=(--bins --examples) selection=(--workspace --lib --bins --examples --tests)
+    (($# == 0)) || executables=(--bins) selection=(--package tests "$@")
 
     say "building for $TARGET"
     build
@@ -73,7 +73,7 @@ build() {
     local cargo=(env "CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_LINKER=rust-lld"
         "CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_RUSTFLAGS=-Clink-self-contained=yes"
         CARGO_PROFILE_DEV_STRIP=debuginfo CARGO_PROFILE_DEV_OPT_LEVEL=1 cargo)
-    "${cargo[@]}" build --workspace --locked --bins --examples --target "$TARGET"
+    "${cargo[@]}" build --workspace --locked "${executables[@]}" --target "$TARGET"
     "${cargo[@]}" test "${selection[@]}" --locked --target "$TARGET" --no-run --message-format json-render-diagnostics |
         sed -n '/"profile":{[^}]*"test":true/s|.*"manifest_path":"\([^"]*\)/Cargo.toml".*"executable":"\([^"]*\)".*|\1 \2|p' \
             >"$room/tests"
