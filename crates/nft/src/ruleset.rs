@@ -42,7 +42,7 @@ pub struct RulePlace {
 
 impl Connection {
     /// Reads all rules of this namespace. Equivalent to `nft list ruleset`. Reads them again if they
-    /// changed meanwhile, up to [`ATTEMPTS`] times.
+    /// changed meanwhile, up to eight times.
     ///
     /// # Errors
     /// [`Error::Refused`].
