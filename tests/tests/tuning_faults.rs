@@ -23,13 +23,12 @@ fn an_add_whose_messages_are_refused_leaves_nothing() {
 
 #[test]
 fn an_add_that_is_killed_leaves_nothing_after_del_or_gc() {
-    torture(TUNING, (Moment::Add, Attack::Kill), (120, 7));
+    torture(TUNING, (Moment::Add, Attack::Kill), (130, 7));
 }
 
 #[test]
 fn the_next_removal_completes_one_whose_calls_failed() {
-    // DEL only reports most of what it cannot restore.
-    torture(TUNING, (Moment::Removal, Attack::Failure), (100, 0));
+    torture(TUNING, (Moment::Removal, Attack::Failure), (100, 1));
 }
 
 #[test]
