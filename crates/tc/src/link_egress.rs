@@ -228,15 +228,14 @@ impl<'a> LinkEgress<'a> {
     /// # Errors
     /// [`Error::Foreign`]: another program set the root qdisc.
     fn own_root(&self, root: Option<Qdisc>) -> Result<Option<Qdisc>, Error> {
-        let is_own = |root: &Qdisc| is_known(root) || is_htb_of_reference(root);
         match root {
             // The kernel's default qdisc has no handle.
-            Some(root) if root.handle.major != 0 && !is_own(&root) => Err(Error::Foreign {
+            Some(root) if root.handle.major != 0 && !is_known(&root) => Err(Error::Foreign {
                 link: self.link.name.clone(),
                 kind: root.kind.to_string(),
                 handle: root.handle,
             }),
-            root => Ok(root.filter(is_own)),
+            root => Ok(root.filter(is_known)),
         }
     }
 
@@ -292,21 +291,14 @@ impl<'a> LinkEgress<'a> {
     }
 }
 
-/// Returns whether this crate or the Go plugin `bandwidth` set the root qdisc, except for an HTB of
-/// the Go plugin (see [`is_htb_of_reference`]).
+/// Returns whether this crate or the Go plugin `bandwidth` set the root qdisc. An HTB of the Go
+/// plugin (versions 1.5.0 and 1.5.1) counts as the qdisc of another program.
 pub(crate) fn is_known(root: &Qdisc) -> bool {
     match root.handle.major {
         OURS => true,
         MAJOR_OF_REFERENCE => matches!(root.kind, QdiscKind::Tbf(_)),
         _ => false,
     }
-}
-
-/// Returns whether versions 1.5.0 and 1.5.1 of the Go plugin `bandwidth` set the root qdisc.
-pub(crate) fn is_htb_of_reference(root: &Qdisc) -> bool {
-    let limited = u32::from(LIMITED_BY_REFERENCE.minor);
-    root.handle == ROOT_OF_REFERENCE
-        && matches!(root.kind, QdiscKind::Htb { default, .. } if default == limited)
 }
 
 /// Returns the minor number of the class for packets that match no filter. This is the limited
@@ -338,11 +330,7 @@ pub(crate) fn wanted_filters(traffic: &Traffic) -> Vec<Filter> {
 }
 
 /// Major number of the qdiscs of the Go plugin `bandwidth`.
-const MAJOR_OF_REFERENCE: u16 = 1;
-/// The root qdisc of the Go plugin `bandwidth`.
-pub(crate) const ROOT_OF_REFERENCE: Handle = Handle::new(MAJOR_OF_REFERENCE, 0);
-/// The limited class of the Go plugin `bandwidth` (`ShapedClassMinorID`).
-pub(crate) const LIMITED_BY_REFERENCE: Handle = Handle::new(MAJOR_OF_REFERENCE, 48);
+pub(crate) const MAJOR_OF_REFERENCE: u16 = 1;
 
 pub(crate) const ROOT: Handle = Handle::new(OURS, 0);
 /// The class for limited traffic.

@@ -7,13 +7,11 @@
 //! The Go plugin sets a TBF. Only versions 1.5.0 and 1.5.1 set an HTB, with a limited and an
 //! unlimited class.
 
-use netlink::{Handle, HeldBucket, Qdisc, QdiscKind, TokenBucket};
+use netlink::{Handle, HeldBucket, QdiscKind, TokenBucket};
 
 use crate::error::Error;
 use crate::limit::BitsPerSecond;
-use crate::link_egress::{
-    LIMITED_BY_REFERENCE, LinkEgress, ROOT_OF_REFERENCE, is_htb_of_reference,
-};
+use crate::link_egress::{LinkEgress, MAJOR_OF_REFERENCE};
 
 impl LinkEgress<'_> {
     /// Returns whether the link has the limit for all traffic that the Go plugin `bandwidth` sets
@@ -23,23 +21,20 @@ impl LinkEgress<'_> {
     /// [`Error::Netlink`].
     pub fn is_of_reference(&self, rate: BitsPerSecond, bits: u64) -> Result<bool, Error> {
         let root = self.connection.qdisc(self.link.index, Handle::ROOT)?;
-        match root {
-            Some(root) if is_htb_of_reference(&root) => self.has_class_of_reference(rate, bits),
-            Some(Qdisc {
-                handle,
-                kind: QdiscKind::Tbf(held),
-                ..
-            }) if handle == ROOT_OF_REFERENCE => {
+        let root = root.filter(|root| root.handle == Handle::new(MAJOR_OF_REFERENCE, 0));
+        match root.map(|root| root.kind) {
+            Some(QdiscKind::Tbf(held)) => {
                 Ok(held.rate == rate.bytes() && held.limit == queue(rate, bits))
+            }
+            Some(QdiscKind::Htb { default, .. }) if default == u32::from(LIMITED.minor) => {
+                self.has_class_of_reference(rate, bits)
             }
             _ => Ok(false),
         }
     }
 
     fn has_class_of_reference(&self, rate: BitsPerSecond, bits: u64) -> Result<bool, Error> {
-        let class = self
-            .connection
-            .class(self.link.index, LIMITED_BY_REFERENCE)?;
+        let class = self.connection.class(self.link.index, LIMITED)?;
         let Some(QdiscKind::Htb { class, .. }) = class.map(|class| class.kind) else {
             return Ok(false);
         };
@@ -68,6 +63,9 @@ fn queue(rate: BitsPerSecond, bits: u64) -> u32 {
 fn burst(bits: u64) -> u32 {
     u32::try_from((bits / 8) & u64::from(u32::MAX)).unwrap_or_default()
 }
+
+/// The limited class of the Go plugin `bandwidth` (`ShapedClassMinorID`).
+const LIMITED: Handle = Handle::new(MAJOR_OF_REFERENCE, 48);
 
 #[cfg(test)]
 mod tests {
