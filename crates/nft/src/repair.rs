@@ -105,9 +105,9 @@ impl Connection {
             if found.iter().any(|(it, _)| it.name == *chain) {
                 return Some(format!("{subject} was changed"));
             }
-            // A release that wrote other chains of the table may not know this one.
-            let is_complete = state.with(|it| it == Content::OfAnotherRelease).is_empty();
-            is_complete.then(|| format!("{subject} is missing"))
+            // Another release that wrote chains of the table may not know this one.
+            let others = state.with(|it| it == Content::OfAnotherRelease);
+            others.is_empty().then(|| format!("{subject} is missing"))
         });
         let dormant = state
             .is_dormant
