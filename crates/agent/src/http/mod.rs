@@ -1,9 +1,9 @@
 //! Metrics and health over HTTP: `/metrics` and `/healthz`.
 //!
 //! The server never trusts its clients. A connection carries one request, with limits on the size
-//! of its headers and on its time. [`places`] limits the connections such that neither slow scrapers
-//! nor silent clients delay an answer of `/healthz`. A scrape costs the node at most one reading per
-//! [`text::FRESH`].
+//! of its headers and on its time. [`places`] limits the connections, so that slow scrapers and
+//! silent clients do not delay an answer of `/healthz`. Scrapes within [`text::FRESH`] share one
+//! reading of the node.
 
 mod address;
 mod listener;
@@ -43,17 +43,17 @@ use self::text::Text;
 use crate::health::Health;
 use crate::shared::Shared;
 
-/// The section `metrics`.
+/// The section `metrics` of the configuration file.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub(crate) struct Config {
     /// Where the server listens.
     pub listen: Address,
-    /// Allows an address that other hosts can reach.
+    /// Whether `listen` may be an address that other hosts can reach.
     pub remote: bool,
     /// Whether the metrics contain series of single pods.
     pub pods: bool,
-    /// Log files of the plugins, beside those that configurations name.
+    /// Log files of the plugins, beside those that network configurations name.
     pub log_files: Vec<PathBuf>,
 }
 
@@ -90,7 +90,7 @@ struct Served {
     health: Health,
 }
 
-/// Serves until the agent ends. `registry` has the metrics of all parts.
+/// Serves `/metrics` and `/healthz` until the agent ends. `registry` has the metrics of all parts.
 pub(crate) async fn run(config: Config, shared: Shared, registry: Registry) -> anyhow::Result<()> {
     let Shared {
         directories,
@@ -185,12 +185,13 @@ const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset
 /// Largest request line with headers, in bytes.
 const LARGEST_HEADERS: usize = 16 << 10;
 
-/// Longest time in which a client has to send its request.
+/// Time limit for a client to send its request.
 const LONGEST_REQUEST: Duration = Duration::from_secs(2);
 
-/// Longest time of a connection.
+/// Time limit of a connection.
 const LONGEST_CONNECTION: Duration = Duration::from_secs(10);
 
-/// Pauses before the server listens again.
+/// The first pause after a failure of the listening socket. Each further pause is twice as long, up
+/// to [`LONGEST_PAUSE`].
 const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);

@@ -11,7 +11,8 @@ use tokio::time::{Instant, timeout};
 
 use super::node::NodeMetrics;
 
-/// The text of all metrics. Reading the node blocks, so another thread makes the text.
+/// The text of all metrics. Reading the node blocks, so a thread outside the event loop makes the
+/// text.
 #[derive(Debug)]
 pub(super) struct Text {
     node: Arc<NodeMetrics>,
@@ -22,13 +23,29 @@ pub(super) struct Text {
 struct State {
     /// The last text, with the time when it was made.
     last: Option<(Instant, Bytes)>,
-    /// The running task that makes a new text. If the client that started it gives up, the next
-    /// client waits for the same task.
-    running: Option<JoinHandle<anyhow::Result<String>>>,
+    /// The task that makes a new text, and returns it with the time when it was made. If the client
+    /// that started the task gives up, the next client waits for the same task.
+    running: Option<JoinHandle<anyhow::Result<(Instant, Bytes)>>>,
+}
+
+impl State {
+    /// Returns the last text if it is younger than [`FRESH`]. The text of a task whose client gave
+    /// up may be as old as [`LONGEST`].
+    async fn fresh(&mut self) -> Option<Bytes> {
+        let mut oldest = FRESH;
+        if let Some(ended) = self.running.take_if(|task| task.is_finished())
+            && let Ok(Ok(made)) = ended.await
+        {
+            self.last = Some(made);
+            oldest = LONGEST;
+        }
+        let (time, text) = self.last.as_ref()?;
+        (time.elapsed() < oldest).then(|| text.clone())
+    }
 }
 
 impl Text {
-    /// Returns the text of these metrics, which is first made when a client asks for it.
+    /// Stores the source of the metrics. The first call of [`Self::current`] reads it.
     pub fn of(node: NodeMetrics) -> Self {
         Self {
             node: Arc::new(node),
@@ -36,10 +53,11 @@ impl Text {
         }
     }
 
-    /// Returns a text that is at most [`FRESH`] old.
+    /// Returns the last text, or a new one if the last is older than [`FRESH`]. If an earlier
+    /// client gave up while its task ran, the text of that task may be as old as [`LONGEST`].
     ///
     /// # Errors
-    /// The text is not complete within [`LONGEST`].
+    /// Reading the node fails or takes longer than [`LONGEST`].
     pub async fn current(&self) -> anyhow::Result<Bytes> {
         let text = timeout(LONGEST, self.read()).await;
         text.context("the metrics are still being read")?
@@ -48,19 +66,20 @@ impl Text {
     async fn read(&self) -> anyhow::Result<Bytes> {
         // Clients that arrive while a text is being made wait here, and get the same text.
         let mut state = self.state.lock().await;
-        if let Some((time, text)) = &state.last
-            && time.elapsed() < FRESH
-        {
-            return Ok(text.clone());
+        if let Some(text) = state.fresh().await {
+            return Ok(text);
         }
         let running = state.running.get_or_insert_with(|| {
             let node = Arc::clone(&self.node);
-            spawn_blocking(move || node.text())
+            spawn_blocking(move || {
+                let text = node.text()?;
+                Ok((Instant::now(), text.into()))
+            })
         });
         let read = running.await;
         state.running = None;
-        let text = Bytes::from(read.context("read the metrics")??);
-        state.last = Some((Instant::now(), text.clone()));
+        let (time, text) = read.context("read the metrics")??;
+        state.last = Some((time, text.clone()));
         Ok(text)
     }
 }
@@ -70,3 +89,33 @@ pub(super) const FRESH: Duration = Duration::from_secs(2);
 
 /// Maximum time that a client waits for a text.
 const LONGEST: Duration = Duration::from_secs(8);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns what a client gets if a task, whose client gave up, made its text so long ago.
+    async fn left_over(age: Duration) -> Option<Bytes> {
+        let time = Instant::now().checked_sub(age).unwrap();
+        let task = spawn_blocking(move || Ok((time, Bytes::from("text"))));
+        while !task.is_finished() {
+            tokio::task::yield_now().await;
+        }
+        let mut state = State {
+            last: None,
+            running: Some(task),
+        };
+        let text = state.fresh().await;
+        assert!(state.running.is_none());
+        text
+    }
+
+    #[test]
+    fn a_text_that_its_client_did_not_wait_for_is_served_for_some_seconds() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build();
+        runtime.unwrap().block_on(async {
+            assert_eq!(left_over(FRESH).await.as_deref(), Some(&b"text"[..]));
+            assert_eq!(left_over(LONGEST).await, None);
+        });
+    }
+}
