@@ -1,7 +1,7 @@
-//! The elements of an attachment in `nf_tables`.
+//! Adds, compares and removes the `nf_tables` elements of an attachment.
 //!
-//! All attachments share the tables, chains and rules, so these stay after DEL. Each attachment
-//! adds elements to sets. The comment of each element is the attachment's tag
+//! All attachments share the tables, sets and base chains, so these stay after DEL. Each attachment
+//! adds elements to the sets. The comment of each element is the attachment's tag
 //! ([`cni::Attachment::owner`]). DEL finds the elements by this comment.
 
 use std::iter;
@@ -14,19 +14,21 @@ use crate::masquerade::Masquerade;
 use crate::protection::{Protection, Subject};
 use crate::{frames, masquerade};
 
-/// The protection of a veth pair in `nf_tables`, as configured.
+/// What `nf_tables` does for each veth pair of a network, as configured.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Guard {
-    /// Drops frames from another MAC than the container's when they enter the bridge.
+    /// Whether to drop frames that a container sends into the bridge with a source MAC other than
+    /// the one that ADD gave it.
     pub checks_mac: bool,
-    /// Drops the host's copies of frames that a promiscuous bridge itself delivers to containers.
+    /// Whether to drop duplicate frames: a promiscuous bridge delivers a frame to its destination
+    /// and also gives the host a copy, which the host sends through the bridge again.
     pub drops_copies: bool,
-    /// Masquerading, if configured.
+    /// How to masquerade; `None` if the configuration does not request it.
     pub masquerade: Option<Masquerade>,
 }
 
 impl Guard {
-    /// Returns whether the network's attachments need any elements.
+    /// Returns whether the attachments of the network need any `nf_tables` elements.
     pub fn is_needed(&self) -> bool {
         self.checks_mac || self.drops_copies || self.masquerade.is_some()
     }
@@ -54,11 +56,10 @@ impl Guard {
         Ok(wanted)
     }
 
-    /// Checks by a dry run whether the kernel could create the tables of the network; changes nothing.
+    /// Checks by a dry run that the kernel can create the tables that the network needs.
     ///
     /// # Errors
-    /// Code 50: the kernel lacks a part of `nf_tables`, or this process has no access to
-    /// `nf_tables`.
+    /// Code 50: the dry run fails, for example because the kernel lacks a part of `nf_tables`.
     pub fn probe(&self) -> Result<(), Error> {
         if !self.is_needed() {
             return Ok(());
@@ -75,8 +76,8 @@ impl Guard {
     }
 }
 
-/// Adds the elements, and the sets, chains and rules that are missing in their tables. An element
-/// replaces an existing one with the same key. Returns what changed.
+/// Adds the elements of `protections`. First creates or repairs their tables, sets, chains and
+/// rules. An element replaces an existing one with the same key. Returns what changed.
 ///
 /// # Errors
 /// - Code 11: other processes keep changing the rules.
@@ -95,20 +96,23 @@ pub(crate) fn install(protections: &[Protection]) -> anyhow::Result<Updated> {
     Ok(updated)
 }
 
-/// Removes the elements of `protections` if the attachment's veth pair does not exist: if `is_gone`
-/// returns true. The function calls `is_gone` in each attempt of the transaction, so it never
-/// removes the elements of a concurrent ADD, which creates its veth pair before its elements.
+/// Removes the elements of `protections` if `is_gone` returns true. RELOAD, the verb of this suite
+/// that restores elements, calls this function if a DEL or GC has deleted the attachment's link.
+///
+/// Each attempt of the transaction calls `is_gone` again. So the elements of a concurrent ADD stay:
+/// that ADD creates its link before its elements, so `is_gone` returns false.
 ///
 /// # Errors
 /// - Code 11: other processes keep changing the rules.
-/// - Code 100: the kernel refuses a request, or `is_gone` fails.
+/// - Code 100: the kernel refuses a request.
+/// - `is_gone` fails.
 pub fn take_back(
     protections: &[Protection],
     is_gone: impl Fn() -> anyhow::Result<bool>,
 ) -> anyhow::Result<()> {
     let connection = Connection::open()?;
     for Protection { table, elements } in protections {
-        connection.update(table, || {
+        let updated = connection.update(table, || {
             let mut change = Change::default();
             if is_gone()? {
                 for element in elements {
@@ -118,7 +122,8 @@ pub fn take_back(
                 }
             }
             Ok::<_, anyhow::Error>(change)
-        })?;
+        });
+        updated.map_err(|error| error.downcast().map_or_else(|other| other, coded))?;
         connection
             .delete_chains_of(table, elements)
             .map_err(coded)?;
@@ -126,11 +131,10 @@ pub fn take_back(
     Ok(())
 }
 
-/// Deletes the tracked connections of a container that have no answer yet and whose source address
-/// the host does not translate. They began while no rule masqueraded the container's packets, so no
-/// reply can reach the container. The kernel then masquerades the next packets of these
-/// connections. If the deletion fails, only these connections are affected, so the function logs
-/// the error.
+/// Deletes the conntrack entries of connections from `ips` that have no answer yet and whose source
+/// address the host does not translate. These connections began while the masquerade rules were
+/// missing, so no reply can reach the container. After the deletion, the kernel masquerades their
+/// next packets. The function only logs an error, because it affects only these connections.
 pub(crate) fn forget_unanswered(ips: &[IpConfig]) {
     let forget = || {
         let connection = Connection::open()?;
@@ -147,7 +151,7 @@ pub(crate) fn forget_unanswered(ips: &[IpConfig]) {
     }
 }
 
-/// Returns the tables of this crate, with their sets and rules.
+/// Returns the two tables of this crate, without elements: one drops frames, one masquerades.
 pub fn tables() -> [Table; 2] {
     [frames::table(), masquerade::table()]
 }
@@ -155,18 +159,18 @@ pub fn tables() -> [Table; 2] {
 /// A removal of elements from several tables. It uses one socket for all tables, because the kernel
 /// takes long to close a socket after a deletion.
 pub struct Removal {
-    /// `None` if the kernel has no netfilter.
+    /// `None` if the kernel has no netfilter, and so no elements.
     connection: Option<Connection>,
     tables: [Table; 2],
-    /// Owners of removed elements.
+    /// Tags of the attachments whose elements were removed.
     owners: Vec<String>,
 }
 
 impl Removal {
-    /// Opens the socket.
+    /// Opens the socket, unless the kernel has no netfilter.
     ///
     /// # Errors
-    /// The kernel opened no socket.
+    /// The socket cannot be opened for another reason.
     pub fn start(tables: [Table; 2]) -> anyhow::Result<Self> {
         let connection = match Connection::open() {
             Err(error) if error.is_unsupported() => None,
@@ -179,11 +183,12 @@ impl Removal {
         })
     }
 
-    /// Removes the elements for whose owner `is_stale` returns true. A missing element is no error,
-    /// nor is a table that the kernel does not support.
+    /// Removes the elements whose tag `is_stale` accepts. It is no error if an element is missing,
+    /// or if the kernel does not support a table.
     ///
     /// # Errors
-    /// The kernel refuses a request.
+    /// - Code 11: other processes keep changing the rules.
+    /// - Code 100: the kernel refuses a request.
     pub fn remove(&mut self, is_stale: impl Fn(&str) -> bool) -> anyhow::Result<()> {
         let Some(connection) = &self.connection else {
             return Ok(());
@@ -211,7 +216,8 @@ impl Removal {
     }
 }
 
-/// Compares `nf_tables` with the state that [`install`] creates. Returns the differences.
+/// Compares the kernel's `nf_tables` with the state that [`install`] creates. Returns a message for
+/// each difference.
 ///
 /// # Errors
 /// The kernel refuses a request.
@@ -227,8 +233,8 @@ pub(crate) fn differences(protections: &[Protection]) -> anyhow::Result<Vec<Stri
     Ok(found)
 }
 
-/// Converts an error of `nf_tables`. The result has code 11 if other processes keep changing the
-/// rules, and code 100 otherwise.
+/// Converts an `nf_tables` error to an error of the plugin: with code 11 if other processes keep
+/// changing the rules, and with code 100 in all other cases.
 pub fn coded(error: nft::Error) -> anyhow::Error {
     if error.is_busy() {
         return Error::TryAgain(error.to_string()).into();

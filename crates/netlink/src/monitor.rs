@@ -16,28 +16,29 @@ use crate::link::Link;
 use crate::message::Message;
 use crate::socket::{Content, Protocol, Received, Silence, Socket};
 
-/// Listens to changes of links, IPv6 addresses and their local routes in one namespace.
+/// Waits for changes of links, IPv6 addresses and their local routes in one namespace.
 ///
-/// The monitor's socket receives only events. On a busy host, events of other links overflow the
-/// socket's buffer, and answers to requests on the same socket would be lost with these events. So
-/// the monitor reads the state through a [`Connection`] to the same namespace.
+/// The monitor's socket receives only events. The monitor reads the current state through a
+/// [`Connection`] to the same namespace, because answers on the monitor's socket could be lost: on
+/// a busy host, events of other links overflow the socket's buffer.
 ///
-/// A monitor of [`Self::new`] first reads the state. It opens its socket only if it has to wait,
-/// which is rare for a veth pair. A monitor of [`Self::open`] listens at once. Its
-/// [`Self::wait_for_link`] reads the state only if an event is unclear, if events are lost, or if
-/// no events arrive, because reading waits for the lock that the kernel holds while it brings a
-/// link up.
+/// A monitor from [`Self::new`] first reads the state. It opens its socket only if it has to wait,
+/// which is rare for a veth pair.
+///
+/// A monitor from [`Self::open`] listens at once. Its [`Self::wait_for_link`] reads the link only
+/// if an event is unclear, if events are lost, or if no events arrive. A read would wait for the
+/// RTNL lock, which the kernel holds while it brings a link up.
 #[derive(Default)]
 pub struct Monitor {
     socket: Option<Socket>,
 }
 
-/// The awaited change.
+/// The link that a monitor waits for, and the longest time to wait.
 #[derive(Debug, Clone, Copy)]
 pub struct Wait<'a> {
     /// Index of the link.
     pub link: u32,
-    /// Description for the error: `eth0 to come up`.
+    /// Awaited change, for the text of [`Error::Timeout`]: `eth0 to come up`.
     pub what: &'a str,
     /// Longest time to wait.
     pub deadline: Duration,
@@ -46,7 +47,7 @@ pub struct Wait<'a> {
 /// What an event reveals about the awaited change.
 pub(crate) enum Verdict<T> {
     Found(T),
-    /// The event may be the awaited change, so the state has to be read.
+    /// The event may be the awaited change, so the caller has to read the state from the kernel.
     MayBe,
     Nothing,
 }
@@ -67,7 +68,7 @@ impl Monitor {
         Ok(Self { socket })
     }
 
-    /// Waits until `condition` holds for the link, and returns the link.
+    /// Waits until `condition` holds for the link in `wait`, and returns the link.
     ///
     /// # Errors
     /// [`Error::Timeout`] with [`Wait::what`], and errors of reading the link.
@@ -87,9 +88,9 @@ impl Monitor {
             return Ok(found);
         }
         self.wait(wait, ask, |message| {
-            // A message of the family `bridge` about a port does not describe the whole link. If a
-            // port leaves its bridge, the kernel sends RTM_DELLINK of this family, although the
-            // link still exists.
+            // Messages of the family AF_BRIDGE describe the link only as a bridge port. An
+            // RTM_NEWLINK of this family lacks most attributes. An RTM_DELLINK of this family only
+            // means that the port left its bridge: the link may still exist.
             match (message.kind, message.subject()) {
                 (RTM_NEWLINK, Some((AddressFamily::Unspec, index))) if index == wait.link => {
                     let link = Link::from_answer(message).filter(&condition);
@@ -103,7 +104,8 @@ impl Monitor {
 
     /// Waits up to `patience` for one event and does not read the state. Returns [`Verdict::Found`]
     /// if the event reports the deletion of the link, and [`Verdict::Nothing`] if another event or
-    /// none arrives. Returns [`Verdict::MayBe`] if events are lost or the monitor does not listen.
+    /// none arrives. Returns [`Verdict::MayBe`] if the monitor may have missed the deletion: the
+    /// socket lost events or failed, or the monitor does not listen.
     pub(crate) fn hear_of_end(&self, link: u32, patience: Duration) -> Verdict<()> {
         let Some(socket) = &self.socket else {
             return Verdict::MayBe;
@@ -116,7 +118,8 @@ impl Monitor {
         }
     }
 
-    /// Waits until `condition` holds for the IPv6 addresses of the link, and returns them.
+    /// Waits until `condition` holds for the IPv6 addresses of the link in `wait`, and returns
+    /// these addresses.
     ///
     /// # Errors
     /// As [`Self::wait_for_link`].
@@ -156,8 +159,8 @@ impl Monitor {
         if ask()?.is_some() {
             return Ok(());
         }
-        // On some hosts, routing daemons cause many events of this group. So a monitor joins the
-        // group only when it waits for local routes.
+        // Routing daemons can cause many route events. So a monitor joins the group of these events
+        // only when it waits for local routes.
         let joined = self.listening()?.join(RTNLGRP_IPV6_ROUTE);
         joined.map_err(|source| Error::Open { source })?;
         match ask()? {
@@ -180,12 +183,13 @@ impl Monitor {
         })
     }
 
-    /// Waits until `judge` or `ask` returns the awaited state. `judge` examines an event, and `ask`
-    /// reads the state.
+    /// Waits until `judge` or `ask` returns the awaited state, and returns this state. `judge`
+    /// examines one event, and `ask` reads the state from the kernel.
     ///
-    /// This function calls `judge` with each event. It calls `ask` if `judge` returns
-    /// [`Verdict::MayBe`] or events are lost. The first call of `ask` is at the start, or, if the
-    /// monitor listened before, at the latest after a time of [`SILENCE`] without events.
+    /// This function calls `judge` with each event. It calls `ask`:
+    /// - at the start, if the monitor did not listen before;
+    /// - after [`SILENCE`] without events, if it has not called `ask` yet;
+    /// - if `judge` returns [`Verdict::MayBe`], or if events are lost.
     fn wait<T>(
         &mut self,
         wait: &Wait<'_>,
@@ -207,7 +211,7 @@ impl Monitor {
             let patience = if was_asked { rest } else { rest.min(SILENCE) };
             let verdict = match next_event(socket, patience) {
                 Ok(message) => judge(&message),
-                Err(Silence::Deadline) if was_asked => {
+                Err(_) if was_asked && Instant::now() >= end => {
                     let (what, after) = (wait.what.to_owned(), wait.deadline);
                     return Err(Error::Timeout { what, after });
                 }
@@ -223,8 +227,8 @@ impl Monitor {
 }
 
 impl<T> Verdict<T> {
-    /// Returns [`Self::MayBe`] for an event about the link with this index or about its addresses,
-    /// and [`Self::Nothing`] for any other event.
+    /// Returns [`Self::MayBe`] if the event reports that the link with this index changed, was
+    /// deleted or got an address. Returns [`Self::Nothing`] for any other event.
     fn of(message: &Message, link: u32) -> Self {
         let is_of_link = message.subject().is_some_and(|(_, index)| index == link);
         match message.kind {
@@ -238,7 +242,7 @@ fn open() -> Result<Socket, Error> {
     Connection::to(Protocol::Route, &GROUPS).map(|it| it.socket)
 }
 
-/// Waits up to `patience` for the next event.
+/// Returns the next event, or the reason why none arrived within `patience`.
 pub(crate) fn next_event(socket: &Socket, patience: Duration) -> Result<Message, Silence> {
     let Received { header, content } = socket.receive(patience)?;
     let Content::Object(body) = content else {
@@ -248,13 +252,13 @@ pub(crate) fn next_event(socket: &Socket, patience: Duration) -> Result<Message,
     Ok(Message { kind, body })
 }
 
-/// Multicast groups of a new socket.
+/// Multicast groups that a monitor's socket joins when it opens.
 const GROUPS: [u32; 2] = [RTNLGRP_LINK, RTNLGRP_IPV6_IFADDR];
 
 /// Prefix length of a route to a single IPv6 address.
 const IPV6_HOST: u8 = 128;
 
-/// Time without events after which a monitor of [`Monitor::open`] reads the state for the first
+/// Time without events after which a monitor that already listens reads the state for the first
 /// time. 20 ms are enough for a veth pair: the kernel reports within a millisecond that the pair is
 /// up.
 const SILENCE: Duration = Duration::from_millis(20);

@@ -31,12 +31,12 @@ enum End {
 }
 
 impl Connection {
-    /// Sends `messages` as one transaction. If the caller passes a `generation` that the rules no
-    /// longer have, the kernel carries out nothing, and this function returns
+    /// Sends `messages` as one transaction. If the caller passes a `generation` and the rules no
+    /// longer have it, the kernel carries out nothing, and this function returns
     /// [`Committed::Outdated`].
     ///
     /// # Errors
-    /// The kernel refuses a message, and has then carried out nothing of the transaction.
+    /// The kernel refuses a message. It has then carried out nothing of the transaction.
     pub(crate) fn transact(
         &self,
         messages: &[Message],
@@ -49,17 +49,19 @@ impl Connection {
         Ok(committed)
     }
 
-    /// Sends `messages` as a transaction without an end: the kernel checks it and then rolls it
-    /// back, like `nft --check`.
+    /// Sends `messages` as a transaction without the message that ends it: the kernel checks the
+    /// messages and then rolls them back, like `nft --check`. Returns [`Committed::Yes`] if the
+    /// kernel would commit them. If the rules no longer have this `generation`, the kernel checks
+    /// nothing, and this function returns [`Committed::Outdated`].
     ///
     /// # Errors
-    /// The first refusal.
-    pub(crate) fn check(&self, messages: &[Message], generation: u32) -> Result<(), Error> {
-        let outcome = self.exchange(messages, Some(generation), End::RollBack);
-        outcome.map(drop)
+    /// The kernel's first refusal of a message.
+    pub(crate) fn check(&self, messages: &[Message], generation: u32) -> Result<Committed, Error> {
+        self.exchange(messages, Some(generation), End::RollBack)
     }
 
-    /// Sends a transaction and waits for the answer to its last message or for the first refusal.
+    /// Sends a transaction and waits for the kernel's answer. Returns the error for the first
+    /// message that the kernel refuses.
     fn exchange(
         &self,
         messages: &[Message],
@@ -80,7 +82,8 @@ impl Connection {
         }
         let past = first + u32_of(messages.len()) + 1;
         // The kernel sends refusals in the order of the messages, even without NLM_F_ACK. Only the
-        // last message has this flag: its answer arrives last and shows that no refusal follows.
+        // last message has this flag. The answer to the last message arrives last, so no refusal
+        // follows it.
         last.append_to(&mut datagram, (past - 1, NLM_F_ACK));
         if end == End::Commit {
             add_boundary(&mut datagram, (BATCH_END, past), &Attributes::new());
@@ -100,10 +103,10 @@ impl Connection {
         }
     }
 
-    /// Waits until the kernel answers the last message of a transaction or refuses the whole
-    /// transaction. `numbers` are the numbers of the transaction's messages, without the one that
-    /// ends it. Returns the first refusal with the index of the refused message in `numbers`; the
-    /// index 0 is the message that begins the transaction.
+    /// Waits until the kernel answers the last message of a transaction or refuses the transaction
+    /// as a whole. `numbers` are the numbers of the transaction's messages, without the message
+    /// that ends it. Returns the first refusal with the index of the refused message in `numbers`.
+    /// The index 0 is the message that begins the transaction.
     fn outcome(&self, numbers: &Range<u32>) -> Result<Result<(), (usize, Refusal)>, Error> {
         let mut refused = Ok(());
         loop {
@@ -122,7 +125,8 @@ impl Connection {
         }
     }
 
-    /// Requests all objects that match `message`.
+    /// Returns the objects that the kernel lists for `message`. Objects may be missing if another
+    /// process changes rules meanwhile.
     pub(crate) fn dump(&self, message: &Message) -> Result<Vec<RawMessage>, Error> {
         let mut replies = Vec::new();
         self.converse(message, NLM_F_DUMP, |reply| {
@@ -137,14 +141,14 @@ impl Connection {
         self.converse(message, NLM_F_ACK, |_| Ok(()))
     }
 
-    /// Requests one object; `None` if it does not exist.
+    /// Returns the object that `message` requests; `None` if it does not exist.
     pub(crate) fn find(&self, message: Message) -> Result<Option<RawMessage>, Error> {
         let found = self.find_each([message])?;
         Ok(found.into_iter().next().flatten())
     }
 
-    /// Requests one object with each of `messages`; one system call sends many of them. Returns the
-    /// objects in the order of `messages`, with `None` for each object that does not exist.
+    /// Returns the object that each of `messages` requests, in the order of `messages`; `None` for
+    /// an object that does not exist. One system call sends many requests.
     ///
     /// # Errors
     /// The kernel refuses a request for another reason than a missing object.
@@ -172,12 +176,12 @@ impl Connection {
         Ok(found)
     }
 
-    /// Requests objects like [`Self::dump`], in constant memory: calls `react` with each reply and
-    /// sends the message that `react` returns before it reads the next reply.
+    /// Requests objects like [`Self::dump`], but in constant memory. For each object, this function
+    /// calls `react` and sends the message that `react` returns. It then reads the next object.
     ///
     /// # Errors
-    /// As [`Self::dump`]. Refusals of the messages from `react` are ignored: another process may
-    /// have deleted their objects.
+    /// The kernel refuses `message`. Refusals of the messages from `react` are ignored, because
+    /// another process may have deleted their objects.
     pub(crate) fn dump_each(
         &self,
         message: &Message,
@@ -193,7 +197,8 @@ impl Connection {
 
     /// Sends `message` with `flags` in addition to its own, and passes each object in the kernel's
     /// answer to `hear`. A list may be incomplete if rules change while the kernel sends it. A
-    /// caller that needs a complete list has to compare the generations before and after it.
+    /// caller that needs a complete list has to read the generation before and after the list and
+    /// compare both.
     fn converse(
         &self,
         message: &Message,
@@ -238,7 +243,7 @@ impl Connection {
 }
 
 impl Message {
-    /// Adds the message to `datagram`. Sets its number, and `flags` in addition to its own.
+    /// Adds the message to `datagram`, with this number, and with `flags` in addition to its own.
     fn append_to(&self, datagram: &mut Datagram, (number, flags): (u32, u16)) {
         let header = Header {
             kind: self.raw.kind,

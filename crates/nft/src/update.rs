@@ -15,7 +15,7 @@ use crate::repair::Repairs;
 use crate::table::Table;
 
 impl Connection {
-    /// Adds `elements` to sets of `table`, which is created or repaired if necessary. Replaces
+    /// Adds `elements` to sets of `table`. Creates or repairs the table if necessary. Replaces
     /// existing elements with the same keys, of any owner.
     ///
     /// # Errors
@@ -28,11 +28,11 @@ impl Connection {
         })
     }
 
-    /// Changes elements of `table`, which is created or repaired if necessary.
+    /// Changes elements of `table`. Creates or repairs the table if necessary.
     ///
-    /// `decide` returns the change and may read through this connection. If another process changes
-    /// rules before the commit, this function calls `decide` again. An element that the change both
-    /// deletes and adds in the same form stays untouched.
+    /// `decide` returns the change, and may read the rules through this connection. If another
+    /// process changes rules before the commit, this function calls `decide` again. An element that
+    /// the change both deletes and adds with the same target and owner stays untouched.
     ///
     /// # Errors
     /// In each of these cases, the change was not carried out, but the table may have been repaired
@@ -78,16 +78,20 @@ impl Connection {
     /// Checks by a dry run that the kernel could create or repair `table`; changes nothing.
     ///
     /// # Errors
-    /// [`Error::Refused`] and [`Error::Unsupported`].
+    /// [`Error::Refused`], [`Error::Unsupported`], and [`Error::Busy`]: other processes keep
+    /// changing the rules.
     pub fn dry_run(&self, table: &Table) -> Result<(), Error> {
-        let generation = self.generation()?;
-        let repairs = self.repairs(table)?;
-        let outcome = self.check(&repairs.into_messages(), generation);
-        outcome.map_err(|error| self.explained(table, error))
+        until_current(|| {
+            let generation = self.generation()?;
+            let repairs = self.repairs(table)?;
+            let outcome = self.check(&repairs.into_messages(), generation);
+            outcome.map_err(|error| self.explained(table, error))
+        })
     }
 
-    /// Returns texts for the operator about damaged chains and flags of `table`, and about those of
-    /// `elements` that are missing or differ.
+    /// Returns texts for the operator about two kinds of differences: damage of `table`
+    /// ([`Self::damage`]), and those of `elements` that are missing or have another target or
+    /// owner.
     ///
     /// This function looks each element up by its key, because a list of all elements may be
     /// incomplete while another process changes the set.
@@ -101,7 +105,7 @@ impl Connection {
         Ok(found)
     }
 
-    /// Returns the elements that the kernel's table lacks, or has with another target or owner.
+    /// Returns those of `elements` that the kernel lacks, or has with another target or owner.
     /// Returns no elements if the whole table has to be recreated: [`Self::differences`] reports
     /// the damage of such a table.
     ///
@@ -117,18 +121,19 @@ impl Connection {
             let missing = places.filter(|(wanted, there)| there.as_ref() != Some(*wanted));
             missing.map(|(wanted, _)| wanted).collect::<Vec<_>>()
         });
-        // The kernel refuses the look-up if a set in the kernel has another key type than its
-        // description. That is no error here, because the table has to be recreated.
+        // The kernel refuses the look-up of an element if its set in the kernel has another key
+        // type than in `table`. That is no error here, because the table has to be recreated.
         if missing.as_ref().is_ok_and(Vec::is_empty) || !self.is_foreign(table)? {
             return missing;
         }
         Ok(Vec::new())
     }
 
-    /// Commits `messages` if the rules still have this `generation`; otherwise returns
-    /// [`Committed::Outdated`]. The kernel compares the generations only if there are messages. If
-    /// there are none, this function compares them: another process may have changed the rules
-    /// while the caller read them, so the caller may have overlooked a necessary change.
+    /// Commits `messages` if the rules still have this `generation`; returns
+    /// [`Committed::Outdated`] if another process has changed them. The kernel compares the
+    /// generations only if there are messages. This function compares them if there are none: the
+    /// caller may have overlooked a necessary change, because another process changed the rules
+    /// while the caller read them.
     pub(crate) fn commit(
         &self,
         table: &Table,
@@ -142,8 +147,9 @@ impl Connection {
         committed.map_err(|error| self.explained(table, error))
     }
 
-    /// Replaces EPERM by [`Error::Owned`] if another program owns the table. The kernel also
-    /// returns EPERM if this process lacks `CAP_NET_ADMIN`; this error stays.
+    /// Replaces the error EPERM by [`Error::Owned`] if another program owns the table, and returns
+    /// all other errors unchanged. The kernel also returns EPERM if this process lacks
+    /// `CAP_NET_ADMIN`; such an error is returned unchanged.
     fn explained(&self, table: &Table, error: Error) -> Error {
         let is_refused = error.errno() == Some(Errno::EPERM);
         if is_refused && self.is_owned(table).unwrap_or(false) {
@@ -153,9 +159,9 @@ impl Connection {
     }
 }
 
-/// Calls `attempt` until it returns [`Committed::Yes`] or an error. It returns
-/// [`Committed::Outdated`] if another process has changed the rules since it read them. After
-/// [`ATTEMPTS`] attempts, returns [`Error::Busy`].
+/// Calls `attempt` until it returns [`Committed::Yes`] or an error. `attempt` returns
+/// [`Committed::Outdated`] if another process has changed the rules since `attempt` read them.
+/// After [`ATTEMPTS`] attempts, this function returns [`Error::Busy`].
 pub(crate) fn until_current<E: From<Error>>(
     mut attempt: impl FnMut() -> Result<Committed, E>,
 ) -> Result<(), E> {
@@ -167,7 +173,7 @@ pub(crate) fn until_current<E: From<Error>>(
     Err(Error::Busy.into())
 }
 
-/// Returns the elements of `all` that `others` lacks.
+/// Returns those elements of `all` that are not in `others`.
 fn without<'a>(all: &'a [Element], others: &[Element]) -> Vec<&'a Element> {
     let others: HashSet<_> = others.iter().collect();
     all.iter().filter(|it| !others.contains(it)).collect()
@@ -176,5 +182,5 @@ fn without<'a>(all: &'a [Element], others: &[Element]) -> Vec<&'a Element> {
 /// Maximum number of attempts at a transaction. An attempt of one process fails only if a
 /// transaction of another process has succeeded. So each process succeeds in the end, but it may
 /// need many attempts. Fifty were too few: when sixteen processes called ADD of the plugin portmap
-/// two hundred times, one ADD gave up in two of seven runs.
+/// two hundred times, one ADD failed in two of seven runs.
 const ATTEMPTS: usize = 1000;
