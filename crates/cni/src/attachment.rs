@@ -1,7 +1,7 @@
-//! Names that the runtime passes, and texts derived from them.
+//! Names that the runtime passes (network, container, interface), and texts derived from them.
 //!
-//! The names become part of file names, kernel names and comments in nftables. So each name has a
-//! type whose values are safe there.
+//! These names become part of file names, kernel names and comments in nftables. So each kind of
+//! name has a type that accepts only names that are safe there.
 
 use std::fmt;
 use std::str::FromStr;
@@ -20,8 +20,8 @@ pub struct Attachment {
 }
 
 impl Attachment {
-    /// Returns the tag of everything that belongs to this attachment: `cni:<network>/<container
-    /// ID>/<interface>`.
+    /// Returns the tag that marks everything of this attachment, such as links and `nf_tables`
+    /// elements: `cni:<network>/<container ID>/<interface>`.
     ///
     /// The tag must be a comment that nft(8) can load again: at most 128 bytes and without a
     /// quotation mark. A single invalid comment makes nft(8) reject a saved ruleset as a whole. If
@@ -53,17 +53,17 @@ impl Attachment {
         (attachment.owner() == owner).then_some(attachment)
     }
 
-    /// Returns whether `text` starts as the tag of every attachment does.
+    /// Returns whether `text` starts with `cni:`, as the tags of all attachments do.
     pub fn is_owner(text: &str) -> bool {
         text.starts_with(OWNER_PREFIX)
     }
 
-    /// Returns whether the tag `owner` belongs to an attachment of `network`.
+    /// Returns whether `owner` is the tag of an attachment of `network`.
     pub fn is_owner_in(owner: &str, network: &NetworkName) -> bool {
         names(owner).is_some_and(|[it, ..]| stands_for(it, network.as_str()))
     }
 
-    /// Returns whether the tags `one` and `other` belong to attachments of the same container.
+    /// Returns whether `one` and `other` are tags of attachments of the same container.
     pub fn is_same_container(one: &str, other: &str) -> bool {
         let names = names(one).zip(names(other));
         names.is_some_and(|([_, one, _], [_, other, _])| {
@@ -71,7 +71,7 @@ impl Attachment {
         })
     }
 
-    /// Returns the SHA-256 of the three names; kernel names and addresses are derived from it.
+    /// Returns the SHA-256 of the three names. Callers derive link names and MACs from it.
     pub fn digest(&self) -> [u8; 32] {
         // Names cannot contain a slash, so the joined text is unambiguous.
         let names = format!("{}/{}/{}", self.network, self.container, self.interface);
@@ -89,33 +89,34 @@ impl fmt::Display for Attachment {
     }
 }
 
-/// Maximum length of a tag in bytes: `NFTNL_UDATA_COMMENT_MAXLEN` in libnftnl.
+/// Maximum length of an attachment's tag in bytes: `NFTNL_UDATA_COMMENT_MAXLEN` in libnftnl.
 const OWNER_LIMIT: usize = 128;
 
 const OWNER_PREFIX: &str = "cni:";
 
-/// Returns the parts of a tag: the network's name, the container ID and the interface. In a tag
-/// that would otherwise be too long, the first two are hashes. Returns `None` if `owner` does not
-/// have the form of a tag.
+/// Returns the parts of the tag `owner`: the network's name, the container ID and the interface.
+/// The first two parts are hashes if the names were too long for a tag. Returns `None` if `owner`
+/// does not have the form of a tag.
 fn names(owner: &str) -> Option<[&str; 3]> {
     let (network, rest) = owner.strip_prefix(OWNER_PREFIX)?.split_once('/')?;
     let (container, interface) = rest.split_once('/')?;
     Some([network, container, interface])
 }
 
-/// Returns whether `text`, a part of a tag, is `name` or its hash.
+/// Returns whether `text`, a part of an attachment's tag, is `name` or its hash.
 fn stands_for(text: &str, name: &str) -> bool {
     text == name || text == stand_in(name)
 }
 
-/// Returns the hash of `name` for a tag: 48 hexadecimal digits of the SHA-256.
+/// Returns the hash that replaces `name` in a tag that would be too long: the first 48 hexadecimal
+/// digits of its SHA-256.
 fn stand_in(name: &str) -> String {
     hex(&Sha256::digest(name), 48)
 }
 
 impl NetworkName {
-    /// Returns two bytes of the name's SHA-256. They identify the network in a MAC, which has no
-    /// room for the name itself.
+    /// Returns the first two bytes of the name's SHA-256. They identify the network in a MAC, which
+    /// has no room for the name itself.
     pub fn mark(&self) -> [u8; 2] {
         let [a, b, ..] = <[u8; 32]>::from(Sha256::digest(self.as_str()));
         [a, b]
@@ -188,7 +189,7 @@ name_type!(
     /// A Linux interface name: 1 to 15 bytes, safe as part of a path.
     InterfaceName,
     "interface name",
-    "it has 1 to 15 bytes, is not '.' or '..', and holds no '/', ':', white space or control character",
+    "it has 1 to 15 bytes, is not '.' or '..', and holds no '/', ':', white space, control character or byte 0xA0",
     is_interface_name
 );
 
@@ -197,11 +198,14 @@ fn is_identifier(name: &str) -> bool {
     name.starts_with(|c: char| c.is_ascii_alphanumeric()) && name.chars().all(body)
 }
 
-/// Checks the name as `dev_valid_name()` in net/core/dev.c does. Also rejects control characters,
-/// because they would change a terminal that prints the name.
+/// Returns whether `name` obeys the rules of `dev_valid_name()` in net/core/dev.c and has no
+/// control characters. Such characters could change the terminal that prints the name.
 fn is_interface_name(name: &str) -> bool {
     let forbidden = |c: char| c == '/' || c == ':' || c.is_control() || c.is_whitespace();
-    (1..=15).contains(&name.len()) && name != "." && name != ".." && !name.contains(forbidden)
+    let is_refused = matches!(name, "." | "..") || name.contains(forbidden);
+    // The kernel reads names as Latin-1, where this byte is a space. UTF-8 has it in `à`.
+    let has_space = name.bytes().any(|byte| byte == 0xA0);
+    (1..=15).contains(&name.len()) && !is_refused && !has_space
 }
 
 #[cfg(test)]
@@ -232,12 +236,14 @@ mod tests {
             "a\tb",
             "a\0b",
             "a\u{1b}[2J",
+            "à",
             "sixteen-letters.",
         ] {
             assert!(name.parse::<InterfaceName>().is_err(), "{name:?}");
         }
         assert!("0_a.b-c".parse::<ContainerId>().is_ok());
         assert!("fifteen-letters".parse::<InterfaceName>().is_ok());
+        assert!("ä".parse::<InterfaceName>().is_ok());
     }
 
     #[test]
