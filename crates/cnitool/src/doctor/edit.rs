@@ -1,17 +1,18 @@
-//! Commands that change a network's file. If no sed pattern matches only the intended text, the
-//! command opens an editor.
+//! Shell commands that change a network's file. The commands use sed or, if sed could change too
+//! much, open an editor.
 
 use node::Source;
 use serde_json::Value;
 
 use super::finding::{Finding, quoted};
 
-/// Returns a command that renames a key everywhere in the file.
+/// Returns a command that renames `key` to `name` in the file `place`: the first match on each
+/// line.
 pub fn rename(place: &str, key: &str, name: &str) -> String {
     sed(&pattern(key), &replacement(&json(name)), place)
 }
 
-/// Returns a command that changes a key's value from `from` to `to`.
+/// Returns a command that changes a key's value in the file `place` from `from` to `to`.
 pub fn set(place: &str, key: &str, [from, to]: [&str; 2]) -> String {
     let member = format!("{}: {}", json(key), json(to));
     sed(&met_by(key, from), &replacement(&member), place)
@@ -34,7 +35,12 @@ pub fn give(finding: Finding, source: Source<'_>, key: &str, value: &Value) -> F
         return finding.fix(sed(&met_by("type", program), &by, &place));
     }
     let impact = format!("{} Write {added} for {program}.", finding.impact);
-    finding.impact(impact).fix(format!("vi {}", quoted(&place)))
+    finding.impact(impact).fix(open(&place))
+}
+
+/// Returns a command that opens the file `place` in an editor.
+pub fn open(place: &str) -> String {
+    format!("vi {}", quoted(place))
 }
 
 /// Returns a sed command that replaces the first match on each line.

@@ -48,9 +48,14 @@ fn finding(node: &Node, source: Source<'_>, name: &str) -> Option<Finding> {
                 return None;
             }
             let newest = versions.last().map_or("another one", String::as_str);
+            let finding = finding(format!("{name} does not support version {version}"));
+            let impact = "CRI-O ignores the network; with other runtimes, every ADD fails.";
+            if source.network.document.get("cniVersions").is_some() {
+                let impact = format!("{impact} Write cniVersions without {version}.");
+                return Some(finding.impact(impact).fix(edit::open(&source.place())));
+            }
             let fix = edit::set(&source.place(), "cniVersion", [version, newest]);
-            let finding = finding(format!("{name} does not support version {version}")).fix(fix);
-            finding.impact("CRI-O ignores the network; with other runtimes, every ADD fails.")
+            finding.impact(impact).fix(fix)
         }
     })
 }
@@ -135,5 +140,17 @@ mod tests {
         assert_eq!(levels(&findings), [Level::Problem, Level::Warning]);
         let findings = judged(present(&["0.3.1", "0.4.0"]), present(&["1.0.0"]));
         assert!(findings[0].fix.contains("\"0.4.0\""), "{findings:?}");
+    }
+
+    #[test]
+    fn a_version_of_several_is_taken_out_by_people() {
+        let version = r#""cniVersion": "1.0.0""#;
+        let versions = format!(r#"{version}, "cniVersions": ["1.0.0", "1.1.0"]"#);
+        let mut node = node(&[("10-pods.conflist", &LIST.replace(version, &versions))]);
+        node.configuration.programs = [("bridge".to_owned(), present(&["1.0.0"]))].into();
+        let findings = judge(&node);
+        assert_eq!(findings[0].fix, "vi /etc/cni/net.d/10-pods.conflist");
+        let impact = &findings[0].impact;
+        assert!(impact.ends_with("Write cniVersions without 1.1.0."));
     }
 }
