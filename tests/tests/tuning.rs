@@ -287,6 +287,20 @@ fn interface_that_cannot_be_restored_is_reported_and_del_succeeds() {
 }
 
 #[test]
+fn invalid_record_is_reported_and_removed_by_del() {
+    let host = Host::new();
+    let pod = Pod::new(&host, "a");
+    let network = pod.tuning(&every_setting());
+    network.add(&pod.sandbox);
+    fs::write(pod.record(), "half a rec").unwrap();
+    let outcome = network.on("DEL", &pod.sandbox).run();
+    assert_eq!(outcome.ok(), Value::Null);
+    let message = format!("{} is not a valid record", pod.record().display());
+    assert!(outcome.stderr.contains(&message), "{outcome:?}");
+    assert!(!pod.record().exists());
+}
+
+#[test]
 fn del_leaves_an_interface_of_another_sandbox_alone() {
     let host = Host::new();
     let [pod, other] = ["a", "b"].map(|name| Pod::new(&host, name));

@@ -16,8 +16,9 @@ impl Desired {
     /// Installs the desired state. Its elements replace those of other attachments with the same
     /// addresses. Returns the replaced elements.
     ///
-    /// The function installs the plugin's table first. Without that table's rules, a packet that
-    /// arrives with the fwmark would keep the fwmark and be accepted.
+    /// The function installs the plugin's table before the rules that accept packets with the
+    /// fwmark. The table clears the fwmark of arriving packets. Without the table, these rules
+    /// would accept any packet that arrives with the fwmark.
     ///
     /// # Errors
     /// - Code 11: other processes keep changing the rules.
@@ -47,9 +48,9 @@ impl Desired {
     }
 
     /// Adds the missing parts of the desired state. Another attachment may have the permission for
-    /// one of the addresses now. If it is one of the `earlier` holders, this attachment takes the
-    /// permission over, as ADD did. Otherwise the other attachment took the address over from this
-    /// one, and keeps the permission.
+    /// one of the addresses now. If that attachment is in `earlier`, it had the address before this
+    /// attachment, so this one takes the permission over, as ADD did. If it is not in `earlier`, it
+    /// took the address over later, and keeps the permission.
     ///
     /// # Errors
     /// As [`Self::install`].
@@ -76,10 +77,10 @@ impl Desired {
         legacy.try_for_each(|it| self.reach(&connection, it))
     }
 
-    /// Adds the rules to legacy iptables. Also adds a marker chain to the plugin's table, which
-    /// shows later calls that the rules exist. If the program of legacy iptables cannot add the
-    /// rules, the function logs the failure and succeeds, because containers may not need these
-    /// rules.
+    /// Adds the rules of `legacy` to legacy iptables. Also adds a marker chain to the plugin's
+    /// table, which shows later ADDs that the rules exist. If the program of legacy iptables cannot
+    /// add the rules, the function logs the failure and succeeds, because containers may not need
+    /// these rules.
     fn reach(&self, connection: &Connection, legacy: &Legacy) -> anyhow::Result<()> {
         if let Err(error) = legacy.insert() {
             note(unreached(&error));
@@ -91,7 +92,7 @@ impl Desired {
         updated.map(drop).map_err(coded)
     }
 
-    /// Adds the missing rules that accept the fwmark to the tables of iptables.
+    /// Adds missing rules to the tables of iptables. These rules accept packets with the fwmark.
     fn stand(&self, connection: &Connection) -> anyhow::Result<()> {
         for standing in &self.standing {
             connection.stand(standing).map_err(coded)?;
@@ -129,10 +130,10 @@ pub(crate) fn remove(is_stale: impl Fn(&str) -> bool) -> anyhow::Result<Vec<Stri
     let removed = || {
         let all = connection.elements_owned(&table, |_| true)?;
         let (stale, others): (Vec<_>, Vec<_>) = all.into_iter().partition(|it| is_stale(&it.owner));
-        // ADD adds an attachment's member element before its port elements. So an attachment
-        // without a member element has no port elements, and the function does not look for them.
-        // There is one exception: if this table has no stale element, an operator may have flushed
-        // it but not the table with the ports.
+        // ADD adds an attachment's member element before its port elements. So if there are stale
+        // elements but no member element, there are no stale ports to remove. If there is no stale
+        // element at all, an operator may have flushed this table but not the table with the ports,
+        // so the function looks for stale ports.
         if stale.is_empty() || stale.iter().any(|it| it.set == ISOLATED_MEMBERS) {
             remove_ports(&connection, &is_stale)?;
         }
@@ -156,6 +157,7 @@ pub(crate) fn remove(is_stale: impl Fn(&str) -> bool) -> anyhow::Result<Vec<Stri
     };
     connection.close();
     let mut owners: Vec<_> = removed.into_iter().map(|it| it.owner).collect();
+    owners.sort();
     owners.dedup();
     Ok(owners)
 }

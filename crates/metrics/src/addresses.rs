@@ -1,4 +1,4 @@
-//! Addresses of host-local's ranges, and its leases.
+//! Counts the addresses in host-local's ranges, and lease files that name no container.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -8,7 +8,7 @@ use node::{Lease, Node, Range, lease_directories};
 use crate::family::{Family, Metric};
 use crate::label::Text;
 
-/// Numbers of addresses in a range.
+/// Numbers of addresses in a range. `resting` addresses are in the cooldown after their release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Numbers {
     all: u128,

@@ -1,4 +1,4 @@
-//! Numbers of attachments.
+//! Counts attachments.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,8 @@ use node::{Node, Traces};
 use crate::family::{Family, Metric};
 use crate::label::Text;
 
-/// Counts the live attachments of each network. A configured network without attachments counts 0.
+/// Counts the live attachments of each network: the sandbox exists, or a veth of the host is tagged
+/// with the attachment. A configured network without attachments counts 0.
 pub(crate) fn count(node: &Node, traces: &BTreeMap<String, Traces<'_>>) -> Vec<Metric> {
     let configured = node.configuration.networks();
     let names = configured.map(|(_, it)| Text::new(it.list.name.as_str()));
@@ -27,5 +28,5 @@ pub(crate) fn count(node: &Node, traces: &BTreeMap<String, Traces<'_>>) -> Vec<M
 
 const LIVE: Family = Family::gauges(
     "cni_attachments",
-    "Live attachments: their sandbox exists, or a link of the host is tagged with them.",
+    "Live attachments: their sandbox exists, or a veth of the host is tagged with them.",
 );

@@ -12,24 +12,26 @@ use serde::Deserialize;
 use crate::follower::Follower;
 use crate::log_file::Line;
 
-/// Counts of calls. All clones share their counts. So an agent registers one clone in its registry,
-/// and passes lines of the log to another one.
+/// Numbers and durations of the plugins' calls. Clones share these values, so an agent can register
+/// one clone in its registry and pass lines of the log to another.
 #[derive(Debug, Clone)]
 pub struct Calls {
     durations: Family<Call, Histogram, fn() -> Histogram>,
     invalid: Counter,
 }
 
-/// Labels of a call. Only known values become labels, because any program may write to the log.
+/// Labels of a call. Only known values become labels: any program may write to the log, and each
+/// new label would take memory.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Call {
     plugin: &'static str,
     verb: &'static str,
-    /// 0 for success, or the error code. Codes of other suites' IPAM plugins count as [`OTHER`].
+    /// 0 for success, or the error code. An unknown code, such as that of another suite's IPAM
+    /// plugin, becomes [`OTHER`].
     code: String,
 }
 
-/// The fields of a log line that are counted.
+/// The fields of a log line that the metrics need.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Logged {
@@ -79,7 +81,7 @@ impl Calls {
         }
     }
 
-    /// Counts all lines of the file. A file that does not exist has no lines, and an incomplete last
+    /// Counts all lines of the file. A file that does not exist has no lines. An incomplete last
     /// line does not count.
     ///
     /// # Errors
@@ -93,7 +95,7 @@ impl Calls {
     /// first call counts all lines.
     ///
     /// # Errors
-    /// As [`Self::read`].
+    /// The file cannot be read, or is not a regular file.
     pub fn follow(&self, follower: &mut Follower, path: &Path) -> anyhow::Result<()> {
         follower.read(path, |line| match line {
             Line::Whole(line) => self.feed(line),
@@ -121,8 +123,8 @@ impl Logged {
 
 const VERBS: [&str; 7] = ["ADD", "CHECK", "DEL", "GC", "RELOAD", "STATUS", "VERSION"];
 
-/// The codes that become labels: 0 for success, the codes in crates/every-plugin.md, and those that
-/// the specification reserves.
+/// The codes that become labels. 0 is success, 1 to 51 belong to the CNI specification, and 100 is
+/// any other failure of a plugin.
 const KNOWN: [u32; 15] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 50, 51, 100];
 
 const OTHER: &str = "other";

@@ -12,7 +12,7 @@ use crate::label::Text;
 /// Name, type and help text of a metric family.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Family {
-    /// The name without unit and without the suffix `_total` of counters.
+    /// The name without the unit and the suffix `_total` of counters, which the encoder appends.
     name: &'static str,
     unit: Option<&'static str>,
     kind: MetricType,
@@ -30,7 +30,7 @@ pub(crate) struct Metric {
 pub(crate) type Labels = Arc<[(&'static str, Text)]>;
 
 impl Family {
-    /// Describes a family of numbers that may fall.
+    /// Returns a family of gauges: their values may rise and fall.
     pub const fn gauges(name: &'static str, help: &'static str) -> Self {
         Self {
             name,
@@ -40,7 +40,7 @@ impl Family {
         }
     }
 
-    /// Describes a family of numbers that only rise.
+    /// Returns a family of counters: their values only rise.
     pub const fn counters(name: &'static str, help: &'static str) -> Self {
         Self {
             kind: MetricType::Counter,
@@ -48,7 +48,7 @@ impl Family {
         }
     }
 
-    /// Appends the unit to the name.
+    /// Returns the family with this unit, which becomes a part of its name.
     pub const fn in_unit(self, unit: &'static str) -> Self {
         Self {
             unit: Some(unit),

@@ -1,4 +1,4 @@
-//! Files that are not valid.
+//! Counts invalid files: network configurations, and entries in the cache of runtimes.
 
 use node::Node;
 
@@ -11,7 +11,7 @@ pub(crate) fn count_configurations(node: &Node) -> Vec<Metric> {
     vec![CONFIGURATIONS.value(invalid)]
 }
 
-/// Counts the invalid files in the cache of runtimes.
+/// Counts the invalid files in the cache in which runtimes keep the results of ADD.
 pub(crate) fn count_entries(node: &Node) -> Vec<Metric> {
     vec![ENTRIES.value(node.invalid_entries)]
 }

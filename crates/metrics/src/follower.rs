@@ -11,10 +11,11 @@ use crate::rotated::missed;
 
 /// Log files, each with the position up to which this process has read it.
 ///
-/// A rotation that renames the file loses no line: this value keeps the file open and reads the
-/// rest of it after the rotation. A rotation that copies and truncates the file loses the lines
-/// that a plugin writes between the copy and the truncation. If it also compresses the copy before
-/// the next reading, the unread lines of the copy are lost, too.
+/// If a rotation renames a file, the follower keeps the file open and reads the rest of it later.
+/// Lines are lost only if there are two rotations between two readings: those of the second file,
+/// if it is compressed. If a rotation copies and truncates a file, the follower reads the rest from
+/// the copy. Then the lines that a plugin writes between the copy and the truncation are lost. The
+/// whole rest is lost if the copy is compressed before the next reading.
 #[derive(Debug, Default)]
 pub struct Follower(BTreeMap<PathBuf, Followed>);
 
@@ -52,7 +53,8 @@ impl Follower {
 }
 
 impl Followed {
-    /// Reads what was added to the log. `found` is the file that has the log's name now.
+    /// Reads what was added to the log. `found` is the file that has the log's name now; `None` if
+    /// there is no such file.
     fn read(
         &mut self,
         log: &Path,
@@ -63,7 +65,7 @@ impl Followed {
             before.read(handle)?;
         }
         if self.now.is_unread() {
-            // Nothing of this file was read yet, so rotations may have moved its lines to other
+            // No line of `self.now` was read yet, so rotations may have moved its lines to other
             // files.
             let after = read_missed(log, [&self.now; 2], handle)?;
             self.now.begin(after);
@@ -87,8 +89,8 @@ impl Followed {
     }
 }
 
-/// Reads the rotated files that [`missed`] finds. Returns the time of the last line that was read
-/// from the log.
+/// Reads the rotated files with unread lines, which [`missed`] finds. Returns the time of the last
+/// line that was read until now; `None` if unknown.
 fn read_missed(
     log: &Path,
     [known, now]: [&LogFile; 2],
@@ -137,7 +139,7 @@ mod tests {
             file.unwrap().write_all(text.as_bytes()).unwrap();
         }
 
-        /// Appends the lines of a plugin with these times.
+        /// Appends a plugin's line to the log for each of these times.
         fn log(&self, times: std::ops::Range<u32>) {
             for time in times {
                 let time = format!("2026-11-21T18:24:39.{time:06}Z");
@@ -160,7 +162,7 @@ mod tests {
             fs::write(self.path("log"), "").unwrap();
         }
 
-        /// Returns how many lines were read until now.
+        /// Reads the log. Returns the number of lines that all calls have read.
         fn read(&mut self) -> usize {
             let path = self.path("log");
             self.follower.read(&path, |_| self.lines += 1).unwrap();
@@ -212,7 +214,8 @@ mod tests {
         scene.truncate();
         scene.log(6..7);
         assert_eq!((scene.read(), scene.read()), (7, 7));
-        // Two rotations since the last reading; the first one's copy is renamed by the second.
+        // The log is rotated twice before the next reading. The second rotation renames the copy
+        // that the first one made.
         scene.log(7..9);
         scene.copy("log", "log.1");
         scene.truncate();
@@ -247,7 +250,7 @@ mod tests {
         assert_eq!((scene.read(), scene.read()), (8, 8));
     }
 
-    /// Returns a number that grows with the letter.
+    /// Returns 0 for a name that ends with `a`, 2 for `b`, and 4 for `c`.
     fn number_of(name: &str) -> u32 {
         2 * u32::from(name.bytes().last().unwrap() - b'a')
     }

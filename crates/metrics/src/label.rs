@@ -1,4 +1,4 @@
-//! Values of labels. Some of them are names that users choose.
+//! Values of metric labels. Some of them are names that users choose.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ use prometheus_client::encoding::{EncodeLabelValue, LabelValueEncoder};
 pub(crate) struct Text(Box<str>);
 
 impl Text {
-    /// Replaces control characters, and shortens the text to [`LONGEST`] characters.
+    /// Replaces control characters by U+FFFD, and shortens the text to [`LONGEST`] characters.
     pub fn new(text: &str) -> Self {
         let harmless = |it: char| if it.is_control() { REPLACEMENT } else { it };
         let characters = text.chars().take(LONGEST).map(harmless);

@@ -22,8 +22,9 @@ pub(crate) fn count(node: &Node, traces: &BTreeMap<String, Traces<'_>>) -> Vec<M
     vec![LACKING.with(lacking.map(|(table, number)| ([("table", Text::new(table))], number)))]
 }
 
-/// The table of `bandwidth`, which this module does not check. Only a dry run shows whether the
-/// kernel supports its elements, and a dry run is too slow for each scrape.
+/// The table of `bandwidth`, which this module does not check: ADD adds no elements to this table
+/// if the kernel does not support them. Only a dry run shows that, and it is too slow for each
+/// scrape.
 const UNCHECKED: &str = bandwidth::TABLE;
 
 const LACKING: Family = Family::gauges(

@@ -53,7 +53,7 @@ pub use self::snapshot::{Options, Snapshot};
 /// `# EOF`.
 ///
 /// # Errors
-/// A collector in the registry cannot encode its metrics. Those of this crate always can.
+/// A collector in the registry cannot encode its metrics. The collectors of this crate always can.
 pub fn encode(registry: &Registry) -> Result<String, fmt::Error> {
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, registry)?;

@@ -38,8 +38,7 @@ struct Last {
 }
 
 impl LogFile {
-    /// Opens the file; its first reading begins at its start. Returns `None` if the file does not
-    /// exist.
+    /// Opens the file for reading from its start. Returns `None` if the file does not exist.
     ///
     /// # Errors
     /// The file cannot be opened, or is no regular file.
@@ -64,8 +63,8 @@ impl LogFile {
         Ok(identity(&self.file)? == identity(&other.file)?)
     }
 
-    /// Returns whether the file still contains the last line that was read. A truncated file does
-    /// not, even if it has grown again.
+    /// Returns whether the file still contains the last line that was read from it; `true` if no
+    /// line was read. A truncated file does not contain the line, even if it has grown again.
     ///
     /// # Errors
     /// The file cannot be read.
@@ -78,9 +77,9 @@ impl LogFile {
         self.last.start.is_empty()
     }
 
-    /// Returns whether this file is a copy of `original`: whether it has, at the same position, the
-    /// last line that was read from `original`. If so, sets the position to the end of what was
-    /// read from `original`. Returns `false` if no line of `original` was read.
+    /// Returns whether this file is a copy of `original`. A copy has the last line that was read
+    /// from `original` at the same position. The next [`Self::read`] of a copy begins after this
+    /// line. Returns `false` if no line of `original` was read.
     ///
     /// # Errors
     /// The file cannot be read.
@@ -107,7 +106,7 @@ impl LogFile {
         self.after = after;
     }
 
-    /// Returns the number of bytes.
+    /// Returns the size of the file in bytes; 0 if the kernel does not report it.
     pub fn length(&self) -> u64 {
         self.file.metadata().map_or(0, |it| it.len())
     }
@@ -159,8 +158,9 @@ impl LogFile {
     }
 }
 
-/// Returns the time in the first bytes of a line. Plugins write it first, in a form in which a later
-/// time is greater: `{"time":"2026-11-21T18:24:39.104512Z",`.
+/// Returns the time at the start of a line; `None` if the line does not start with a time. Plugins
+/// write the time first: `{"time":"2026-11-21T18:24:39.104512Z",`. Times in this form can be
+/// compared as text.
 fn time(start: &[u8]) -> Option<String> {
     let rest = start.strip_prefix(b"{\"time\":\"")?;
     let end = rest.iter().position(|it| *it == b'"')?;

@@ -17,7 +17,7 @@ use crate::label::Text;
 pub enum Pods {
     /// No pod.
     None,
-    /// At most this many, in the order of their networks and containers.
+    /// The first pods in the order of network and container, at most this many.
     AtMost(usize),
 }
 
@@ -34,8 +34,8 @@ impl Default for Pods {
     }
 }
 
-/// Returns the traffic of each pod, the number of pods with metrics, and the number of pods beyond
-/// the limit of [`Pods::AtMost`]. Returns nothing for [`Pods::None`].
+/// Returns the traffic and the limits of each pod up to the maximum in [`Pods::AtMost`], the number
+/// of these pods, and the number of the other pods. Returns nothing for [`Pods::None`].
 pub(crate) fn count(node: &Node, traces: &BTreeMap<String, Traces<'_>>, pods: Pods) -> Vec<Metric> {
     let Pods::AtMost(most) = pods else {
         return Vec::new();
@@ -67,7 +67,8 @@ pub(crate) fn count(node: &Node, traces: &BTreeMap<String, Traces<'_>>, pods: Po
 
 /// Returns the values of five labels, each empty if unknown: network, container, interface,
 /// Kubernetes namespace and pod. The first three identify the attachment. They come from a
-/// runtime's cache, or else from the tag `owner`. The last two come from the cached `CNI_ARGS`.
+/// runtime's cache, or else from `owner`, the tag of the attachment's links and elements. The last
+/// two come from the cached `CNI_ARGS`.
 fn names(owner: &str, traces: &Traces<'_>) -> [Text; 5] {
     let [network, container, interface] = traces.names(owner);
     let arguments = traces.cached.map(|it| &it.entry.arguments);
@@ -94,8 +95,8 @@ fn labels([network, container, interface, namespace, pod]: &[Text; 5], direction
 }
 
 /// Returns the ingress and the egress of an attachment; `None` if it has no host link, or if the
-/// link has no counters. Finds a host link by its tag. A link that a Go plugin made has no tag, so
-/// the cached result of ADD has to name it.
+/// link has no counters. Finds the host link by the attachment's tag. Go plugins do not tag links,
+/// so this function finds their host link by its name in the cached result of ADD.
 fn directions(
     node: &Node,
     traces: &Traces<'_>,
@@ -125,8 +126,8 @@ fn directions(
     Some([ingress, egress])
 }
 
-/// Function that returns a number of one direction. It returns `None` if the number is about a
-/// limit and the direction has no limit.
+/// Function that returns one metric of a direction; `None` for a metric of the limit if the
+/// direction has no limit.
 type Value = fn(&Direction) -> Option<u64>;
 
 const FAMILIES: [(Family, Value); 7] = [

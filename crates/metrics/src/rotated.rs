@@ -8,14 +8,17 @@ use std::path::{Path, PathBuf};
 
 use crate::log_file::LogFile;
 
-/// Returns the files with unread lines, oldest first:
+/// Returns the rotated files with unread lines, oldest first.
+///
+/// `known` is the file from which the log was last read, and `now` is the file that has the log's
+/// name. This function returns neither of them, but:
 ///
 /// - a copy of `known`, positioned where the reading of `known` ended;
 /// - files whose first line is later than the last line that was read, and earlier than the first
-///   line of `now`, the file that has the log's name.
+///   line of `now`.
 ///
-/// The names of these files begin with the name of the log, as logrotate names them. Returns only
-/// one of several files with the same first line, because the others are copies that an operator
+/// The names of these files begin with the name of the log, as logrotate names them. If several
+/// files start at the same time, returns only one, because the others are copies that an operator
 /// made. Skips compressed files, because their first line has no time.
 pub(crate) fn missed(log: &Path, known: &LogFile, now: &LogFile) -> Vec<LogFile> {
     let is_other = |file: &LogFile| {

@@ -95,7 +95,7 @@ impl Collector for Snapshot {
     }
 }
 
-/// Returns the values of the key `logFile` of all plugins that are absolute paths.
+/// Returns the `logFile` of each plugin, if it is an absolute path. Plugins ignore relative paths.
 fn log_files(node: &Node) -> BTreeSet<PathBuf> {
     let sources = node.configuration.sources();
     let named = sources.filter_map(|it| it.plugin.key("logFile")?.as_str());

@@ -28,7 +28,7 @@ impl Unread {
         self.0.iter().any(|it| it.0 == part)
     }
 
-    /// Returns the reasons.
+    /// Returns why the parts could not be read.
     pub fn reasons(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(|(_, reason)| reason.as_str())
     }

@@ -1,5 +1,5 @@
-//! Records of former settings: one file for each container and interface. The path and the keys are
-//! those of the Go plugin.
+//! Records of the settings that interfaces had before ADD: one file for each container and
+//! interface. The file's path and its keys are those of the Go plugin.
 //!
 //! ADD changes an interface only after it has written a record, or found an earlier one. A killed
 //! ADD leaves no incomplete record, except on a file system without unnamed files (`O_TMPFILE`). A
@@ -26,8 +26,8 @@ pub(crate) struct Record {
     /// The former settings.
     #[serde(flatten)]
     pub former: Settings,
-    /// The attachment's tag. It is empty in a record that the Go plugin wrote. The Go plugin
-    /// ignores this key.
+    /// The attachment's tag ([`Attachment::owner`]); empty if the Go plugin wrote the record. The
+    /// Go plugin ignores this key.
     #[serde(default)]
     pub owner: String,
     /// Inode of the sandbox's namespace; `None` if it is unknown. The Go plugin ignores this key.
@@ -35,8 +35,8 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    /// Reads the record at `path`. Returns `None` if there is no file, or if the file is not a
-    /// valid record.
+    /// Reads the record at `path`. Returns `None` if there is no file. Also returns `None`, and
+    /// logs it, if the file is not a valid record.
     pub fn read(path: &Path) -> anyhow::Result<Option<Self>> {
         let read = || match path.symlink_metadata()? {
             found if found.is_file() && found.len() < LARGEST => fs::read(path),
@@ -46,7 +46,11 @@ impl Record {
             Err(error) if NO_FILE.contains(&error.kind()) => Ok(None),
             bytes => {
                 let bytes = bytes.with_context(|| format!("read {}", path.display()))?;
-                Ok(serde_json::from_slice(&bytes).ok())
+                let record = serde_json::from_slice(&bytes).ok();
+                if record.is_none() {
+                    note(format_args!("{} is not a valid record", path.display()));
+                }
+                Ok(record)
             }
         }
     }
@@ -118,7 +122,8 @@ pub(crate) fn sandbox(netns: &Path) -> Option<u64> {
 /// Removes the record, if there is one.
 pub(crate) fn remove(path: &Path) -> anyhow::Result<()> {
     match fs::remove_file(path) {
-        // A read-only file system refuses to remove a missing file, too (EROFS).
+        // An error counts only if the file exists. A read-only file system refuses to remove even a
+        // missing file (EROFS).
         Err(error) if path.symlink_metadata().is_ok() => {
             Err(error).with_context(|| format!("remove {}", path.display()))
         }
@@ -157,7 +162,8 @@ const NO_FILE: [ErrorKind; 3] = [
     ErrorKind::NotADirectory,
 ];
 
-/// Maximum size of a record in bytes. A record has about 200.
+/// Size limit in bytes: a file of this size or more is no valid record. A record has about 200
+/// bytes.
 const LARGEST: u64 = 1 << 16;
 
 #[cfg(test)]
