@@ -12,14 +12,13 @@ pub fn schema() -> Value {
         definitions[name] = schema;
         delegates.push(when(name));
     }
-    for (name, schema) in plugins() {
+    for (name, mut schema) in plugins() {
+        if let Some(ipam) = schema["properties"].get_mut("ipam") {
+            ipam["allOf"] = delegates.clone().into();
+        }
         definitions[name] = schema;
         rules.push(when(name));
     }
-    for plugin in ["bridge", "ptp"] {
-        definitions[plugin]["properties"]["ipam"]["allOf"] = delegates.clone().into();
-    }
-    definitions["ptp"]["required"] = json!(["ipam"]);
     definitions["plugin"] = json!({
         "type": "object",
         "description": "A plugin, and its keys. Those of others are not judged.",

@@ -65,7 +65,8 @@ pub fn ipam() -> [(&'static str, Value); 2] {
 /// Returns the plugins of a list and their keys, including the common ones.
 pub fn plugins() -> [(&'static str, Value); 7] {
     let bridge = [described::<bridge::RawConfig>(), described::<Delegating>()];
-    let ptp = [described::<ptp::RawConfig>(), described::<Delegating>()];
+    let mut ptp = plugin([described::<ptp::RawConfig>(), described::<Delegating>()]);
+    ptp["required"] = json!(["ipam"]);
     [
         ("bandwidth", plugin([described::<bandwidth::RawConfig>()])),
         ("bridge", plugin(bridge)),
@@ -75,7 +76,7 @@ pub fn plugins() -> [(&'static str, Value); 7] {
             plugin([json!({"description": "Brings `lo` up."})]),
         ),
         ("portmap", plugin([described::<portmap::RawConfig>()])),
-        ("ptp", plugin(ptp)),
+        ("ptp", ptp),
         ("tuning", plugin([described::<tuning::RawConfig>()])),
     ]
 }
