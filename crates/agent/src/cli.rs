@@ -52,15 +52,15 @@ fn dry_run(config: Config) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Runs the configured parts of the agent until it ends, and returns the exit status. Writes the
-/// error that ended the agent to standard error.
+/// Runs the configured parts of the agent until a signal or an error ends it. Returns the exit
+/// status, and writes the error to standard error.
 fn run_parts(config: Config, log: Log) -> ExitCode {
     let dropped = log.dropped.clone();
     let outcome = until_signal(move |end| {
         let runtime = event_loop()?;
         let ended = runtime.block_on(parts::run(config, dropped, end));
-        // Does not wait for a thread that waits for a plugin, so that thread does not delay the end
-        // of the process.
+        // Does not wait for threads that wait for a plugin, because they would delay the end of the
+        // process.
         runtime.shutdown_background();
         ended
     });

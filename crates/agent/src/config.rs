@@ -17,7 +17,7 @@ use crate::{devices, gc, http, repair, uplink};
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct Config {
-    /// Where the container runtime keeps networks, plugins and results.
+    /// Where the container runtime keeps network configurations, plugins and cached results.
     #[serde(default)]
     pub runtime: RuntimePaths,
     /// The device plugin.
@@ -26,7 +26,7 @@ pub(crate) struct Config {
     pub gc: Option<gc::Config>,
     /// Serves metrics and health over HTTP.
     pub metrics: Option<http::Config>,
-    /// Restores what other programs delete from the suite's tables.
+    /// Restores what other programs delete from the suite's `nf_tables` tables.
     pub repair: Option<repair::Config>,
     /// Reports changes of the node's uplinks.
     pub uplink: Option<uplink::Config>,
@@ -46,7 +46,7 @@ pub(crate) struct RuntimePaths {
 }
 
 impl Config {
-    /// Reads the file.
+    /// Reads the configuration file at `path`.
     ///
     /// # Errors
     /// The file cannot be read. A key is unknown or has a wrong value; the error names the line.
@@ -77,7 +77,7 @@ impl Default for RuntimePaths {
     }
 }
 
-/// Reads a path, or a list of them that is not empty.
+/// Reads one path, or a non-empty list of paths.
 fn one_or_more<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<PathBuf>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged, expecting = "expected a path or a list of paths")]

@@ -50,7 +50,7 @@ pub(crate) fn until_signal(
             _ = terminations.recv() => {}
             _ = interrupts.recv() => {}
         }
-        // Sending fails if the parts end at this moment.
+        // Sending fails if `work` has just ended.
         ask.send(()).ok();
         if let Ok(outcome) = timeout(LONGEST_END, outcome).await {
             return outcome.context("the agent panicked")?;
@@ -60,8 +60,8 @@ pub(crate) fn until_signal(
     })
 }
 
-/// Longest wait for the end of the parts, which usually takes some milliseconds.
+/// Time that the agent's parts have to end after a signal. They usually need some milliseconds.
 const LONGEST_END: Duration = Duration::from_millis(600);
 
-/// Name of the thread, as `ps -L` shows it.
+/// Name of the thread that runs the agent's parts, as `ps -L` shows it.
 const THREAD: &str = "parts";

@@ -18,7 +18,7 @@ pub(crate) type Labels = Vec<(&'static str, String)>;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Gauges(Arc<Mutex<BTreeMap<Labels, i64>>>);
 
-/// Name and help text of a family.
+/// Name, help text and unit of a family.
 #[derive(Debug, Clone)]
 pub(crate) struct Described {
     /// The name without the unit.
@@ -30,13 +30,13 @@ pub(crate) struct Described {
 }
 
 impl Described {
-    /// Describes a family of numbers of things.
+    /// Returns the description of a family without a unit, whose values count things.
     pub fn counts(name: &'static str, help: &'static str) -> Self {
         let unit = None;
         Self { name, help, unit }
     }
 
-    /// Writes the family with these values; nothing if there are none.
+    /// Writes the family with these values. Writes nothing if there are no values.
     pub fn encode(
         &self,
         encoder: &mut DescriptorEncoder<'_>,
@@ -63,18 +63,18 @@ impl Gauges {
         }));
     }
 
-    /// Replaces all values.
+    /// Replaces all values. Labels that `values` does not contain lose their value.
     pub fn replace(&self, values: impl IntoIterator<Item = (Labels, i64)>) {
         let values = values.into_iter().collect();
         *self.values() = values;
     }
 
-    /// Sets some values. The others stay.
+    /// Sets these values. Labels that `values` does not contain keep their value.
     pub fn set(&self, values: impl IntoIterator<Item = (Labels, i64)>) {
         self.values().extend(values);
     }
 
-    /// Returns the value with these labels.
+    /// Returns the value with these labels; `None` if the family has no such value.
     pub fn get(&self, labels: &Labels) -> Option<i64> {
         self.values().get(labels).copied()
     }
@@ -97,7 +97,7 @@ impl Collector for Family {
     }
 }
 
-/// Returns a number of things as the value of a gauge.
+/// Returns a count as the value of a gauge; [`i64::MAX`] if the count is larger.
 pub(crate) fn number(count: impl TryInto<i64>) -> i64 {
     count.try_into().unwrap_or(i64::MAX)
 }
@@ -115,7 +115,8 @@ pub(crate) mod tests {
 
     use prometheus_client::registry::Registry;
 
-    /// Calls `set` again and again while the registry is encoded. Each text has to be whole.
+    /// Encodes the registry many times while another thread calls `set` again and again. Panics if
+    /// `is_whole` returns false for one of the texts.
     pub fn expect_whole(
         registry: &Registry,
         is_whole: impl Fn(&str) -> bool,

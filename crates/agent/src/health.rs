@@ -43,7 +43,8 @@ impl Health {
     }
 }
 
-/// Waits for `work` and returns its value. Calls `late` if `work` takes longer than `limit`.
+/// Waits for `work` and returns its value. If `work` takes longer than `limit`, calls `late` and
+/// then waits on.
 pub(crate) async fn watched<T>(
     work: impl Future<Output = T>,
     limit: Duration,

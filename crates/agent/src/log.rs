@@ -17,18 +17,18 @@ use anyhow::Context as _;
 use nix::unistd::dup2_stderr;
 use prometheus_client::metrics::counter::Counter;
 
-/// The agent's standard error until [`Log::end`].
+/// The pipe that replaces the agent's standard error until [`Log::end`].
 #[derive(Debug)]
 pub(crate) struct Log {
     former: File,
     /// Counts the dropped lines.
     pub dropped: Counter,
-    /// Disconnected after the last line was written.
+    /// The thread that writes the lines closes this channel after the last line.
     ended: Receiver<()>,
 }
 
 impl Log {
-    /// Replaces standard error by a pipe.
+    /// Replaces standard error by a pipe, and starts the two threads.
     ///
     /// # Errors
     /// The agent has too many open files.
@@ -42,7 +42,7 @@ impl Log {
         let (end, ended) = channel();
         thread::spawn(move || {
             for line in queue {
-                // An error loses the line, as without a log.
+                // If the write fails, the line is lost, as without the pipe.
                 drop(output.write_all(&line));
             }
             drop(end);
@@ -57,16 +57,17 @@ impl Log {
         })
     }
 
-    /// Restores standard error, and waits a moment until all lines are written.
+    /// Restores standard error. Waits up to [`LAST`] until all lines are written.
     pub fn end(self) {
         if dup2_stderr(&self.former).is_ok() {
-            // A plugin that still runs keeps the pipe open, so the last line may not come in time.
+            // A plugin that still runs keeps the pipe open, so the threads do not end in time.
             self.ended.recv_timeout(LAST).ok();
         }
     }
 }
 
-/// Reads lines until the end of the pipe, and never waits for the queue.
+/// Moves lines from the pipe to the queue until the pipe ends. If the queue is full, drops and
+/// counts lines instead of waiting.
 fn pass_on(reader: PipeReader, lines: &SyncSender<Vec<u8>>, dropped: &Counter) {
     let mut reader = BufReader::new(reader);
     let mut lost = 0_u64;
@@ -89,11 +90,11 @@ fn pass_on(reader: PipeReader, lines: &SyncSender<Vec<u8>>, dropped: &Counter) {
     }
 }
 
-/// Maximum number of lines that wait for the reader of standard error.
+/// Maximum number of lines in the queue.
 const MOST_WAITING: usize = 1024;
 
 /// Maximum length of a line in bytes. The rest of a longer line counts as another line.
 const LONGEST_LINE: u64 = 4096;
 
-/// Maximum time that [`Log::end`] waits for the reader of standard error.
+/// Maximum time that [`Log::end`] waits until the last line is written.
 const LAST: Duration = Duration::from_millis(100);

@@ -12,14 +12,15 @@ use crate::health::Health;
 use crate::shared::Shared;
 use crate::{devices, gc, http, repair, uplink};
 
-/// Runs all configured parts of the agent until `end`.
+/// Runs all configured parts of the agent until `end` gets a message.
 ///
 /// # Errors
-/// A part cannot start, or ends before `end`. A part does not end because a service that it needs
-/// fails, such as the kubelet: it waits for the service and shows the failure in its [`Health`].
+/// A part cannot start, or ends by itself. If a service that a part needs fails, such as the
+/// kubelet, the part does not end: it waits for the service and shows the failure in its
+/// [`Health`].
 pub(crate) async fn run(config: Config, dropped: Counter, end: End) -> anyhow::Result<()> {
-    // SIGHUP starts a round of garbage collection. This receiver keeps the signal from ending an
-    // agent without garbage collection.
+    // SIGHUP asks for a round of garbage collection. Without this receiver, it would end an agent
+    // whose configuration has no section `gc`.
     let _hangups = signal(SignalKind::hangup()).context("listen for SIGHUP")?;
     let mut parts = start(config, dropped)?;
     tokio::select! {

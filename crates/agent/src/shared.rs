@@ -4,11 +4,11 @@ use runtime::Directories;
 
 use crate::health::Health;
 
-/// The runtime's directories and the health that all parts share.
+/// The directories of the container runtime, and the state of the agent's parts.
 #[derive(Debug, Clone)]
 pub(crate) struct Shared {
     /// The directories of the container runtime.
     pub directories: Directories,
-    /// The state of all parts.
+    /// Which parts of the agent fail, and why.
     pub health: Health,
 }

@@ -1,4 +1,4 @@
-//! ADD: obtains the lease, ensures the bridge, creates the veth pair and configures the sandbox. A
+//! ADD: obtains the lease, sets up the bridge, creates the veth pair and configures the sandbox. A
 //! failed ADD rolls these steps back, except that the bridge stays.
 
 use std::net::IpAddr;
@@ -21,12 +21,13 @@ use crate::rollback::Made;
 use crate::routed;
 use crate::sandbox::{self, Sandbox};
 
-/// Connects the sandbox and returns the result.
+/// Connects the sandbox to the host and returns the result. If a step fails, the rollback removes
+/// the veth pair, its `nf_tables` elements and the lease. The bridge stays, because other
+/// attachments may use it.
 ///
 /// # Errors
-/// - Codes 2, 4 and 7: the configuration or an argument is invalid.
-/// - Other codes: a step failed. The rollback has then removed the veth pair, its `nf_tables`
-///   elements and the lease. The bridge stays, because other attachments may use it.
+/// - Codes 2, 4 and 7: the configuration, an argument or the lease is invalid.
+/// - Other codes: a step failed.
 pub fn add<T: Topology>(request: &AddRequest, answer: Answer) -> anyhow::Result<Answered> {
     let mac = asked_mac(&request.network, &request.args()?)?;
     let topology = T::parse(&request.network)?;
@@ -81,17 +82,17 @@ fn expect_first_of_chain(request: &AddRequest, plugin: &str) -> Result<(), Error
 enum Lease<'a> {
     /// Never: the network has no IPAM plugin.
     None,
-    /// Before the link exists. The plugin is already started.
+    /// Before the container's link exists. The plugin is already started.
     BeforeLink(Started<'a>),
-    /// After the link exists, because the plugin may use it.
+    /// After the container's link exists, because the plugin may use the link.
     AfterLink(Delegate<'a>),
 }
 
 impl<'a> Lease<'a> {
     /// Starts the IPAM plugin if it can run before the veth pair exists. In a network without a
-    /// bridge, every IPAM plugin can: the host's end gets its addresses only after the lease, so no
-    /// plugin could use the pair. In a network with a bridge, only the plugins in [`SANDBOX_BLIND`]
-    /// can.
+    /// bridge, this is so for every IPAM plugin: the host's end gets its addresses only after the
+    /// lease, so no plugin could use the pair. In a network with a bridge, this is so only for the
+    /// plugins in [`SANDBOX_BLIND`].
     fn prepare(network: &'a Network, gateway: Gateway) -> Result<Self, Error> {
         let is_early = |name| gateway == Gateway::HostEnd || SANDBOX_BLIND.contains(&name);
         Ok(match Delegate::ipam(network)? {
@@ -130,7 +131,7 @@ struct Pair {
 
 impl<T: Topology> Add<'_, T> {
     /// Rejects the ADD if the attachment already exists. The caller calls this function before it
-    /// registers any rollback, because the rollback would remove what the first ADD created.
+    /// registers any rollback, because the rollback would remove the existing attachment.
     fn expect_nothing_there(&self) -> anyhow::Result<()> {
         let attachment = &self.request.attachment;
         if self.host.find_link(&self.host_name)?.is_some() {
@@ -146,7 +147,8 @@ impl<T: Topology> Add<'_, T> {
     }
 
     /// Registers the rollback of the lease, the veth pair and the `nf_tables` elements before they
-    /// exist. This is possible because the attachment alone identifies them.
+    /// exist, so it covers a step that fails halfway. The rollback needs only the attachment to
+    /// find them.
     fn prepare_undo(&mut self) {
         let (made, request) = (self.made, self.request);
         let undo = &mut self.undo;
@@ -180,7 +182,8 @@ impl<T: Topology> Add<'_, T> {
     }
 
     /// Brings the container's link up before the IPAM plugin runs, because the plugin (`dhcp`, for
-    /// example) may send packets over the link. The MAC of the link does not change afterwards.
+    /// example) may send packets over the link. So the MAC of the link does not depend on the
+    /// leased addresses.
     fn link_first(&mut self, delegate: Delegate<'_>) -> anyhow::Result<AddResult> {
         let side = self.topology.ensure_host_side(self.host)?;
         let early = self.topology.desired(side, Addressing::default());
@@ -275,11 +278,11 @@ impl<T: Topology> Add<'_, T> {
         Ok(pair)
     }
 
-    /// Enables forwarding, and returns the gateway addresses that this ADD adds:
+    /// Enables forwarding, and returns the addresses that this ADD adds to the host:
     ///
-    /// - With a bridge, this function adds the addresses that the bridge lacks, and returns them.
-    /// - Without a bridge, [`Self::bring_up_port`] adds the addresses to the host's end. This
-    ///   function only returns them.
+    /// - With a bridge, this function adds the gateway addresses that the bridge or its VLAN link
+    ///   lacks.
+    /// - Without a bridge, [`Self::bring_up_port`] adds the addresses to the host's end later.
     fn ensure_gateways(&mut self, pair: &Pair, desired: &Desired) -> anyhow::Result<Vec<IpAddr>> {
         let (side, addressing) = (&desired.side, &desired.container.addressing);
         let (Some(bridge), Some(link)) = (&side.bridge, side.gateway_link()) else {
@@ -297,8 +300,9 @@ impl<T: Topology> Add<'_, T> {
         gateways.ensure(&mut self.undo)
     }
 
-    /// Adds the `nf_tables` elements. The host's end is still down, so the sandbox has sent no packet
-    /// yet. But with an IPAM plugin that needs the interface (DHCP), the host's end is already up.
+    /// Adds the `nf_tables` elements. The host's end is still down, so the sandbox has sent no
+    /// packet yet. But if the IPAM plugin ran after the link existed (`dhcp`, for example), the
+    /// host's end is already up.
     fn protect(&self, pair: &Pair, desired: &Desired) -> anyhow::Result<()> {
         cni::step("protect the pair");
         let (port, mac) = (&pair.host.name, mac_of(&pair.container)?);
@@ -307,12 +311,12 @@ impl<T: Topology> Add<'_, T> {
         Ok(())
     }
 
-    /// Brings the host's end up. Without a bridge, also adds its gateway addresses and the routes
-    /// to the container.
+    /// Brings the host's end up. Without a bridge, also adds the gateway addresses to the host's
+    /// end and the routes to the container.
     ///
-    /// The caller does this late: as soon as both ends are up, the kernel announces the container's
-    /// IPv6 addresses to every port of the bridge. During these announcements, the kernel answers
-    /// netlink requests slowly.
+    /// The caller does this as late as possible: as soon as both ends are up, the kernel announces
+    /// the container's IPv6 addresses to every port of the bridge. During these announcements, the
+    /// kernel answers netlink requests slowly.
     fn bring_up_port(&self, pair: &Pair, desired: &Desired) -> anyhow::Result<Link> {
         cni::step("bring up the port");
         let port = &pair.host.name;

@@ -7,13 +7,13 @@ use cni::Error;
 use cni::result::{AddResult, IpConfig, Route};
 use ipnetwork::IpNetwork;
 
-/// The role of the host for the containers.
+/// Whether and how the host is the gateway of the containers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Gateway {
     /// No gateway: the network is layer 2 only.
     #[default]
     None,
-    /// A link of the host has the gateway addresses.
+    /// The bridge, or its VLAN link, has the gateway addresses.
     Address,
     /// Like [`Self::Address`]. The container also gets a default route through the gateway.
     DefaultRoute,
@@ -32,7 +32,7 @@ pub struct Addressing {
     pub routes: Vec<Route>,
     /// The gateway addresses that a link of the host must have.
     pub gateways: Vec<IpNetwork>,
-    /// The role of the host.
+    /// Whether and how the host is the gateway.
     pub mode: Gateway,
 }
 
@@ -161,9 +161,9 @@ fn gateways(ips: &[IpConfig], mode: Gateway) -> Result<Vec<IpNetwork>, Error> {
     Ok(gateways)
 }
 
-/// Rejects the gateway of `ip` if it cannot be an address of the host. This is so for an address in
-/// `all`, the container's own addresses, and for a broadcast, multicast, unspecified or loopback
-/// address. The kernel accepts most of these, so no later step would reject them.
+/// Rejects the gateway of `ip` if the host cannot have this address: if it is one of the
+/// container's own addresses (`all`), or a broadcast, multicast, unspecified or loopback address.
+/// The kernel accepts most of these, so no later step would reject them.
 fn expect_of_host(gateway: IpAddr, ip: &IpConfig, all: &[IpConfig]) -> Result<(), Error> {
     let is_broadcast = match (gateway, ip.address) {
         (IpAddr::V4(it), IpNetwork::V4(network)) => {
@@ -221,8 +221,8 @@ fn is_on_link(route: &Route) -> bool {
     route.gw.is_none() && route.scope.is_some_and(|scope| scope >= LINK_SCOPE)
 }
 
-/// Returns the next hop of `route`: its own, or else the first gateway of its family. Returns
-/// `None` for an on-link destination.
+/// Returns the next hop of `route`: its own, or else the first gateway of its IP version. Returns
+/// `None` for an on-link destination, or if there is no such gateway.
 pub(crate) fn next_hop(route: &Route, ips: &[IpConfig]) -> Option<IpAddr> {
     if is_on_link(route) {
         return None;

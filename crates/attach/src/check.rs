@@ -27,7 +27,7 @@ use crate::sandbox::Sandbox;
 /// routes to other tables. An operator may lower the MTU of a network while containers run.
 ///
 /// # Errors
-/// - Code 7: `prevResult` is missing.
+/// - Codes 2, 4 and 7: the configuration or an argument is invalid, or `prevResult` is missing.
 /// - Code 100: the attachment differs from the configuration. One error names all differences.
 /// - The error of the IPAM plugin, with its code.
 pub fn check<T: Topology>(request: &CheckRequest) -> anyhow::Result<()> {

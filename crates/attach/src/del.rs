@@ -65,7 +65,8 @@ pub fn forward(network: &Network, verb: Verb) -> anyhow::Result<()> {
 
 /// Finds the host's end of the veth pair by the name that [`names::host_link_name`] derives from
 /// the attachment. Returns `None` if no link has this name, or if its alias names another
-/// attachment. Returns a link without an alias, because an ADD that was killed left it.
+/// attachment. Also returns a link without an alias, because an ADD that was killed may have left
+/// it.
 pub(crate) fn find_host_link(
     host: &Connection,
     attachment: &Attachment,

@@ -81,10 +81,9 @@ pub trait Topology: Sized {
 pub struct HostSide {
     /// MTU of a new veth pair, in bytes; only ADD uses it.
     pub mtu: u32,
-    /// The bridge that the host's end of a veth pair joins.
+    /// The bridge that the host's end of a veth pair joins; `None` without a bridge.
     pub bridge: Option<Link>,
-    /// The host's link in the gateway's VLAN; `None` if the bridge itself has the gateway
-    /// addresses.
+    /// The VLAN link of the bridge; `None` if no VLAN link has the gateway addresses.
     pub vlan_link: Option<Link>,
 }
 
@@ -102,11 +101,11 @@ impl HostSide {
 /// later plugin of the chain may change (CNI specification, section 2, CHECK).
 #[derive(Debug, Clone)]
 pub struct Desired {
-    /// The host's side that the attachment joins.
+    /// The host's side of the network. [`Topology::find_host_side`] compares it for CHECK.
     pub side: HostSide,
     /// The host's end of the veth pair. CHECK compares this field, except for the native VLAN.
     pub port: Port,
-    /// The container's end.
+    /// The container's end. The comment of each of its fields says what CHECK compares.
     pub container: Container,
     /// What ADD does with an address that conflicts with a gateway address. CHECK ignores such
     /// addresses.
@@ -158,7 +157,7 @@ pub struct Container {
     pub link: ContainerLink,
     /// Duplicate address detection for IPv6. CHECK ignores it.
     pub dad: Dad,
-    /// Addresses and routes. CHECK requires those of the result and ignores others.
+    /// Addresses and routes. CHECK requires those of `prevResult` and ignores others.
     pub addressing: Addressing,
 }
 
@@ -176,7 +175,7 @@ pub enum ContainerLink {
 /// The host's end as a port of a bridge. The default is a port without flags and VLANs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Port {
-    /// Flags that are on.
+    /// Flags that are on. All other flags are off.
     pub flags: Vec<PortFlag>,
     /// VLANs of the port; `None` if the network configures none, so the bridge need not filter by
     /// VLAN.

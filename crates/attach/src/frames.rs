@@ -1,6 +1,6 @@
 //! The `nf_tables` table that drops two kinds of frames on bridges: frames of a container with a
 //! source MAC other than the container's, and the host's copies of frames that a promiscuous bridge
-//! delivers to containers.
+//! delivers to containers (see [`duplicates`]).
 
 use netlink::MacAddress;
 use netns::Sysctl;
@@ -23,16 +23,18 @@ pub(crate) fn sources(subject: &Subject<'_>) -> [Element; 2] {
     ]
 }
 
-/// Returns one element for each of the container's addresses. The key of an element is the bridge's
-/// MAC and the address, both as the source of a frame. A promiscuous bridge delivers a frame of the
-/// container to the port of its destination and also gives the host a copy. The host sends this
-/// copy through the bridge again, with the bridge's MAC as its source. The element makes a rule
-/// drop the copy.
+/// Returns one element for each of the container's addresses. The elements make a rule drop frames
+/// that the host sends with the bridge's MAC and such an address as their sources.
 ///
-/// An IP version gets elements only if netfilter sees its bridged frames ([`BRIDGE_NF_CALL`]). Then
-/// netfilter translates (DNAT) frames to a Kubernetes Service while they are on the bridge, and the
-/// bridge delivers them, so the host's copy is a duplicate. Otherwise only the host's copy is
-/// translated and reaches the Service, so it must not be dropped.
+/// These frames are copies. A promiscuous bridge delivers a frame of the container to the port of
+/// its destination and also gives the host a copy. The host sends this copy through the bridge
+/// again.
+///
+/// The addresses of an IP version get elements only if netfilter sees bridged frames of this
+/// version ([`BRIDGE_NF_CALL`]). Then netfilter translates (DNAT) frames to a Kubernetes Service
+/// while they are on the bridge, and the bridge delivers them, so the host's copy is a duplicate.
+/// If netfilter does not see bridged frames, it translates only the host's copy. Then the rule must
+/// not drop this copy, because no other frame reaches the Service.
 pub(crate) fn duplicates(subject: &Subject<'_>) -> anyhow::Result<Vec<Element>> {
     let Some(MacAddress(bridge)) = subject.bridge.and_then(|it| it.mac) else {
         return Ok(Vec::new());
@@ -126,8 +128,8 @@ const SOURCES: &str = "sources";
 const ROUTED_V4: &str = "routed4";
 const ROUTED_V6: &str = "routed6";
 
-/// `NF_BR_PRI_NAT_DST_BRIDGED`: the lowest standard priority of the bridge family, so the chain
-/// runs before the chains of other programs.
+/// `NF_BR_PRI_NAT_DST_BRIDGED`: the lowest bridge priority that has a name in nft(8). So the chain
+/// runs before most chains of other programs.
 const BEFORE_TRANSLATION: i32 = -300;
 
 /// Priority of filter chains in the bridge family (`NF_BR_PRI_FILTER_BRIDGED`).
@@ -136,5 +138,6 @@ const AS_FILTERS: i32 = -200;
 const ETHERTYPE_V4: [u8; 2] = [0x08, 0x00];
 const ETHERTYPE_V6: [u8; 2] = [0x86, 0xdd];
 
-/// Sysctls below `net.bridge`, which exist only with the module `br_netfilter`.
+/// Sysctls below `net.bridge`: whether netfilter sees bridged IPv4 frames, and IPv6 frames. They
+/// exist only with the module `br_netfilter`.
 pub const BRIDGE_NF_CALL: [&str; 2] = ["bridge-nf-call-iptables", "bridge-nf-call-ip6tables"];

@@ -11,7 +11,7 @@ use netns::Sysctl;
 use crate::desired::{HostSide, OtherAddress};
 use crate::names::HOST_LINK_PREFIX;
 
-/// The gateways of one attachment.
+/// The gateways of one attachment to a bridge.
 #[derive(Clone, Copy)]
 pub(crate) struct Gateways<'a> {
     /// Connection to the host's namespace.
@@ -205,7 +205,7 @@ impl AddressRollback {
 
     fn is_shared(&self, host: &Connection) -> anyhow::Result<bool> {
         let ports = host.ports(self.bridge)?;
-        // Every port with the prefix counts as a container's port. The Go plugins use the same
+        // Every port with this prefix counts as a container's port. The Go plugins use the same
         // prefix.
         let mut others = ports.iter().filter(|port| port.name != self.port);
         Ok(others.any(|port| port.name.starts_with(HOST_LINK_PREFIX)))

@@ -11,12 +11,13 @@ use crate::guard::Removal;
 use crate::names::{HOST_MAC, host_link_name, is_host_link_name, is_marked_mac};
 use crate::{del, guard};
 
-/// Removes all resources of this network whose attachment the runtime does not list.
+/// Removes the veth pairs, `nf_tables` elements and leases of those attachments of this network
+/// that the runtime does not list.
 ///
 /// # Errors
-/// All errors of the steps together. GC tries every step, with one exception: if a veth pair could
-/// not be deleted, the leases stay, because the container's address must not be leased again while
-/// the pair exists.
+/// At least one step failed; the error names all failures. GC continues after a failed step, with
+/// one exception: if a veth pair cannot be deleted, GC releases no leases, because a container's
+/// address must not be leased again while the container's pair exists.
 pub fn gc(request: &GcRequest) -> anyhow::Result<()> {
     let valid: BTreeSet<_> = request.valid.iter().map(host_link_name).collect();
     // The alias alone does not prove that a link is the host's end of a veth pair: a container can
@@ -36,10 +37,11 @@ pub fn gc(request: &GcRequest) -> anyhow::Result<()> {
 }
 
 /// Deletes stale links of the host. Considers only links that `is_of_plugin` accepts. A link is
-/// stale if its alias is the tag of an attachment of this network that the runtime does not list.
+/// stale if its alias is the tag ([`cni::Attachment::owner`]) of an attachment of this network that
+/// the runtime does not list.
 ///
-/// A link without an alias may be left over from an ADD that was killed. Such a link is stale if
-/// both are true:
+/// An ADD that is killed early leaves a link without an alias. Such a link is stale if both are
+/// true:
 ///
 /// - Its MAC is a [`marked_mac`](crate::marked_mac) of this network that starts with the byte
 ///   `first`.
@@ -72,7 +74,7 @@ pub fn delete_stale_links(
     }))
 }
 
-/// Removes the elements in `tables` that are tagged with an attachment of this network which the
+/// Removes `nf_tables` elements from `tables`: those of attachments of this network that the
 /// runtime does not list.
 ///
 /// # Errors

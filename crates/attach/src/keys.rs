@@ -1,4 +1,4 @@
-//! Keys that `bridge`, `ptp` and other plugins parse in the same way.
+//! Configuration keys that `bridge`, `ptp` and other plugins parse in the same way.
 
 use cni::keys::KNOWN_ARGS;
 use cni::{CniArgs, Error, Network};
@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, JsonSchema)]
 #[schemars(untagged)]
 pub enum RawMtu {
-    /// 0.
+    /// 0: the plugin detects the MTU.
     Detect(#[schemars(range(min = 0, max = 0))] u32),
-    /// In bytes.
+    /// The MTU in bytes.
     Bytes(#[schemars(range(min = 68, max = 65535))] u32),
 }
 

@@ -4,16 +4,16 @@
 //! computes it in [`Topology::desired`] from its configuration, the state of the bridge and the
 //! leased addresses. [`add()`] applies this state. [`check()`] compares the kernel with it.
 //! [`reload()`] restores its `nf_tables` elements after a reload of the host's firewall. [`del()`]
-//! and [`gc()`] find what to remove by the attachment's tag, so they need neither the whole
-//! configuration nor the sandbox. A plugin registers these functions as its verbs. RELOAD is a verb
-//! of this suite, not of the CNI specification.
+//! and [`gc()`] recognise the objects of an attachment by their names and tags, which contain or
+//! are derived from the names of the network, the container and the interface. A plugin registers
+//! these functions as its verbs. RELOAD is a verb of this suite, not of the CNI specification.
 //!
 //! This crate configures the ports of a bridge. The `bridge` plugin creates the bridge and parses
 //! the keys that configure it. Without a bridge, the host's end of the veth pair has the gateway
 //! addresses (`routed.rs`).
 //!
-//! [`OwnerFiles`] stores the files of plugins that create no veth pair: `portmap`, `firewall` and
-//! `bandwidth`.
+//! [`OwnerFiles`] stores one file for each attachment. It serves plugins that create no veth pair:
+//! `portmap`, `firewall` and `bandwidth`.
 //!
 //! "The Go plugins" in the comments are those of containernetworking/plugins.
 

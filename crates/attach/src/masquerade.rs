@@ -12,7 +12,7 @@ use crate::addressing::hosts;
 use crate::keys::Backend;
 use crate::protection::{Protection, Subject};
 
-/// Which destinations are masqueraded, and how.
+/// How to masquerade, and which destinations to exempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Masquerade {
     /// Destinations without masquerading, besides the container's own networks and multicast.
@@ -24,13 +24,14 @@ pub struct Masquerade {
 /// The keys of masquerading, as written in JSON.
 #[derive(Debug, Default)]
 pub struct RawMasquerade {
-    /// `ipMasq`.
+    /// The key `ipMasq`: whether to masquerade.
     pub is_asked: bool,
-    /// `ipMasqBackend`.
+    /// The key `ipMasqBackend`, which has no effect.
     pub backend: Backend,
-    /// `ipMasqRandomFully`.
+    /// The key `ipMasqRandomFully`: whether the kernel chooses random source ports. `None` means
+    /// true.
     pub is_random: Option<bool>,
-    /// `nonMasqueradeCIDRs`.
+    /// The key `nonMasqueradeCIDRs`: destinations without masquerading.
     pub exempt: Vec<String>,
 }
 
@@ -39,7 +40,7 @@ impl Masquerade {
     /// `None` if `ipMasq` is false.
     ///
     /// # Errors
-    /// Code 7: a text is not a CIDR.
+    /// Code 7: `nonMasqueradeCIDRs` contains a text that is not a network.
     pub fn parse(raw: &RawMasquerade) -> Result<Option<Self>, Error> {
         let exempt = raw.exempt.iter().map(|text| {
             text.parse().map_err(|reason| {
@@ -53,8 +54,8 @@ impl Masquerade {
             }
             return Ok(None);
         }
-        // `nf_tables` masquerades in any case. The plugin accepts the key, so that a configuration
-        // of the Go plugins works unchanged.
+        // The plugin always masquerades with `nf_tables`. It accepts `iptables`, so that a
+        // configuration of the Go plugins works unchanged.
         if raw.backend == Backend::Iptables {
             note("ipMasqBackend: \"iptables\" has no effect: the plugin uses nf_tables");
         }
@@ -70,8 +71,7 @@ impl Masquerade {
 
     /// Returns an element for each of the container's addresses, and the table with the chain that
     /// handles packets from these addresses. The chain leaves packets to exempt destinations
-    /// unchanged and masquerades all others. Containers with the same exempt networks share one
-    /// chain.
+    /// unchanged and masquerades all others. Containers with the same rules share one chain.
     pub(crate) fn protection(&self, subject: &Subject<'_>) -> Protection {
         let (table, chain) = self.table(subject.ips.iter().map(|ip| ip.address));
         let elements = hosts(subject.ips).into_iter().map(|address| {
@@ -82,8 +82,8 @@ impl Masquerade {
         Protection { table, elements }
     }
 
-    /// Returns the table with the chain for a container that has the addresses and networks `own`.
-    /// Also returns the chain's name.
+    /// Returns the table with the chain for a container that has the addresses `own`, and the name
+    /// of this chain. The chain does not masquerade packets to the networks of `own`.
     pub(crate) fn table(&self, own: impl Iterator<Item = IpNetwork>) -> (Table, String) {
         let all = own.chain(multicast()).chain(self.exempt.iter().copied());
         let networks = all.filter_map(|it| IpNetwork::new(it.network(), it.prefix()).ok());
@@ -108,8 +108,8 @@ impl Masquerade {
     }
 }
 
-/// Returns the table with its sets and its base chain. [`Masquerade::protection`] adds the
-/// elements, and the chains that the elements select.
+/// Returns the table without elements. Its base chain looks up a packet's source address in the
+/// sets and continues in the chain of the container, which [`Masquerade::table`] adds.
 pub(crate) fn table() -> Table {
     let pods = |name, address| Set {
         name,
@@ -148,7 +148,7 @@ fn multicast() -> impl Iterator<Item = IpNetwork> {
     networks.flat_map(str::parse)
 }
 
-/// Name of the table of family `inet` that masquerades.
+/// Name of the table with the masquerade rules. Its family is `inet`.
 pub const MASQUERADE_TABLE: &str = "cni-masquerade";
 
 const PODS_V4: &str = "pods4";

@@ -1,4 +1,5 @@
-//! The MTU of a veth pair: from the configuration, or from the host's uplinks.
+//! The MTU of a veth pair: from the configuration, or from the host's uplinks, the links with a
+//! default route.
 
 use std::collections::BTreeSet;
 
@@ -18,10 +19,10 @@ pub enum MtuChoice {
 }
 
 impl MtuChoice {
-    /// Parses `mtu` and `mtuOverhead`, both in bytes; 0 means missing.
+    /// Parses the keys `mtu` and `mtuOverhead`, both in bytes. 0 stands for a missing key.
     ///
     /// # Errors
-    /// Code 7: the MTU is out of range, or both are present.
+    /// Code 7: `mtu` is out of range, or both keys are present.
     pub fn parse(mtu: u32, overhead: u32) -> Result<Self, Error> {
         match (mtu, overhead) {
             (0, overhead) => Ok(Self::Detect { overhead }),
@@ -42,7 +43,7 @@ impl MtuChoice {
     /// Returns the MTU in bytes. Reports on standard error where a detected MTU comes from.
     ///
     /// # Errors
-    /// - Code 7: the detected MTU minus `overhead` is below the minimum of IPv4.
+    /// - Code 7: the detected MTU minus `overhead` is below 68, the minimum of IPv4.
     /// - Code 100: the kernel refuses a request.
     pub fn resolve(self, host: &Connection) -> anyhow::Result<u32> {
         let (mtu, why) = self.find(host)?;
@@ -75,13 +76,15 @@ impl MtuChoice {
     }
 }
 
-/// Returns the MTU of the host's uplinks in bytes, with a text for the operator about its source.
+/// Returns the smallest MTU of the host's uplinks in bytes, with a text for the operator about its
+/// source. Without an uplink, uses the physical links that are up. Without these, returns
+/// [`FALLBACK`].
 fn detect(host: &Connection) -> anyhow::Result<(u32, String)> {
     let routes = host.default_routes_in_use()?;
     let uplinks: BTreeSet<_> = routes.iter().flat_map(Route::links).collect();
     let mut links = Vec::new();
     for index in uplinks {
-        // A link may have been deleted, with its routes, since the routes were listed.
+        // A missing link is no error: it may have been deleted since the routes were listed.
         links.extend(found(host.link_by_index(index))?);
     }
     if let Some(detected) = smallest(links.iter(), "carries a default route") {
@@ -97,16 +100,16 @@ fn detect(host: &Connection) -> anyhow::Result<(u32, String)> {
     Ok(detected.unwrap_or_else(|| (FALLBACK, why())))
 }
 
-/// Returns the smallest MTU in bytes of the physical links that are up, with a text for the
-/// operator. Returns `None` if no physical link is up.
+/// Returns the smallest MTU in bytes of the physical links in `links` that are up, with a text for
+/// the operator that names its link. Returns `None` if no physical link is up.
 fn of_physical_links(links: &[Link]) -> Option<(u32, String)> {
     let is_physical = |link: &&Link| link.is_up && link.kind == LinkKind::Physical;
     let links = links.iter().filter(is_physical);
     smallest(links, "is up, while no link carries a default route")
 }
 
-/// Returns the smallest MTU of `links` in bytes, with a text for the operator: the link's name, and
-/// `reason`, why this link counts. Returns `None` if there are no links.
+/// Returns the smallest MTU of `links` in bytes, with a text for the operator. The text names the
+/// link and the `reason` why it counts. Returns `None` if there are no links.
 fn smallest<'a>(links: impl Iterator<Item = &'a Link>, reason: &str) -> Option<(u32, String)> {
     let link = links.min_by_key(|link| link.mtu)?;
     let why = format!("the MTU of {}, which {reason}", link.name);
@@ -120,10 +123,11 @@ fn less_overhead(mtu: u32, overhead: u32) -> Option<u32> {
         .filter(|rest| rest >= RANGE.start())
 }
 
-/// Ethernet's MTU in bytes, for a host on which no link is up.
+/// Ethernet's MTU in bytes, for a host without an uplink and without a physical link that is up.
 const FALLBACK: u32 = 1500;
 
-/// Valid MTUs in bytes: from the minimum of IPv4 (RFC 791) to the maximum of an Ethernet link.
+/// Valid MTUs in bytes: from the minimum of IPv4 (RFC 791) to the maximum that the kernel accepts
+/// for a veth pair (`ETH_MAX_MTU`).
 const RANGE: std::ops::RangeInclusive<u32> = 68..=65_535;
 
 #[cfg(test)]

@@ -7,16 +7,16 @@ use cni::{Attachment, NetworkName, hex};
 use netlink::MacAddress;
 use sha2::{Digest as _, Sha256};
 
-/// Returns the name of the host's end: `veth` and 11 digits of the attachment's hash. DEL computes
-/// the same name, so ADD need not record it.
+/// Returns the name of the host's end of the veth pair: `veth` and 11 digits of the attachment's
+/// hash. DEL computes the same name, so ADD need not record it.
 pub(crate) fn host_link_name(attachment: &Attachment) -> String {
     let digits = hex(&attachment.digest(), HOST_NAME_DIGITS);
     format!("{HOST_LINK_PREFIX}{digits}")
 }
 
-/// Returns the MAC of the host's end. It is locally administered and differs from every MAC that
-/// the plugins derive for a container. Two of its bytes identify the network, so GC recognises the
-/// link even without an alias, which a killed ADD did not set.
+/// Returns the MAC of the host's end of the veth pair. It is locally administered and differs from
+/// every MAC that the plugins derive for a container. Two of its bytes identify the network, so GC
+/// recognises the link even if ADD was killed before it set the link's alias.
 pub(crate) fn host_mac(attachment: &Attachment) -> MacAddress {
     marked_mac(HOST_MAC, attachment)
 }
@@ -29,7 +29,7 @@ pub(crate) fn is_host_link_name(name: &str) -> bool {
 }
 
 /// Returns a MAC of three parts: the byte `first`, two bytes that identify the network, and three
-/// bytes of the attachment's hash. GC recognises a link by the first two parts.
+/// bytes of the attachment's hash. By the first two parts, GC recognises a link without an alias.
 pub fn marked_mac(first: u8, attachment: &Attachment) -> MacAddress {
     let [a, b] = attachment.network.mark();
     mac(&[first, a, b], &attachment.digest())
@@ -42,9 +42,10 @@ pub(crate) fn is_marked_mac(mac: MacAddress, first: u8, network: &NetworkName) -
     mac.0.starts_with(&[first, a, b])
 }
 
-/// Returns the MAC of a container's end. It is derived from the first IPv4 address in `ips`, or
-/// else from the first IPv6 address, or else from the attachment. If an address is leased again,
-/// its new container has the same MAC, so entries in the neighbours' caches stay valid.
+/// Returns the MAC of the container's end of the veth pair. It is derived from the first IPv4
+/// address in `ips`, or else from the first IPv6 address, or else from the attachment. If the
+/// address is leased again, its new container has the same MAC, so the neighbours' cache entries
+/// stay valid.
 pub fn derived_mac(ips: &[IpConfig], attachment: &Attachment) -> MacAddress {
     let v4 = ips.iter().find(|ip| ip.address.is_ipv4());
     match v4.or(ips.first()) {
@@ -62,13 +63,14 @@ fn mac_of(address: IpAddr) -> MacAddress {
     }
 }
 
-/// Returns a MAC for an existing bridge that has none. It is derived from the ID of the boot and
-/// the bridge's name, so all concurrent ADDs get the same MAC.
+/// Returns a MAC for a bridge that another program created and that has no MAC yet. The MAC is
+/// derived from the kernel's boot ID and the bridge's name, so concurrent ADDs compute the same
+/// MAC.
 pub fn bridge_mac(boot_id: &str, bridge: &str) -> MacAddress {
     mac(&[0x02], &Sha256::digest(format!("{boot_id}/{bridge}")))
 }
 
-/// Returns the MAC that starts with `prefix` and continues with bytes of `rest`.
+/// Returns the MAC that consists of `prefix` and the first bytes of `rest`.
 pub(crate) fn mac(prefix: &[u8], rest: &[u8]) -> MacAddress {
     let mut bytes = [0; 6];
     for (byte, source) in bytes.iter_mut().zip(prefix.iter().chain(rest)) {
@@ -77,22 +79,23 @@ pub(crate) fn mac(prefix: &[u8], rest: &[u8]) -> MacAddress {
     MacAddress(bytes)
 }
 
-/// Returns whether `ips` contains an address from which `mac` is not derived. If the address was
-/// leased before, neighbours may have cached another MAC for it, so ADD must announce it.
+/// Returns whether ADD must announce `mac` to the neighbours: whether `mac_of` returns another MAC
+/// for an address in `ips`. Neighbours may have cached that MAC during an earlier lease of the
+/// address.
 pub(crate) fn must_announce(ips: &[IpConfig], mac: MacAddress) -> bool {
     ips.iter().any(|ip| mac_of(ip.address.ip()) != mac)
 }
 
-/// Prefix of the name of every host's end.
+/// Prefix of the name of each veth pair's host end.
 pub const HOST_LINK_PREFIX: &str = "veth";
 
-/// Number of digits after the prefix in the name of a host's end. The name of a link has at most 15
-/// bytes.
+/// Number of digits after [`HOST_LINK_PREFIX`] in the name of a link. With the prefix, the name has
+/// 15 bytes, the maximum for a link.
 const HOST_NAME_DIGITS: usize = 11;
 
-/// First byte of the MAC of each host's end: the highest one that a unicast MAC can have. A bridge
-/// without a fixed MAC takes the lowest MAC of its ports. So the bridge takes the MAC of a host's
-/// end only if it has no other ports.
+/// First byte of the MAC of each veth pair's host end: the highest one that a unicast MAC can have.
+/// A bridge without a fixed MAC takes the lowest MAC of its ports. So the bridge takes the MAC of a
+/// host end only if it has no other ports.
 pub(crate) const HOST_MAC: u8 = 0xfe;
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Logs failures that do not make a verb fail.
 
-/// Writes the error to standard error if `outcome` is one. For failures in spite of which the
-/// attachment works.
+/// Logs the error on standard error if `outcome` is one. Callers use this function for failures
+/// after which the attachment still works.
 pub fn note_failure<E: Into<anyhow::Error>>(outcome: Result<(), E>) {
     if let Err(error) = outcome {
         cni::note(format_args!("{:#}", error.into()));

@@ -1,12 +1,13 @@
-//! Directories with one file for each attachment. The file's name is the attachment's tag, which is
-//! called its owner ([`cni::Attachment::owner`]), with `:` in place of `/`.
+//! Directories with one file for each attachment. The file's name is the attachment's tag
+//! ([`cni::Attachment::owner`]), with `:` in place of `/`. In this module, `owner` is such a tag.
 //!
-//! In most of these directories, the file is the attachment's record, even if it is empty. In
-//! others, it only shows that the attachment uses something ([`OwnerFiles::join_existing`]). DEL and
-//! GC rename ("retire") a record before they look for the attachment's rules. RELOAD, a verb of this suite, restores rules. It needs no
-//! lock against DEL and GC: it restores rules only for attachments with a record, and looks for the
-//! record again afterwards. If RELOAD restored rules after DEL had looked for them, RELOAD finds no
-//! record and removes the rules itself.
+//! In most of these directories, the file is the attachment's record for later verbs; it may be
+//! empty. In others, the file only shows that the attachment is on a list.
+//!
+//! DEL and GC retire (rename) a record before they look for the attachment's rules. RELOAD, a verb
+//! of this suite, restores rules. RELOAD needs no lock against DEL and GC: it restores rules only
+//! for an attachment with a record, and looks for the record again afterwards. If DEL or GC has
+//! retired the record meanwhile, RELOAD removes the rules itself.
 
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -18,8 +19,8 @@ use anyhow::Context as _;
 use cni::files::if_present;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
-/// A directory with at most one file for each owner. The directory may be missing while no owner
-/// has a file.
+/// A directory with files of attachments. The directory may be missing while no attachment has a
+/// file.
 #[derive(Debug)]
 pub struct OwnerFiles(pub PathBuf);
 
@@ -28,11 +29,12 @@ pub struct OwnerFiles(pub PathBuf);
 pub enum Writing {
     /// New and existing records.
     All,
-    /// Existing records only. RELOAD must not recreate a record that a concurrent DEL has renamed.
+    /// Existing records only. RELOAD must not recreate a record that a concurrent DEL has retired
+    /// (renamed).
     Existing,
 }
 
-/// The retired record of an attachment that DEL or GC is removing.
+/// The retired (renamed) record of an attachment that DEL or GC removes.
 #[derive(Debug)]
 pub struct Retired {
     text: anyhow::Result<Option<String>>,
@@ -40,8 +42,8 @@ pub struct Retired {
 }
 
 impl OwnerFiles {
-    /// Returns whether the attachment with the tag `owner` has a file in the directory. A record that
-    /// DEL or GC has renamed does not count.
+    /// Returns whether the attachment with the tag `owner` has a file in the directory. A record
+    /// that DEL or GC has renamed does not count.
     pub fn has(&self, owner: &str) -> bool {
         self.file("", owner).exists()
     }
@@ -68,8 +70,8 @@ impl OwnerFiles {
         self.find(owner).ok().or_else(retired)
     }
 
-    /// Adds an empty file for `owner` if the directory exists. Returns `false` if the directory
-    /// does not exist.
+    /// Adds an empty file for `owner` and returns `true`. If the directory does not exist, adds
+    /// nothing and returns `false`.
     ///
     /// # Errors
     /// The file cannot be created.
@@ -102,7 +104,8 @@ impl OwnerFiles {
     /// either its former text or the new one.
     ///
     /// # Errors
-    /// The file cannot be written.
+    /// - The file cannot be written.
+    /// - `writing` is [`Writing::Existing`], and there is no record.
     pub fn write(&self, owner: &str, text: &str, writing: Writing) -> anyhow::Result<()> {
         let [new, path] = [NEW, ""].map(|prefix| self.file(prefix, owner));
         let write = || {
@@ -121,7 +124,7 @@ impl OwnerFiles {
     }
 
     /// Retires (renames) the record of `owner`, so that RELOAD no longer finds it. DEL and GC call
-    /// this function before they remove the attachment's rules.
+    /// this function before they remove the attachment's rules, and [`Retired::remove`] afterwards.
     pub fn retire(&self, owner: &str) -> Retired {
         let [path, retired, new] = ["", RETIRED, NEW].map(|prefix| self.file(prefix, owner));
         Retired {
@@ -138,8 +141,8 @@ impl OwnerFiles {
         remove_file(&self.file("", owner))
     }
 
-    /// Returns the owners of all files, including incomplete records and records that a DEL or GC
-    /// has renamed.
+    /// Returns the tags of all attachments that have a file, including incomplete records and
+    /// records that a DEL or GC has renamed.
     ///
     /// # Errors
     /// The directory exists and cannot be read.
@@ -155,9 +158,9 @@ impl OwnerFiles {
         owners.with_context(|| format!("read directory {}", self.0.display()))
     }
 
-    /// Opens a file for writing, readable only for its user (root). Creates the directory if it is
-    /// missing. If a concurrent verb removes the empty directory before the file is created, this
-    /// function does both again.
+    /// Opens a file for writing. A new file is readable only for its user (root). Creates the
+    /// directory if it is missing. If a concurrent verb removes the empty directory before the file
+    /// exists, this function creates the directory again.
     fn open(&self, path: &Path, options: &mut OpenOptions) -> io::Result<File> {
         options.write(true).mode(0o600);
         for _ in 0..ATTEMPTS {
@@ -173,8 +176,8 @@ impl OwnerFiles {
         Err(io::Error::other(reason))
     }
 
-    /// Returns the path of a file of `owner`. Two owners never have the same path, because the
-    /// parts of an owner contain no colon.
+    /// Returns the path of the file of `owner` whose name starts with `prefix`. Different tags have
+    /// different paths, because the names in a tag contain no colon.
     fn file(&self, prefix: &str, owner: &str) -> PathBuf {
         let name = owner.replace('/', ":");
         self.0.join(format!("{prefix}{name}"))
@@ -182,8 +185,8 @@ impl OwnerFiles {
 }
 
 impl Retired {
-    /// Returns the text of the record. Returns `None` if the attachment has no record, or if the
-    /// record cannot be read.
+    /// Returns the text of the record. Returns `None` if the attachment has no record, or if
+    /// [`OwnerFiles::retire`] failed.
     pub fn text(&self) -> Option<&str> {
         self.text.as_ref().ok()?.as_deref()
     }
@@ -193,15 +196,16 @@ impl Retired {
     /// # Errors
     /// - [`OwnerFiles::retire`] could not rename, read or remove the record. The record stays, so
     ///   that the next DEL or GC completes the removal.
-    /// - A file cannot be removed now.
+    /// - This function cannot remove a file.
     pub fn remove(self) -> anyhow::Result<()> {
         self.text?;
         self.files.iter().try_for_each(|it| remove_file(it))
     }
 }
 
-/// Renames the record at `path` to `retired` and returns its text. Returns `None` if there is no
-/// record. If the record cannot be renamed, removes it, because RELOAD must not find it any more.
+/// Renames the record at `path` to `retired` and returns its text. Without a record at `path`,
+/// returns the text of the one that an earlier call renamed, or `None` if there is none. If the
+/// record cannot be renamed, removes it, because RELOAD must not find it any more.
 fn take(path: &Path, retired: &Path) -> anyhow::Result<Option<String>> {
     if if_present(fs::rename(path, retired)).is_err()
         && let Some(text) = read(path)?
@@ -229,8 +233,8 @@ fn remove_file(path: &Path) -> anyhow::Result<()> {
     }
 }
 
-/// Returns the owner in the file name `name`, which may start with [`NEW`] or [`RETIRED`]. Returns
-/// `None` if the name contains no owner, as for a file of another program.
+/// Returns the tag in the file name `name`, which may start with [`NEW`] or [`RETIRED`]. Returns
+/// `None` if the name contains no tag, such as the name of another program's file.
 fn owner_of(name: &str) -> Option<String> {
     let prefixes = [NEW, RETIRED].into_iter();
     let name = prefixes.fold(name, |name, it| name.strip_prefix(it).unwrap_or(name));
@@ -243,14 +247,14 @@ fn unwritten(path: &Path) -> String {
     format!("write record {path}, for which the plugin needs to write below /run")
 }
 
-/// Prefix of an incomplete record's file name.
+/// Prefix of the file name of an incomplete record, which [`OwnerFiles::write`] is writing.
 const NEW: &str = "new-";
 
-/// Prefix of a retired record's file name.
+/// Prefix of the file name of a record that DEL or GC has renamed.
 const RETIRED: &str = "retired-";
 
-/// Maximum number of attempts to open a file. An attempt fails only if the verb of another
-/// attachment removes the empty directory at this moment.
+/// Maximum number of attempts to create a file in a directory that is missing. Two suffice, unless
+/// a verb of another attachment removes the empty directory between them.
 const ATTEMPTS: usize = 100;
 
 #[cfg(test)]

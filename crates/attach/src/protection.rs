@@ -18,9 +18,9 @@ pub struct Protection {
 pub(crate) struct Subject<'a> {
     /// The bridge, if the host's end of the veth pair is a port of one.
     pub bridge: Option<&'a Link>,
-    /// Name of the host's end.
+    /// Name of the host's end of the veth pair.
     pub port: &'a str,
-    /// The MAC of the container's end.
+    /// The MAC that ADD gave the container's end of the veth pair.
     pub mac: MacAddress,
     /// The container's addresses.
     pub ips: &'a [IpConfig],

@@ -14,9 +14,9 @@ use crate::guard;
 use crate::names;
 use crate::sandbox::Sandbox;
 
-/// Restores the missing `nf_tables` elements of the veth pair. Existing elements stay untouched.
-/// RELOAD is a verb of this suite, for use after a reload of the host's firewall. It does not call
-/// the IPAM plugin, because IPAM plugins have no firewall rules.
+/// Restores the `nf_tables` elements of the veth pair that are missing or differ. RELOAD is a verb
+/// of this suite, for use after a reload of the host's firewall. It does not call the IPAM plugin,
+/// because IPAM plugins have no firewall rules.
 ///
 /// RELOAD needs no lock against DEL and GC, because they delete the veth pair before they look for
 /// elements. If they looked before RELOAD added its elements, RELOAD finds that the pair is gone,
@@ -68,10 +68,10 @@ pub fn reload<T: Topology>(request: &CheckRequest) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns the MAC that ADD gave the container's link, as `reported`, the result of ADD, lists it.
-/// The function does not use the current MAC of the link: the container may have changed it, and
-/// must not be allowed to send from the changed MAC. Results before version 0.3.0 list no MAC, so
-/// for these the function returns the current MAC.
+/// Returns the MAC that ADD gave the container's link. `reported`, the result of ADD, lists this
+/// MAC. The link's current MAC does not count: the container may have changed it, and must not be
+/// allowed to send from the changed MAC. A result before CNI version 0.3.0 lists no MAC; the
+/// function then returns the current one.
 fn container_mac(request: &CheckRequest, reported: &AddResult) -> anyhow::Result<MacAddress> {
     let interface = &request.attachment.interface;
     let link = reported.in_sandbox(interface);
@@ -85,9 +85,13 @@ fn container_mac(request: &CheckRequest, reported: &AddResult) -> anyhow::Result
     mac.with_context(|| format!("{interface} in the sandbox is gone"))
 }
 
-/// Finds the host's end by the name that is derived from the attachment. If there is none, finds
-/// the host's end of a pair that a Go plugin made, by its name and MAC in `reported`, the result of
-/// ADD. Returns `None` if neither exists.
+/// Returns the host's end of the attachment's veth pair. Returns `None` if there is no such link,
+/// or if the network has a bridge and the link is not a port of this `bridge`.
+///
+/// The function first looks for the link that this suite creates: its name is derived from the
+/// attachment, and its alias is the attachment's tag. If there is none, it looks for the link that
+/// a Go plugin created: without an alias, and with a name and MAC that `reported`, the result of
+/// ADD, lists.
 fn find_port(
     host: &Connection,
     bridge: Option<&Link>,

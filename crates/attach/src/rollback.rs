@@ -1,4 +1,4 @@
-//! Notes which objects an ADD created, so that the rollback of this ADD removes only these.
+//! The rollback of an ADD, which removes only objects that this ADD created.
 
 use std::cell::Cell;
 
@@ -8,24 +8,25 @@ use netlink::Connection;
 
 use crate::{del, names};
 
-/// Which objects an ADD created. The rollback removes only these, because a concurrent ADD of the
-/// same attachment may have created the others.
+/// Which objects of an attachment this ADD created. The rollback removes only these, because a
+/// concurrent ADD of the same attachment may have created the other objects.
 ///
-/// The kernel creates only one veth pair with a name, so only one of several concurrent ADDs
-/// succeeds. This ADD then adds the `nf_tables` elements. So the ADD that created the pair also
-/// created the elements, and needs no separate note for them.
+/// Of several concurrent ADDs, only one can create the veth pair, because the name of the pair is
+/// taken afterwards. Only this ADD goes on to add `nf_tables` elements. So `pair` also stands for
+/// the elements.
 #[derive(Debug, Default)]
 pub(crate) struct Made {
-    /// Whether this ADD has a lease, or may have one because the IPAM plugin was killed.
+    /// Whether this ADD has a lease, or may have one: the IPAM plugin may have leased addresses
+    /// before it failed.
     pub lease: Cell<bool>,
-    /// Whether this ADD has created the veth pair, or may have: the kernel can create it and still
-    /// report an error.
+    /// Whether this ADD has created the veth pair, or may have created it: the kernel can create a
+    /// pair and still report an error.
     pub pair: Cell<bool>,
 }
 
 impl Made {
-    /// Releases the lease, if this ADD has one. Returns an error if the host's end of the pair
-    /// still exists, because the sandbox may then still use the address.
+    /// Releases the lease, if this ADD has one. If the host's end of the veth pair still exists,
+    /// keeps the lease and returns an error, because the sandbox may still use the address.
     pub fn release_lease(&self, request: &AddRequest) -> anyhow::Result<()> {
         if !self.lease.get() {
             return Ok(());
@@ -41,7 +42,7 @@ impl Made {
         if !self.pair.get() {
             return Ok(());
         }
-        // Opens a new connection, because the one of ADD may have failed.
+        // The rollback opens a new connection, because the connection of ADD may have failed.
         let host = Connection::open()?;
         if let Some(link) = del::find_host_link(&host, &request.attachment)? {
             host.remove_link(&link)?;
@@ -49,7 +50,8 @@ impl Made {
         Ok(())
     }
 
-    /// Removes the `nf_tables` elements, if this ADD created the veth pair.
+    /// Removes the `nf_tables` elements, if this ADD created the veth pair. If it did not, the
+    /// elements belong to a concurrent ADD.
     pub fn remove_protection(&self, request: &AddRequest) -> anyhow::Result<()> {
         if !self.pair.get() {
             return Ok(());

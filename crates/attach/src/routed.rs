@@ -34,7 +34,7 @@ pub(crate) fn prepare_ipv6(end: &Link, ips: &[IpConfig]) -> anyhow::Result<()> {
 }
 
 /// Returns the requests that add the gateway addresses to the host's end, bring it up and add the
-/// routes to the container. Returns an empty list for a network with a bridge.
+/// host's routes to the container. Returns an empty list for a network with a bridge.
 ///
 /// # Errors
 /// The kernel refuses a request.
@@ -92,13 +92,16 @@ pub(crate) fn link_local(end: &Link, mac: MacAddress) -> anyhow::Result<Vec<Requ
     ])
 }
 
-/// Returns the metric of a new IPv6 route to an address. `there` is the route that the kernel uses
-/// for this address now. If `there` leads to this address alone, the new metric is lower, because
-/// at equal metrics the kernel would prefer the older route. Otherwise, or if no lower metric
-/// exists, returns `None`: the kernel's default metric.
+/// Returns the metric of a new IPv6 route to a container's address. `there` is the route that the
+/// kernel uses for this address now.
 ///
-/// A route to this address alone belongs to an attachment that the runtime is expected to delete.
-/// The route stays, so the kernel uses it again if this ADD fails.
+/// - If `there` is a /128 route to this address, returns a lower metric than that of `there`: at
+///   equal metrics, the kernel would prefer the older route.
+/// - If `there` leads to a larger network or to the host itself, or if no lower metric exists,
+///   returns `None`: the new route gets the kernel's default metric.
+///
+/// A /128 route belongs to an earlier attachment with the same address, which the runtime is
+/// expected to delete. The route stays, so the kernel uses it again if this ADD fails.
 fn preceding(there: &Route) -> Option<u32> {
     let is_equal = there.destination.prefix() == IPV6_HOST && !there.is_local;
     let metric = there.priority.filter(|metric| is_equal && *metric > 1)?;
@@ -106,8 +109,8 @@ fn preceding(there: &Route) -> Option<u32> {
 }
 
 /// Returns the container's routes: one to each gateway, and one through the gateway to the
-/// container's own network. They replace the route to this network that the kernel would add.
-/// Returns an empty list for a network with a bridge.
+/// container's own network. The second one replaces the direct route to this network that the
+/// kernel would add. Returns an empty list for a network with a bridge.
 ///
 /// Equivalent to `ip route add GATEWAY dev … src ADDRESS` and `ip route add NETWORK via GATEWAY dev
 /// … src ADDRESS`.

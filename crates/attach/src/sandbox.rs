@@ -17,7 +17,7 @@ use crate::desired::Container;
 use crate::note::note_failure;
 use crate::routed;
 
-/// The sandbox, with connections inside it and the name of its new link.
+/// An open sandbox: connections to the kernel inside it, and the name of the container's link.
 pub(crate) struct Sandbox<'a> {
     namespace: &'a Netns,
     connection: Connection,
@@ -64,8 +64,7 @@ impl<'a> Sandbox<'a> {
         Ok(self.connection.find_link(self.interface)?)
     }
 
-    /// Brings the link up without addresses, which the IPAM plugin leases later. Returns the
-    /// changed link.
+    /// Brings the link up before the IPAM plugin leases its addresses. Returns the changed link.
     pub fn bring_up(&mut self, link: &Link, dad: Dad) -> anyhow::Result<Link> {
         let requests = self.prepare(link, dad, &[])?;
         let connection = &self.connection;
@@ -93,12 +92,12 @@ impl<'a> Sandbox<'a> {
             .context("configure the container's link")
     }
 
-    /// Sets the sysctls that IPv6 needs for `ips`. Returns the requests that the kernel must carry
-    /// out before it adds `ips`:
+    /// Prepares the link for the addresses `ips`: sets sysctls, and returns requests that the
+    /// caller executes before it adds the addresses:
     ///
     /// - The first one makes the kernel send gratuitous ARP when the MAC of the link is set.
-    /// - For containers that use IPv6, the others add a link-local address that is usable at once.
-    ///   The kernel would generate this address only after the pair is up.
+    /// - The others, if any, add an IPv6 link-local address that is usable at once. The kernel
+    ///   would generate this address only after the pair is up.
     ///
     /// The function sets sysctls only for containers with IPv6 addresses or with duplicate address
     /// detection, because the lookup of sysctls takes time.
@@ -122,12 +121,12 @@ impl<'a> Sandbox<'a> {
         Ok(requests)
     }
 
-    /// Sets the sysctls that must be set while the link is down. Enables IPv6 if `ips` need it.
+    /// Sets the IPv6 sysctls of the link. Enables IPv6 if `ips` contains an IPv6 address.
     ///
     /// With `ndisc_notify`, the kernel announces IPv6 addresses when the MAC is set. With
     /// `keep_addr_on_down`, the kernel keeps these addresses when the link goes down and up again.
     /// `accept_dad` turns duplicate address detection on or off. A failure to set one of these
-    /// sysctls is only logged, because the container works without them.
+    /// three sysctls is only logged, because the container works without them.
     fn set_sysctls(&self, dad: Dad, ips: &[IpConfig]) -> anyhow::Result<()> {
         let accept_dad = match dad {
             Dad::Perform => "1",
@@ -171,12 +170,12 @@ impl<'a> Sandbox<'a> {
         Ok(link)
     }
 
-    /// Waits until the kernel has generated the link-local address and until duplicate address
-    /// detection has ended.
+    /// Waits until the kernel has generated the link-local address and duplicate address detection
+    /// has ended.
     ///
-    /// If ADD itself added the link-local address, there is nothing to wait for. The function then
-    /// switches the generation of link-local addresses on again: the kernel deletes the added
-    /// address when the link goes down, and must generate a new one when the link comes up.
+    /// If ADD itself added the link-local address, the function does not wait. It then switches the
+    /// generation of link-local addresses on again, because the kernel deletes the added address
+    /// when the link goes down, and must generate a new one when the link comes up.
     ///
     /// # Errors
     /// Another host on the network uses one of the addresses, or the wait takes more than ten
@@ -244,8 +243,8 @@ impl<'a> Sandbox<'a> {
     }
 }
 
-/// Waits until the kernel delivers packets to the IPv6 addresses among `addresses`. This ADD has
-/// added them to `link`.
+/// Waits until the kernel delivers packets to the IPv6 addresses among `addresses`, which this ADD
+/// has added to `link`.
 pub(crate) fn wait_for_local_routes(
     connection: &Connection,
     monitor: &mut Monitor,
@@ -256,9 +255,9 @@ pub(crate) fn wait_for_local_routes(
     Ok(monitor.wait_for_local_routes(connection, &wait(link, &what), addresses)?)
 }
 
-/// Returns the description of a wait for `link`, with a limit of ten seconds. `what` names the
-/// awaited event in the error. The kernel brings a veth pair up in one or two milliseconds.
-/// Duplicate address detection takes one to two seconds.
+/// Returns the description of a wait for `link`. `what` names the awaited event in the error. The
+/// limit of ten seconds is ample: a veth pair comes up in one or two milliseconds, and duplicate
+/// address detection takes one to two seconds.
 pub(crate) fn wait<'a>(link: &Link, what: &'a str) -> Wait<'a> {
     Wait {
         link: link.index,
@@ -267,8 +266,9 @@ pub(crate) fn wait<'a>(link: &Link, what: &'a str) -> Wait<'a> {
     }
 }
 
-/// Returns the routes that the sandbox needs. Routes to the gateways precede those of the result,
-/// because the kernel accepts a route only if its next hop is reachable.
+/// Returns the routes that the sandbox needs, in the order of their addition. The routes to the
+/// gateways precede the others, because the kernel accepts a route only if its next hop is
+/// reachable.
 fn wanted_routes(addressing: &Addressing, link: &Link) -> Vec<NewRoute> {
     let reported = addressing.routes.iter();
     let reported = reported.map(|route| new_route(route, addressing, link));
@@ -281,7 +281,7 @@ fn new_route(route: &Route, addressing: &Addressing, link: &Link) -> NewRoute {
         gateway: next_hop(route, &addressing.ips),
         mtu: route.mtu,
         advmss: route.advmss,
-        // Plugins write 0 for the kernel's default priority and for the kernel's default table.
+        // Plugins write 0 for the kernel's default priority and the kernel's default table.
         priority: route.priority.filter(|priority| *priority != 0),
         table: route.table.filter(|table| *table != 0),
         scope: route.scope,

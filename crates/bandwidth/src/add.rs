@@ -1,4 +1,4 @@
-//! ADD: sets the limits, with a rollback.
+//! ADD: limits the bandwidth of a sandbox. After a failure, a rollback removes the new limits.
 
 use attach::interface;
 use cni::{AddRequest, Answer, Answered, Undo};
@@ -9,7 +9,8 @@ use crate::config::Config;
 use crate::limiting::Limiting;
 use crate::{host_link, ifb, record};
 
-/// Sets the configured limits. If what the sandbox sends is limited, adds its ifb to the result.
+/// Sets the configured limits. If egress is limited, adds the ifb that queues the sandbox's packets
+/// to the result.
 ///
 /// # Errors
 /// A limit cannot be set. The rollback has then removed the limits that this ADD created. A limit
@@ -51,8 +52,9 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
     Ok(answered)
 }
 
-/// Returns the kubelet's allocation for the pod, and the configuration with the limits that follow
-/// from it.
+/// Returns the configuration, with the limits that follow from the bandwidth that the kubelet
+/// allocated to the pod, and this allocation. The allocation is empty if the configuration has no
+/// `podResources`.
 fn configured(request: &AddRequest) -> anyhow::Result<(Config, Allocation)> {
     let config = Config::parse(&request.network)?;
     let Some(resources) = &config.pod_resources else {
@@ -63,13 +65,12 @@ fn configured(request: &AddRequest) -> anyhow::Result<(Config, Allocation)> {
     Ok((config.with(&allocation), allocation))
 }
 
-/// Records the allocation for CHECK and RELOAD. DEL finds the limits without a record.
+/// Records the bandwidth that the kubelet allocated to the pod, for CHECK and RELOAD. If it
+/// allocated none, removes the record that an earlier ADD of the attachment left.
 ///
-/// The caller writes the record after it has created the ifb. So an ADD that fails because a
-/// concurrent ADD of the attachment has created the ifb does not replace the other ADD's record.
-///
-/// If there is no allocation, this function removes the record that an earlier ADD of the
-/// attachment left.
+/// If egress is limited, ADD calls this function only after it has created the ifb. If a concurrent
+/// ADD of the attachment creates the ifb first, this ADD fails before it replaces the record of
+/// that ADD.
 fn remember(
     request: &AddRequest,
     config: &Config,

@@ -8,12 +8,13 @@ use tc::BitsPerSecond;
 
 use crate::resource::Direction;
 
-/// The rates that the kubelet allocated to a pod.
+/// The rates that the kubelet allocated to a pod: each is the sum of the pod's devices of a
+/// resource such as `example.org/egress-10mbit`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Allocation {
-    /// The rate towards the pod; `None` if the pod has no device for this direction.
+    /// The rate towards the pod; `None` if the pod has no devices of ingress bandwidth.
     pub ingress: Option<BitsPerSecond>,
-    /// The rate from the pod; `None` if the pod has no device for this direction.
+    /// The rate from the pod; `None` if the pod has no devices of egress bandwidth.
     pub egress: Option<BitsPerSecond>,
 }
 
@@ -24,7 +25,7 @@ impl Allocation {
     }
 }
 
-/// Writes one line for each direction with its rate in bit/s, such as `ingress 20000000`.
+/// Writes a line for each direction that has a rate, in bit/s, such as `ingress 20000000`.
 impl fmt::Display for Allocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let rates = [

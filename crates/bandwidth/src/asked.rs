@@ -3,24 +3,26 @@
 use cni::Error;
 use tc::{BitsPerSecond, Burst, Limit};
 
-/// A limit for one direction.
+/// A requested limit for one direction: for the ingress or the egress of a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Asked {
     /// Average rate.
     pub rate: BitsPerSecond,
-    /// Burst in bits. Some runtimes send a placeholder for an unset burst. It stays in this field,
-    /// because CHECK accepts limits of the Go plugin, which uses the placeholder as the burst.
+    /// Burst in bits. Some runtimes send a very large placeholder for an unset burst. This field
+    /// keeps the placeholder, because the Go plugin uses it as the burst, and CHECK accepts limits
+    /// that the Go plugin set.
     pub burst: u64,
     /// The configuration key of the burst. `None` if no burst is configured: [`Asked::limit`] then
     /// derives the burst from the rate.
     pub burst_key: Option<String>,
-    /// The limit of the pod's allocated devices, if this limit was requested for the pod and its
-    /// rate is not higher. The resulting burst is at most the burst of the devices' limit.
+    /// The limit that the kubelet allocated to the pod, if the present limit was requested for the
+    /// pod and its rate is not higher. [`Asked::limit`] then returns at most the burst of the
+    /// allocated limit.
     pub within: Option<Box<Self>>,
 }
 
 impl Asked {
-    /// Returns this limit with a burst that is at most that of `most`.
+    /// Returns this limit, with the burst of `most` as the maximum of its burst.
     pub(crate) fn within(self, most: Self) -> Self {
         Self {
             within: Some(Box::new(most)),

@@ -2,8 +2,8 @@
 //!
 //! Root in a sandbox can send packets that bypass the host's ingress qdisc, and so the host's ifb:
 //! an ifb or `mirred` in the sandbox sets `tc_skip_classify` on a packet. `nf_tables` sees such
-//! packets. The rate of this second limit is higher than the rate of the ifb, so the backstop drops
-//! no packet that came through the ifb.
+//! packets. The rate of this second limit is higher than the rate of the ifb, the first limit, so
+//! the backstop drops no packet that came through the ifb.
 
 use attach::{Protection, coded, filter_chain};
 use cni::note;
@@ -16,18 +16,18 @@ use tc::Traffic;
 
 use crate::policy;
 
-/// The backstop of one attachment: its elements and their table.
+/// The backstop (second egress limit) of one attachment: its `nf_tables` elements and their table.
 #[derive(Debug)]
 pub(crate) struct Backstop {
     protection: Protection,
-    /// For each set of the table, one element with the key of the attachment's link and without a
-    /// target. They serve to look up which elements the attachment has.
+    /// One element for each set of the table: with the name of the attachment's host link as its
+    /// key, and without a target. They serve to look up the link's elements in the kernel.
     places: [Element; 2],
 }
 
 impl Backstop {
-    /// Returns the backstop of the egress limit for packets that arrive at `host_link`. Returns
-    /// `None` if the rate exceeds what `nf_tables` can count.
+    /// Returns the backstop of the egress limit `limit`, for packets that arrive at `host_link`
+    /// from the sandbox. Returns `None` if the rate is too high for `nf_tables` to count.
     pub fn of(limit: &tc::Limit, traffic: &Traffic, host_link: &Link, owner: &str) -> Option<Self> {
         let bytes = limit.rate.bytes();
         let rate = bytes.saturating_add(bytes / MARGIN);
@@ -47,9 +47,9 @@ impl Backstop {
         })
     }
 
-    /// Adds the attachment's elements. Elements with the same link and another content are
-    /// replaced; unchanged elements stay. If the attachment has no element yet, calls `on_new`
-    /// first, so that the caller can prepare the rollback.
+    /// Adds the attachment's elements. Replaces elements of the same link that differ. If the
+    /// attachment has no element yet, calls `on_new` first, so that the caller can prepare the
+    /// rollback.
     ///
     /// If the kernel lacks a required part of `nf_tables`, this function logs that on standard
     /// error and succeeds: such a host can still limit by the ifb.
@@ -88,19 +88,20 @@ impl Backstop {
         Ok(())
     }
 
-    /// Removes the elements again if `is_gone` returns true, that is, if the attachment no longer
-    /// exists. Each attempt of the transaction calls `is_gone` again. The elements of a concurrent
-    /// ADD stay, because that ADD creates its ifb before its elements, so `is_gone` returns false.
+    /// Removes the elements again if `is_gone` returns true: if a DEL or GC has deleted the
+    /// attachment's ifb. Each attempt of the transaction calls `is_gone` again. So the elements of
+    /// a concurrent ADD stay: that ADD creates its ifb before its elements, so `is_gone` returns
+    /// false.
     ///
     /// # Errors
-    /// As [`Self::put`], and those of `is_gone`.
+    /// As [`attach::take_back`].
     pub fn take_back(self, is_gone: impl Fn() -> anyhow::Result<bool>) -> anyhow::Result<()> {
         attach::take_back(&[self.protection], is_gone)
     }
 
-    /// Returns a message for the operator for each change that [`Self::put`] would make. Returns
-    /// none if the kernel lacks a required part of `nf_tables`, because ADD then succeeds without a
-    /// backstop.
+    /// Returns a message for the operator for each change that [`Self::put`] would make. Returns no
+    /// message if the kernel lacks a required part of `nf_tables`, because ADD then succeeds
+    /// without a backstop.
     ///
     /// # Errors
     /// The kernel refuses a request.
@@ -131,7 +132,8 @@ impl Backstop {
 }
 
 /// Returns a warning for the operator if the kernel lacks a part of `nf_tables` that backstops
-/// need. Tries this in the network namespace of the calling thread.
+/// (second egress limits) need, and `None` if it lacks none. Finds this out by a dry run in the
+/// network namespace of the calling thread.
 ///
 /// # Errors
 /// The kernel refuses a request for a reason other than a missing feature.
@@ -186,7 +188,7 @@ fn table(family: Family) -> Table {
     }
 }
 
-/// Returns the tables in which attachments have elements, one for each used family.
+/// Returns the tables in which attachments have elements: one of family `bridge`, one of `inet`.
 pub fn tables() -> [Table; 2] {
     FAMILIES.map(table)
 }
@@ -194,7 +196,7 @@ pub fn tables() -> [Table; 2] {
 /// The name of the tables of both families.
 pub const TABLE: &str = "cni-bandwidth";
 
-/// Extends `rule`: it then drops the packets that exceed the limit of their input interface.
+/// Returns `rule`, extended to drop packets that exceed the limit of their input interface.
 fn limited(rule: Rule) -> Rule {
     rule.when_in(&[Field::InputName], LIMITS).drop()
 }
@@ -208,7 +210,7 @@ const POLICIES: &str = "policies";
 /// that the backstop drops (`NF_BR_PRI_NAT_DST_BRIDGED`, `NF_IP_PRI_RAW`).
 const BEFORE_ALL_ELSE: i32 = -300;
 
-/// Divisor: the rate of the backstop is a tenth above the rate of the ifb.
+/// Divisor for the margin: the backstop's rate exceeds the ifb's rate by a tenth of the ifb's rate.
 const MARGIN: u64 = 10;
 
 /// Number of bytes by which the backstop's burst exceeds the burst of the ifb. The backstop needs

@@ -10,7 +10,8 @@ use crate::config::Config;
 use crate::host_link;
 use crate::limiting::Limiting;
 
-/// Compares rates, bursts, queue lengths, the redirection to the ifb and the backstop.
+/// Compares rates, bursts, queue lengths, the redirection to the ifb, and the backstop (the second
+/// egress limit, in `nf_tables`) with the configuration.
 ///
 /// # Errors
 /// - Code 7: `prevResult` is missing.
@@ -60,8 +61,8 @@ impl Limiting<'_> {
         Ok(differences)
     }
 
-    /// Compares the backstop. Returns no difference if the Go plugin created the ifb, because the
-    /// Go plugin creates no backstop.
+    /// Returns the differences of the backstop (second egress limit) from the limit `asked`.
+    /// Returns none if the Go plugin created the ifb, because the Go plugin creates no backstop.
     fn backstop_differences(&self, ifb: &Link, asked: &Asked) -> anyhow::Result<Vec<String>> {
         if ifb.alias != Some(self.request.attachment.owner()) {
             return Ok(Vec::new());
@@ -74,7 +75,8 @@ impl Limiting<'_> {
         Ok(differences)
     }
 
-    /// Compares the limit of `link` with `asked`.
+    /// Returns a message if the limit of `link` differs from `asked`. Returns `None` if it does
+    /// not, or if the Go plugin set it for the same configuration.
     fn difference(
         &self,
         link: &Link,
@@ -84,7 +86,7 @@ impl Limiting<'_> {
         let link_egress = LinkEgress::new(self.host, link);
         let limit = asked.limit(self.host_link.mtu)?;
         let difference = link_egress.difference(&limit, traffic)?;
-        // A limit that the Go plugin set for the same configuration is not a difference.
+        // A limit that the Go plugin set for the same configuration counts as equal.
         let is_references = difference.is_some()
             && *traffic == Traffic::All
             && link_egress.is_of_reference(asked.rate, asked.burst)?;

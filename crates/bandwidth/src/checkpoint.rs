@@ -1,7 +1,8 @@
 //! Reads the checkpoint of the kubelet's device manager, which lists the devices of each pod.
 //!
 //! Source: k8s.io/kubernetes, `pkg/kubelet/cm/devicemanager/checkpoint`. The kubelet replaces the
-//! file as a whole (rename), so a reader never finds half of it and does not verify the checksum.
+//! file as a whole (rename). So this module never reads an incomplete file, and need not verify the
+//! checksum.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,11 +14,11 @@ use cni::files::{Links, read_regular};
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-/// Reads how many devices of each resource a pod has, from the checkpoint at `path`. `pod` is the
-/// pod's UID.
+/// Reads the checkpoint at `path`. Returns for each resource how many devices the pod with the UID
+/// `pod` has.
 ///
 /// # Errors
-/// The file cannot be read or is not a checkpoint. The message names the keys and what to do.
+/// The file cannot be read or is not a checkpoint. The error says which configuration key to set.
 pub(crate) fn read(path: &Path, pod: &str) -> anyhow::Result<BTreeMap<String, u64>> {
     // The kubelet never creates a symbolic link in place of the file, so a link is refused.
     let read = || devices(&read_regular(path, Links::Refuse, LARGEST)?, pod);
@@ -51,7 +52,8 @@ pub fn devices(json: &[u8], pod: &str) -> anyhow::Result<BTreeMap<String, u64>> 
         .collect())
 }
 
-/// The part of the file that this module reads. It skips the list of all registered devices.
+/// The part of the checkpoint that this module reads: the pods' devices, without the list of all
+/// registered devices.
 #[derive(Deserialize)]
 struct Checkpoint<'a> {
     #[serde(rename = "Data", borrow)]
@@ -76,7 +78,7 @@ struct Entry<'a> {
     devices: Ids<'a>,
 }
 
-/// IDs of devices: a list for each NUMA node, or one list as before Kubernetes 1.20.
+/// IDs of devices, from a list for each NUMA node. Kubernetes before 1.20 writes only one list.
 struct Ids<'a>(Vec<Id<'a>>);
 
 #[derive(Deserialize)]
@@ -118,7 +120,7 @@ impl<'de> Visitor<'de> for OfEveryNode {
     }
 }
 
-/// Size limit in bytes. A checkpoint of 10,000 devices has about 350,000.
+/// Maximum size of a checkpoint in bytes. A checkpoint of 10,000 devices has about 350,000 bytes.
 const LARGEST: u64 = 16 << 20;
 
 #[cfg(test)]

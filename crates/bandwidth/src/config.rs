@@ -14,7 +14,7 @@ use crate::pod_resources::{PodResources, Priority};
 use crate::raw::RawConfig;
 use crate::{quantity, record};
 
-/// Limits of a sandbox.
+/// The configured limits of a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
     /// Limit of what the sandbox receives.
@@ -23,24 +23,25 @@ pub struct Config {
     pub egress: Option<Asked>,
     /// The traffic that both limits apply to.
     pub traffic: Traffic,
-    /// Which resources limit the pod, and where to read what the kubelet allocated to it. `None` if
-    /// allocations of the kubelet limit no pod.
+    /// The resources whose devices are a pod's bandwidth, and where to read which devices the
+    /// kubelet allocated to the pod. `None` if no resource limits a pod.
     pub pod_resources: Option<PodResources>,
 }
 
 impl Config {
-    /// Reads the configuration, including what the runtime added to it.
+    /// Reads the configuration, including the limits that the runtime added (`runtimeConfig`).
     ///
     /// # Errors
-    /// Code 7 with the key whose value is invalid.
+    /// Code 7: a value is invalid; the error names its key.
     pub fn parse(network: &Network) -> Result<Self, Error> {
         Self::of(network.config()?, network.runtime_config()?)
     }
 
-    /// Reads the configuration of an attachment, with the allocation that its ADD used.
+    /// Reads the configuration of an existing attachment. The limits include the bandwidth that the
+    /// kubelet allocated to the pod, as ADD recorded it.
     ///
     /// # Errors
-    /// As [`Self::parse`]; the record of the allocation cannot be read.
+    /// As [`Self::parse`]. Also if the record of the allocated bandwidth cannot be read.
     pub(crate) fn of_attachment(request: &CheckRequest) -> anyhow::Result<Self> {
         let config = Self::parse(&request.network)?;
         if config.pod_resources.is_none() {
@@ -180,7 +181,8 @@ impl RawLimit {
     }
 }
 
-/// Reads the rates from the pod's annotations. No annotation contains a burst.
+/// Reads the rates from the pod's annotations: ingress, then egress. A missing annotation gives the
+/// rate 0. Annotations contain no burst.
 fn annotated(annotations: &BTreeMap<String, String>) -> Result<[RawLimit; 2], Error> {
     let [ingress, egress] = ANNOTATIONS;
     let limit = |rate_key| {
@@ -219,7 +221,8 @@ fn traffic(shaped: Subnets, unshaped: Subnets) -> Result<Traffic, Error> {
     }
 }
 
-/// Parses CIDRs; clears their host bits and removes duplicates.
+/// Parses the CIDRs in `texts`, clears their host bits and removes duplicates. `key` is their key
+/// in the configuration, for errors.
 fn subnets(key: &str, texts: &[String]) -> Result<Vec<IpNetwork>, Error> {
     let mut subnets = Vec::new();
     for (index, text) in texts.iter().enumerate() {
@@ -251,7 +254,7 @@ pub const ANNOTATIONS: [&str; 2] = [
     "kubernetes.io/egress-bandwidth",
 ];
 
-/// Bounds of the annotations in Kubernetes, in bits per second.
+/// Bounds of the rates that Kubernetes accepts in annotations, in bits per second.
 const LEAST_ANNOTATED: u64 = 1000;
 const MOST_ANNOTATED: u64 = 1_000_000_000_000_000;
 

@@ -15,18 +15,20 @@ use crate::{backstop, host_link, record};
 /// Removes the attachment's limits and its record. A missing limit or record counts as removed.
 ///
 /// # Errors
-/// All requests that the kernel refuses. A refusal does not stop the other steps.
+/// The kernel refuses a request, or the record cannot be removed. An error with the limits does not
+/// stop the removal of the record.
 pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
     cni::all([remove_limits(request), remove_record(request)])
 }
 
-/// Deletes the attachment's backstop and ifb. An ifb that the Go plugin created may be in use by
-/// another interface of the container. It stays if a link of another attachment redirects packets
-/// to it.
+/// Deletes the attachment's ifb and its backstop (second egress limit in `nf_tables`). An ifb that
+/// the Go plugin created stays if a link of another attachment, such as another interface of the
+/// container, redirects packets to it.
 ///
-/// Without an ifb there is no backstop: ADD creates the ifb first and DEL deletes it last. So DEL
-/// of a container without limits, the most common case, does not access `nf_tables`. Such an access
-/// might have to wait until a deletion of another process has ended.
+/// Without an ifb there is no backstop, because ADD creates the ifb before the backstop, and DEL
+/// removes the backstop before the ifb. So DEL of a container without limits, the most common case,
+/// does not access `nf_tables`. Such an access might have to wait until a deletion of another
+/// process has ended.
 fn remove_limits(request: &DelRequest) -> anyhow::Result<()> {
     cni::step("find the ifb");
     let host = Connection::open()?;
@@ -40,15 +42,17 @@ fn remove_limits(request: &DelRequest) -> anyhow::Result<()> {
     let first = backstop.remove(|it| it == owner);
     cni::step("delete the ifb");
     let deleted = delete_all(&host, &ifbs);
-    // A concurrent RELOAD may have restored the backstop since the first removal. A RELOAD that
-    // restores the backstop after this second removal finds no ifb and removes the backstop itself.
+    // A concurrent RELOAD, a verb of this suite, may have restored the backstop since the first
+    // removal. A RELOAD that restores the backstop after this second removal finds no ifb, and
+    // removes the backstop itself.
     let second = backstop.remove(|it| it == owner);
     backstop.finish();
     cni::all([first, deleted, second])
 }
 
-/// Removes the record if the configuration has the key `podResources`, with any value. Without this
-/// key, DEL makes no system call to look for a record.
+/// Removes the record of the bandwidth that the kubelet allocated to the pod. Does nothing if the
+/// configuration lacks the key `podResources`, because ADD then writes no record. If the key is
+/// `false` now, an earlier ADD may still have written one.
 fn remove_record(request: &DelRequest) -> anyhow::Result<()> {
     #[derive(Default, Deserialize)]
     #[serde(rename_all = "camelCase", default)]
@@ -79,7 +83,7 @@ fn find(host: &Connection, request: &DelRequest) -> anyhow::Result<Vec<Link>> {
     Ok(own)
 }
 
-/// Deletes all of `ifbs`; fails at the end with the kernel's reasons for all failures.
+/// Deletes `ifbs`. If one cannot be deleted, deletes the others and returns all errors together.
 pub(crate) fn delete_all(host: &Connection, ifbs: &[Link]) -> anyhow::Result<()> {
     cni::all(ifbs.iter().map(|link| Ok(host.remove_link(link)?)))
 }

@@ -1,4 +1,5 @@
-//! GC: removes ifbs, backstops and records of unlisted attachments.
+//! GC: removes ifbs, `nf_tables` limits and allocation records of attachments that the runtime does
+//! not list.
 
 use std::collections::BTreeSet;
 
@@ -7,9 +8,10 @@ use netlink::{Link, LinkKind};
 
 use crate::{backstop, ifb, record};
 
-/// Deletes ifbs, backstops (second limits in `nf_tables`) and records of this network that belong
-/// to no attachment in the runtime's list. Ifbs that the Go plugin created stay, because they do
-/// not show their network.
+/// Deletes three kinds of objects of this network, if they belong to no attachment in the runtime's
+/// list: ifbs, backstops (second egress limits in `nf_tables`), and records of the bandwidth that
+/// the kubelet allocated. An ifb that only the Go plugin used stays, because it does not show its
+/// network.
 ///
 /// # Errors
 /// All errors that occurred. An error does not stop the deletion of other objects.

@@ -1,18 +1,17 @@
-//! The host end of the sandbox's veth pair, which has the limits.
+//! Finds the host end of a sandbox's veth pair. The limits apply at this link.
 
 use cni::{AddRequest, DelRequest, Error};
 use netlink::{Connection, Link, LinkKind};
 use netns::Netns;
 
-/// Finds the host end of the veth pair by its peer, the sandbox's interface. An earlier plugin of
-/// the chain has to have reported this host end.
+/// Returns the host end of the veth pair whose other end is the attachment's interface.
+/// `prevResult` must list this host end.
 ///
 /// # Errors
 /// - Code 4: the sandbox does not exist.
-/// - Code 7: the sandbox has no such interface.
-/// - Code 7: the interface is no end of a veth pair, such as a macvlan link or a device of the
-///   host.
-/// - Code 7: the result does not list the host's end.
+/// - Code 7: the sandbox does not have the interface.
+/// - Code 7: the interface is no end of a veth pair with the host, for example a macvlan link.
+/// - Code 7: `prevResult` is missing or does not list the host end.
 pub(crate) fn find(request: &AddRequest, host: &Connection) -> anyhow::Result<Link> {
     let namespace = &Netns::open(&request.netns).map_err(Error::sandbox)?;
     if let Some(link) = only_pair(request, host, namespace)? {
@@ -42,10 +41,12 @@ pub(crate) fn find(request: &AddRequest, host: &Connection) -> anyhow::Result<Li
     .into())
 }
 
-/// Returns the host end if `prevResult` identifies it. For this, `prevResult` has to list one
-/// interface in the sandbox, and exactly one host link with its peer in the sandbox. Otherwise
-/// returns `None`, and the caller looks for the peer in the sandbox. That takes longer, because a
-/// new thread has to enter the sandbox's namespace.
+/// Returns the host end if `prevResult` identifies it: `prevResult` lists only the attachment's
+/// interface in the sandbox, and exactly one host link with its peer in the sandbox.
+///
+/// Returns `None` if `prevResult` does not identify it, or lists another MAC than the link has. The
+/// caller then looks for the peer in the sandbox. That takes longer, because a new thread has to
+/// enter the sandbox's namespace.
 fn only_pair(
     request: &AddRequest,
     host: &Connection,
@@ -71,8 +72,9 @@ fn only_pair(
     }
 }
 
-/// For DEL: returns the names of links that may be the host end. If the sandbox exists, this is the
-/// peer of its interface. Otherwise these are all host links in `prevResult`.
+/// For DEL: returns the names of links that may be the host end. If the sandbox still exists,
+/// returns the name of the interface's peer, or no name if there is no peer. If the sandbox is
+/// gone, returns the names of all host links in `prevResult`.
 ///
 /// # Errors
 /// The kernel refuses a request.

@@ -1,4 +1,4 @@
-//! The ifb device that queues a sandbox's packets.
+//! The ifb device that queues the packets that a sandbox sends.
 
 use cni::{AddResult, Attachment, Error, hex};
 use netlink::{Connection, Link, LinkChange, LinkKind, MacAddress, Request};
@@ -7,20 +7,20 @@ use tc::{Limit, LinkEgress, LinkIngress, module};
 
 /// Ifbs that have one of the two possible names of the attachment's ifb.
 pub(crate) struct Found {
-    /// Ifbs of the attachment, identified by the alias. If an ADD was killed before it set the
-    /// alias, the MAC identifies the ifb.
+    /// Ifbs of the attachment: their alias is its tag ([`Attachment::owner`]). If an ADD was killed
+    /// before it set the alias, the MAC identifies the ifb.
     pub own: Vec<Link>,
     /// Ifbs without an alias and without this attachment's MAC. The Go plugin creates such ifbs.
-    /// Their name depends on the network and the container but not on the interface, so they may
-    /// belong to another attachment.
+    /// It derives their names from the network and the container but not from the interface, so
+    /// they may belong to another interface of the container.
     pub unclaimed: Vec<Link>,
 }
 
-/// Finds the attachment's ifbs, and ifbs without an owner that have one of the attachment's two
-/// names.
+/// Returns the ifbs with one of the two possible names of the attachment's ifb, except those whose
+/// alias is the tag ([`Attachment::owner`]) of another attachment.
 ///
 /// # Errors
-/// Refusals of the kernel.
+/// The kernel refuses a request.
 pub(crate) fn find(host: &Connection, attachment: &Attachment) -> anyhow::Result<Found> {
     let (owner, mac) = (attachment.owner(), mac(attachment));
     let names = names(attachment);
@@ -35,11 +35,11 @@ pub(crate) fn find(host: &Connection, attachment: &Attachment) -> anyhow::Result
     Ok(Found { own, unclaimed })
 }
 
-/// Returns the ifb for packets from `host_link`: the attachment's own ifb, or an ifb that the Go
-/// plugin created and to which `host_link` redirects packets. `None` if there is neither.
+/// Returns the attachment's ifb. If it has none, returns an ifb of the Go plugin to which filters
+/// of `host_link` redirect packets. Returns `None` if there is neither.
 ///
 /// # Errors
-/// Refusals of the kernel.
+/// The kernel refuses a request.
 pub(crate) fn find_behind(
     host_link: &Link,
     host: &Connection,
@@ -58,8 +58,8 @@ pub(crate) fn find_behind(
     Ok(None)
 }
 
-/// Creates the attachment's ifb, which is down at first, for a link with an MTU of `mtu` bytes.
-/// Calls `on_made` as soon as the ifb may exist, even if an error follows.
+/// Creates the attachment's ifb with an MTU of `mtu` bytes and returns it. The ifb is down at
+/// first. Calls `on_made` as soon as the ifb may exist, even if an error follows.
 ///
 /// # Errors
 /// - Code 11: a concurrent ADD of the attachment created the ifb.
@@ -89,15 +89,17 @@ pub(crate) fn make(
     Err(taken.map_or_else(|| anyhow::anyhow!("no name for an ifb"), Into::into))
 }
 
-/// Returns whether an ADD of this plugin created the ifb, which then has the attachment's MAC.
+/// Returns whether the ifb has the MAC that this plugin gives to a new ifb of the attachment. An
+/// ifb of the Go plugin has another MAC.
 pub(crate) fn is_made(link: &Link, attachment: &Attachment) -> bool {
     link.mac == Some(mac(attachment))
 }
 
-/// Limits a new ifb, sets its alias to the owner and brings it up.
+/// Limits a new ifb, sets its alias to the attachment's tag ([`Attachment::owner`]) and brings it
+/// up.
 ///
 /// # Errors
-/// The kernel lacks the qdisc; other refusals of the kernel.
+/// The kernel lacks the TBF qdisc or refuses a request.
 pub(crate) fn set_up(
     host: &Connection,
     link: &Link,
@@ -111,11 +113,12 @@ pub(crate) fn set_up(
     Ok(LinkEgress::new(host, link).ensure_first(limit, more)?)
 }
 
-/// Takes over an ifb that an interrupted ADD or the Go plugin created: sets the alias to the owner,
-/// and the MTU to `mtu`.
+/// Takes over an existing ifb, which may come from an interrupted ADD or the Go plugin. Sets its
+/// alias to the attachment's tag ([`Attachment::owner`]) and its MTU to `mtu`. Returns the ifb's
+/// new state.
 ///
 /// # Errors
-/// Refusals of the kernel.
+/// The kernel refuses a request.
 pub(crate) fn adopt(
     host: &Connection,
     link: Link,
@@ -132,10 +135,10 @@ pub(crate) fn adopt(
     Ok(host.change_link(&link.name, &changes)?)
 }
 
-/// Brings up an ifb that existed before this call.
+/// Brings up the ifb if it is down.
 ///
 /// # Errors
-/// Refusals of the kernel.
+/// The kernel refuses the request.
 pub(crate) fn bring_up(host: &Connection, link: &Link) -> Result<(), netlink::Error> {
     if link.is_up {
         return Ok(());
@@ -143,11 +146,12 @@ pub(crate) fn bring_up(host: &Connection, link: &Link) -> Result<(), netlink::Er
     host.execute([Request::change_link(&link.name, &LinkChange::Up)])
 }
 
-/// Refuses a result that lists the attachment's ifb. An earlier plugin of the chain has then limited
-/// what the sandbox sends, and this ADD would replace that limit.
+/// Checks that `result`, the `prevResult`, does not list the attachment's ifb. If it does, an
+/// earlier plugin of the chain has limited what the sandbox sends, and this ADD would replace that
+/// limit.
 ///
 /// # Errors
-/// Code 7: the result lists the ifb.
+/// Code 7: `result` lists the ifb.
 pub(crate) fn expect_unlisted(result: &AddResult, attachment: &Attachment) -> Result<(), Error> {
     let names = names(attachment);
     let mut listed = result.interfaces.iter();
@@ -164,9 +168,9 @@ pub(crate) fn expect_unlisted(result: &AddResult, attachment: &Attachment) -> Re
     }
 }
 
-/// Returns two possible names of the attachment's ifb. The first is the name that the Go plugin
-/// would choose. It does not depend on the interface, so another interface of the container may
-/// have an ifb with this name. This attachment's ifb then gets the second name.
+/// Returns the two possible names of the attachment's ifb. The first is the name that the Go plugin
+/// would choose. This name does not depend on the interface, so the ifb of another interface of the
+/// container may already have it. This attachment's ifb then gets the second name.
 pub fn names(attachment: &Attachment) -> [String; 2] {
     let (network, container) = (attachment.network.as_str(), attachment.container.as_str());
     let interface = attachment.interface.as_str();
@@ -187,8 +191,8 @@ fn mac(attachment: &Attachment) -> MacAddress {
 }
 
 /// The first byte of the MAC of this plugin's ifbs. If an ADD was killed before it set the alias,
-/// GC recognises the ifb by this byte and the network's two bytes after it. GC keeps the ifbs of
-/// the Go plugin: they have a random MAC, which the kernel chose.
+/// GC recognises the ifb by this byte and the next two bytes, which identify the network. GC keeps
+/// the ifbs of the Go plugin: they have a random MAC, which the kernel chose.
 pub(crate) const MAC: u8 = 0x0a;
 
 #[cfg(test)]

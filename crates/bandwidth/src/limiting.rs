@@ -24,7 +24,8 @@ pub(crate) struct Limiting<'a> {
 }
 
 impl<'a> Limiting<'a> {
-    /// Returns the limit for the MTU of the veth pair; `None` if no limit is asked for.
+    /// Converts `asked` to a limit for the MTU of the veth pair. Returns `None` if `asked` is
+    /// `None`.
     ///
     /// # Errors
     /// As [`Asked::limit`].
@@ -32,8 +33,7 @@ impl<'a> Limiting<'a> {
         asked.map(|it| it.limit(self.host_link.mtu)).transpose()
     }
 
-    /// Returns the ifb to which the host's end of the pair redirects the sandbox's packets; `None`
-    /// if there is no ifb.
+    /// Returns the ifb that limits what the sandbox sends; `None` if there is no ifb.
     ///
     /// # Errors
     /// As [`ifb::find_behind`].
@@ -41,8 +41,8 @@ impl<'a> Limiting<'a> {
         ifb::find_behind(self.host_link, self.host, &self.request.attachment)
     }
 
-    /// Returns the backstop of an egress limit. Returns `None` if the rate exceeds what `nf_tables`
-    /// can count.
+    /// Returns the backstop (second limit in `nf_tables`) for the egress limit `limit`; `None` if
+    /// its rate is too high for `nf_tables`.
     pub fn backstop(self, limit: &Limit) -> Option<Backstop> {
         let owner = self.request.attachment.owner();
         Backstop::of(limit, self.traffic, self.host_link, &owner)
@@ -51,7 +51,7 @@ impl<'a> Limiting<'a> {
     /// Limits the sandbox's ingress, which is the egress of the veth pair's host end.
     ///
     /// # Errors
-    /// Another program limits the link; refusals of the kernel.
+    /// Another program set a root qdisc on the host end, or the kernel refuses a request.
     pub fn ingress(self, limit: &Limit, undo: &mut Undo<'a>) -> anyhow::Result<()> {
         cni::step("limit what the sandbox receives");
         let link = self.host_link;
@@ -59,8 +59,7 @@ impl<'a> Limiting<'a> {
         let held = link_egress.held()?;
         if !held.is_limited() {
             undo.push("take the limit from the host's end", move || {
-                // Opens a new connection, because the rollback may run after the connection of the
-                // ADD failed.
+                // Opens a new connection, because the rollback may run after `self.host` failed.
                 Ok(LinkEgress::new(&Connection::open()?, link).remove()?)
             });
         }
@@ -72,7 +71,7 @@ impl<'a> Limiting<'a> {
     ///
     /// # Errors
     /// - Code 11: a concurrent ADD of the attachment creates the ifb.
-    /// - Code 100: refusals of the kernel.
+    /// - Code 100: another program set a root qdisc on the ifb, or the kernel refuses a request.
     pub fn egress(self, limit: &Limit, undo: &mut Undo<'a>) -> anyhow::Result<Link> {
         cni::step("limit what the sandbox sends");
         let attachment = &self.request.attachment;
@@ -87,7 +86,7 @@ impl<'a> Limiting<'a> {
         Ok(ifb)
     }
 
-    /// Takes over an existing ifb and changes its limit.
+    /// Takes over an existing ifb, changes its limit, redirects packets to it, and returns it.
     fn change_egress(self, ifb: Link, limit: &Limit, undo: &mut Undo<'a>) -> anyhow::Result<Link> {
         let (host, attachment) = (self.host, &self.request.attachment);
         let held = LinkEgress::new(host, &ifb).held()?;
@@ -104,11 +103,11 @@ impl<'a> Limiting<'a> {
         Ok(ifb)
     }
 
-    /// Changes the rate of an ifb if this plugin set its limit; another program's limit stays. Also
-    /// restores the backstop.
+    /// Changes the rate of an ifb if this plugin set its limit. A limit of another program, such as
+    /// the Go plugin, stays. Also restores the backstop, the second limit in `nf_tables`.
     ///
     /// # Errors
-    /// Refusals of the kernel.
+    /// The kernel refuses a request.
     pub fn change_rate(self, ifb: &Link, limit: &Limit, undo: &mut Undo<'a>) -> anyhow::Result<()> {
         let link_egress = LinkEgress::new(self.host, ifb);
         let held = match link_egress.held() {
@@ -130,7 +129,8 @@ impl<'a> Limiting<'a> {
     ///
     /// # Errors
     /// - Code 7: the limit is to be removed, but the Go plugin set it.
-    /// - Code 100: another program set a qdisc on the link, or the kernel refuses a request.
+    /// - Code 100: another program set a root qdisc on the veth pair's host end, or the kernel
+    ///   refuses a request.
     pub fn expect_changeable_ingress(self, asked: Option<&Asked>) -> anyhow::Result<()> {
         let held = LinkEgress::new(self.host, self.host_link).held()?;
         let is_own = held.is_own() || !held.is_limited() || asked.is_some();
@@ -142,7 +142,7 @@ impl<'a> Limiting<'a> {
     ///
     /// # Errors
     /// - Code 7: the limit is to be removed, but the Go plugin created the ifb or set the limit.
-    /// - Code 100: another program set a qdisc on the ifb, or the kernel refuses a request.
+    /// - Code 100: another program set a root qdisc on the ifb, or the kernel refuses a request.
     pub fn expect_changeable_egress(self, asked: Option<&Asked>) -> anyhow::Result<()> {
         let attachment = &self.request.attachment;
         let Some(ifb) = self.find_ifb()? else {
@@ -157,18 +157,18 @@ impl<'a> Limiting<'a> {
     /// Removes the limit of the sandbox's ingress.
     ///
     /// # Errors
-    /// Refusals of the kernel.
+    /// The kernel refuses a request.
     pub fn remove_ingress(self) -> anyhow::Result<()> {
         cni::step("remove the limit of what the sandbox receives");
         Ok(LinkEgress::new(self.host, self.host_link).remove()?)
     }
 
-    /// Removes the limit of the sandbox's egress, in three steps: the backstop, the redirection to
-    /// the ifb, the ifb. The backstop comes first, because it must not outlive the ifb: it would
-    /// drop packets of a sandbox without a limit.
+    /// Removes the limit of the sandbox's egress, in three steps: the backstop (second limit in
+    /// `nf_tables`), the redirection to the ifb, the ifb. The backstop comes first: if it outlived
+    /// the ifb, it would drop packets of a sandbox without a limit.
     ///
     /// # Errors
-    /// Refusals of the kernel.
+    /// The kernel refuses a request.
     pub fn remove_egress(self) -> anyhow::Result<()> {
         cni::step("remove the limit of what the sandbox sends");
         let attachment = &self.request.attachment;
@@ -186,8 +186,8 @@ impl<'a> Limiting<'a> {
         });
     }
 
-    /// Limits packets that bypass the ifb: adds or updates the backstop. If `nf_tables` cannot
-    /// count the rate, removes an existing backstop.
+    /// Limits packets that bypass the ifb: adds or updates the backstop, the second limit in
+    /// `nf_tables`. If the rate is too high for `nf_tables`, logs this and removes the backstop.
     ///
     /// # Errors
     /// As [`Backstop::put`].
@@ -199,7 +199,8 @@ impl<'a> Limiting<'a> {
             note(
                 "egressRate: nf_tables cannot count this rate, so only the ifb limits the container",
             );
-            // An earlier ADD may have added a backstop with a lower rate.
+            // An earlier call may have added a backstop with a lower rate. It would drop packets
+            // that keep to the new limit.
             return remove();
         };
         backstop.put(|| undo.push("remove the backstop", remove))
@@ -219,10 +220,11 @@ impl<'a> Limiting<'a> {
     }
 }
 
-/// Returns whether `limit` has a higher rate than the present limit `held`; `false` if there is
-/// none. On a raise, the caller changes the backstop before the ifb. The backstop's rate must never
-/// be below the ifb's rate, or the backstop would drop packets of a sandbox that keeps to its
-/// limit.
+/// Returns whether `limit` has a higher rate than `held`, the present limit of an ifb. Returns
+/// `false` if `held` contains no limit.
+///
+/// If the rate rises, the caller changes the backstop (second limit in `nf_tables`) before the ifb.
+/// If the backstop's rate were below the ifb's, it would drop packets that keep to the limit.
 fn is_raise(held: &Held, limit: &Limit) -> bool {
     held.rate().is_some_and(|it| it < limit.rate.bytes())
 }
@@ -235,5 +237,6 @@ fn not_own(link: &Link) -> anyhow::Error {
     Error::invalid(CHANGE_LIMITS, reason).into()
 }
 
-/// The key of RELOAD that lists the directions to change.
+/// The configuration key that lists the directions whose limits RELOAD, a verb of this suite,
+/// changes.
 pub(crate) const CHANGE_LIMITS: &str = "runtimeConfig.changeLimits";

@@ -12,30 +12,32 @@ use crate::checkpoint;
 use crate::raw::{RawConfig, RawPodResources};
 use crate::resource::{Direction, FORM, KEY, Resource};
 
-/// The resources that limit a pod, and where to find the pod's devices.
+/// The device-plugin resources that limit a pod, and where to read which devices the pod has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PodResources {
-    /// Full names of the resources that count. `None`: all resources whose devices are bandwidth.
+    /// Full names of the resources that limit a pod. `None` stands for all resources whose names
+    /// contain a bandwidth, such as `example.org/egress-10mbit`.
     names: Option<Vec<String>>,
     checkpoint: PathBuf,
     priority: Priority,
-    /// `defaultBurst`; 0 is unset.
+    /// Value of the key `defaultBurst` in bits; 0 if it is missing.
     default_burst: u64,
 }
 
-/// Which rate counts if the pod has an allocation and another rate.
+/// Which rate limits a pod that has both devices with a bandwidth and a rate from another source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Priority {
-    /// The rate of the allocation. The other rate comes from the plugin's own keys, so it is the
-    /// operator's default for all containers.
+    /// The rate of the devices. A rate in the plugin's own keys is only the operator's default for
+    /// all containers.
     Allocated,
-    /// The lower of the two rates. The other rate is requested for the pod, and must not exceed
-    /// what the scheduler allocated.
+    /// The lower of the two rates. A rate from the runtime or the pod's annotations is requested
+    /// for the pod. It must not exceed the rate of the devices, which the scheduler has reserved.
     Lower,
 }
 
 impl PodResources {
-    /// Reads the keys; `None` if no resource counts.
+    /// Reads `podResources` and the keys that belong to it. Returns `None` if `podResources` is
+    /// missing, `false` or an empty list.
     ///
     /// # Errors
     /// Code 7 with the key whose value is invalid.
@@ -62,9 +64,9 @@ impl PodResources {
         }))
     }
 
-    /// Returns the limit of one direction. `allocated` is the rate of the pod's devices. Without
-    /// it, returns `asked`, the limit from the configuration or the pod's annotations. With both,
-    /// [`Priority`] decides.
+    /// Returns the limit of one direction. `allocated` is the rate of the pod's devices; `asked` is
+    /// the limit from the configuration, the runtime or the pod's annotations. If both are given,
+    /// [`Priority`] decides; if one is given, it is the limit. Returns `None` if neither is given.
     pub(crate) fn limit(
         &self,
         asked: Option<Asked>,
@@ -80,7 +82,8 @@ impl PodResources {
             within: None,
         };
         let is_lower = |asked: &Asked| self.priority == Priority::Lower && asked.rate <= rate;
-        // A wish of the pod can lower the limit, but never raise it.
+        // A rate that is requested for the pod can be below the rate of its devices. It never
+        // raises the limit above that rate.
         let limit = match asked.filter(is_lower) {
             Some(wish) => wish.within(of_devices),
             None => of_devices,
@@ -88,7 +91,8 @@ impl PodResources {
         Some(limit)
     }
 
-    /// Reads the bandwidth that the kubelet allocated to the pod of an ADD.
+    /// Reads from the kubelet's checkpoint which bandwidth the kubelet allocated to the pod of an
+    /// ADD. Returns an empty allocation if `CNI_ARGS` has no `K8S_POD_UID`.
     ///
     /// # Errors
     /// - Code 4: `CNI_ARGS` is malformed.
@@ -104,15 +108,15 @@ impl PodResources {
         Ok(self.allocation(&devices)?)
     }
 
-    /// Checks that the checkpoint can be read.
+    /// Checks that the kubelet's checkpoint can be read.
     ///
     /// # Errors
-    /// As [`Self::allocated`] for any pod.
+    /// The file cannot be read or is not a checkpoint.
     pub(crate) fn expect_readable(&self) -> anyhow::Result<()> {
         checkpoint::read(&self.checkpoint, "").map(|_| ())
     }
 
-    /// Returns the rates of a pod with these numbers of devices.
+    /// Returns the rates of a pod. `devices` contains the number of its devices of each resource.
     fn allocation(&self, devices: &BTreeMap<String, u64>) -> Result<Allocation, Error> {
         let names = self.names.as_ref();
         let counts = |name: &String| names.is_none_or(|it| it.contains(name));
@@ -164,7 +168,10 @@ fn rate(shares: &[Share<'_>], direction: Direction) -> Result<Option<BitsPerSeco
     rate.map(Some).map_err(|error| refused(error.to_string()))
 }
 
-/// Checks that all `names` are names of resources whose devices are bandwidth.
+/// Returns `names` if each of them is a full name of the form [`FORM`].
+///
+/// # Errors
+/// Code 7: a name has another form, or the number in it is out of range.
 fn listed(names: &[String]) -> Result<Vec<String>, Error> {
     for (index, name) in names.iter().enumerate() {
         if Resource::parse(name)?.is_none() {

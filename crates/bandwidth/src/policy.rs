@@ -1,6 +1,7 @@
-//! Rules of the backstop, the second egress limit in `nf_tables`, if the limit applies only to some
-//! subnets. The rules limit the same packets that the filters of the ingress qdisc redirect to the
-//! ifb.
+//! Rules of the backstop (the second egress limit in `nf_tables`) for a limit that applies only to
+//! some subnets. They limit the packets that the filters of the ingress qdisc redirect to the ifb,
+//! except for packets with a VLAN tag: the filters cannot read their address and redirect all of
+//! them, but `nf_tables` reads it.
 
 use cni::hex;
 use ipnetwork::IpNetwork;
@@ -12,7 +13,8 @@ use tc::{Case, Traffic};
 /// contains a digest of the subnets, so all attachments with the same subnets share the chain. The
 /// function `limited` adds the limit to a rule.
 ///
-/// The chain also limits packets that are too short to contain an address.
+/// The chain also limits packets whose address it cannot read: packets that are not IP, and packets
+/// that are too short to contain an address.
 pub(crate) fn of(traffic: &Traffic, limited: impl Fn(Rule) -> Rule) -> Option<Chain> {
     if *traffic == Traffic::All {
         return None;
@@ -33,8 +35,8 @@ pub(crate) fn of(traffic: &Traffic, limited: impl Fn(Rule) -> Rule) -> Option<Ch
     })
 }
 
-/// Removes each subnet from `cases` that lies within another subnet of the same case. Otherwise a
-/// packet could match two limiting rules and would count twice.
+/// Returns `cases` without each subnet that lies within another subnet of the same [`Case`]. If
+/// both subnets were limited, a packet to the inner one would match two rules and count twice.
 fn outermost(cases: &[(IpNetwork, Case)]) -> Vec<(IpNetwork, Case)> {
     let mut outermost = cases.to_owned();
     outermost.retain(|(inner, case)| {

@@ -2,8 +2,8 @@
 //!
 //! Source: k8s.io/apimachinery, `pkg/api/resource/quantity.go`.
 
-/// Returns the value, rounded up to a whole number. Returns `None` if the text is not a quantity,
-/// is negative, or is too large.
+/// Returns the value of the quantity `text`, rounded up to a whole number. Returns `None` if `text`
+/// is not a quantity, is negative, or is too large.
 pub fn parse(text: &str) -> Option<u64> {
     let text = text.strip_prefix('+').unwrap_or(text);
     let end = text.find(|it: char| !it.is_ascii_digit() && it != '.');
@@ -24,8 +24,8 @@ pub fn parse(text: &str) -> Option<u64> {
     u64::try_from(value).ok()
 }
 
-/// Returns the two factors that a suffix such as `Ki` or `e6` stands for: a multiplier, and the
-/// exponent of a power of ten. Returns `None` for an unknown suffix.
+/// Returns what a suffix stands for: a multiplier, and the exponent of a power of ten. `Ki` gives
+/// 1024 and 0, `e6` gives 1 and 6. Returns `None` for an unknown suffix.
 fn scale(suffix: &str) -> Option<(u128, i32)> {
     let decimal = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"];
     let binary = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
@@ -40,7 +40,8 @@ fn scale(suffix: &str) -> Option<(u128, i32)> {
     Some((1, exponent.parse().ok()?))
 }
 
-/// Maximum number of digits. The result has at most 20 digits, so 10 are left for a fraction.
+/// Maximum length of the number before the suffix, with its decimal point. The value has at most 20
+/// digits (`u64`), so there is room for a fraction.
 const MOST_DIGITS: usize = 30;
 
 #[cfg(test)]

@@ -17,22 +17,24 @@ pub struct RawConfig {
     /// Average rate that the container receives, in bit/s with Ethernet headers; 0 is no limit.
     #[schemars(with = "Rate", extend("default" = 0))]
     pub ingress_rate: Option<u64>,
-    /// Bits that it receives at once after a pause; ignored without `ingressRate`; 0 is
+    /// Bits that the container receives at once after a pause; ignored without `ingressRate`; 0 is
     /// `defaultBurst`.
     #[schemars(range(max = 34_359_738_360_u64), extend("default" = 0))]
     pub ingress_burst: Option<u64>,
     /// Average rate that the container sends, in bit/s with Ethernet headers; 0 is no limit.
     #[schemars(with = "Rate", extend("default" = 0))]
     pub egress_rate: Option<u64>,
-    /// Bits that it sends at once after a pause; ignored without `egressRate`; 0 is `defaultBurst`.
+    /// Bits that the container sends at once after a pause; ignored without `egressRate`; 0 is
+    /// `defaultBurst`.
     #[schemars(range(max = 34_359_738_360_u64), extend("default" = 0))]
     pub egress_burst: Option<u64>,
     /// Default burst in bits; 0 is 50 ms of the rate, at least four MTUs.
     #[schemars(range(max = 34_359_738_360_u64), extend("default" = 0))]
     pub default_burst: Option<u64>,
-    /// CIDRs: only traffic with these is limited, and sent packets that are neither IPv4 nor IPv6.
+    /// CIDRs: only traffic with these addresses is limited, and sent packets that are neither IPv4
+    /// nor IPv6.
     pub shaped_subnets: Option<Vec<String>>,
-    /// CIDRs: traffic with these is not limited.
+    /// CIDRs: traffic with these addresses is not limited.
     pub unshaped_subnets: Option<Vec<String>>,
     /// Resources of device plugins, as in `example.org/egress-10mbit`, whose devices are bandwidth
     /// of the pod: `true` for all, or a list.
@@ -51,13 +53,15 @@ pub struct RawConfig {
 #[derive(Debug, Clone, PartialEq, Eq, JsonSchema)]
 #[schemars(untagged)]
 pub enum RawPodResources {
-    /// `true`: all resources whose names end in `ingress-<N>mbit` or `egress-<N>mbit`; `false`: none.
+    /// `true`: all resources whose names end in `ingress-<N>mbit` or `egress-<N>mbit`. `false`:
+    /// none.
     All(bool),
-    /// These resources.
+    /// The names of the resources.
     Listed(#[schemars(inner(regex(pattern = "^[^/]+/(in|e)gress-[0-9]+mbit$")))] Vec<String>),
 }
 
-/// Not derived, because the error of an untagged enum does not name the key.
+/// Written by hand, because the derived code for an untagged enum returns an error that does not
+/// name the key.
 impl<'de> Deserialize<'de> for RawPodResources {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(AllOrListed)

@@ -1,4 +1,5 @@
-//! Records of the allocations that ADD used: one file for each attachment with an allocation.
+//! Records of the bandwidth that the kubelet allocated to a pod: one file for each attachment whose
+//! ADD used such an allocation.
 //!
 //! Later verbs cannot read the allocation from the kubelet's checkpoint. The kubelet removes a
 //! deleted pod from the checkpoint. After a forced deletion, the kubelet gives the pod's devices to
@@ -10,12 +11,13 @@ use cni::{Attachment, GcRequest, note};
 
 use crate::allocation::Allocation;
 
-/// Returns whether `owner` has a record.
+/// Returns whether the attachment with the tag `owner` ([`Attachment::owner`]) has a record.
 pub(crate) fn exists(owner: &str) -> bool {
     files().has(owner)
 }
 
-/// Writes the record of `owner`. Replaces an existing one.
+/// Writes the record of the attachment with the tag `owner` ([`Attachment::owner`]). Replaces an
+/// existing record.
 ///
 /// # Errors
 /// The file cannot be written.
@@ -37,7 +39,8 @@ pub(crate) fn read(attachment: &Attachment) -> anyhow::Result<Allocation> {
     allocation.with_context(|| format!("parse the record of {owner} in {DIRECTORY}"))
 }
 
-/// Removes the record of `owner`, if there is one.
+/// Removes the record of the attachment with the tag `owner` ([`Attachment::owner`]), if there is
+/// one.
 ///
 /// # Errors
 /// The file exists and cannot be removed.

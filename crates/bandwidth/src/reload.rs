@@ -1,8 +1,9 @@
-//! RELOAD, a verb of this suite: restores the backstop, and changes limits.
+//! RELOAD, a verb of this suite: restores the backstop (the second egress limit in `nf_tables`) and
+//! changes limits.
 //!
 //! A caller may repeat RELOAD with a configuration that is older than the present limits. So RELOAD
 //! creates and removes limits only in the directions that the key `changeLimits` names. Without
-//! that key, it only changes the rates of limits that this plugin set.
+//! that key, RELOAD changes only the rates of limits that this plugin set.
 
 use std::time::Duration;
 
@@ -19,20 +20,24 @@ use crate::limiting::{CHANGE_LIMITS, Limiting};
 use crate::resource::Direction;
 use crate::{del, host_link, record};
 
-/// Makes the limits of the directions in `changeLimits` equal to the configuration, and leaves the
-/// other direction as it is. Without that key, changes the rates of limits that this plugin set,
-/// and restores the backstop. An attachment that the Go plugin limited gets a backstop, too.
+/// Sets, changes or removes the limits in the directions that the key `changeLimits` names, as
+/// configured. A direction that the key does not name keeps its limit.
 ///
-/// A concurrent DEL or GC deletes the ifb, and then looks for elements of the backstop once more.
-/// If this function adds its elements after that, it finds no ifb afterwards and removes the
-/// elements itself. So no elements of a deleted attachment remain.
+/// Without the key, changes the rates of limits that this plugin set, and restores the backstop
+/// (the second egress limit in `nf_tables`). An attachment that the Go plugin limited gets a
+/// backstop, too.
+///
+/// A concurrent DEL or GC deletes the ifb and then removes the backstop. If this function adds the
+/// backstop after that, it then finds no ifb and removes the backstop itself. So no backstop of a
+/// deleted attachment remains.
 ///
 /// # Errors
 /// - Code 7: `prevResult` is missing.
+/// - Codes 4 and 7: [`host_link::find`] does not find the veth pair.
 /// - Code 7: the rate of a direction in `changeLimits` exceeds the pod's allocation.
 /// - Code 7: a limit is to be removed, but the Go plugin set it.
-/// - Code 100: the veth pair or the ifb does not exist, another program set a qdisc there, or the
-///   kernel refuses a request. Each limit then has its old or its new rate.
+/// - Code 100: the ifb does not exist, another program set a qdisc on a limited link, or the kernel
+///   refuses a request. Each limit then has its old or its new rate.
 pub(crate) fn reload(request: &CheckRequest) -> anyhow::Result<()> {
     let named = request.network.runtime_config::<Keys>()?.change_limits;
     let config = Config::of_attachment(request)?;
@@ -73,7 +78,8 @@ struct Keys {
 /// scheduler allocated to the pod.
 ///
 /// # Errors
-/// Code 7 with both rates; the record of the allocation cannot be read.
+/// - Code 7: a rate is higher than the allocated one.
+/// - Code 100: the record of the allocation cannot be read.
 fn expect_allocated(request: &CheckRequest, named: &[Direction]) -> anyhow::Result<()> {
     let asked = Config::parse(&request.network)?;
     if named.is_empty() || asked.pod_resources.is_none() {
@@ -110,8 +116,8 @@ struct Reload<'a> {
 }
 
 impl Reload<'_> {
-    /// Checks before the first change that this plugin can change the limits of all named
-    /// directions, and that it set those that are to be removed.
+    /// Checks that this plugin can change or remove the limit of each direction in `changeLimits`.
+    /// It removes only limits that it set. The caller calls this function before the first change.
     fn expect_changeable(&self, config: &Config) -> anyhow::Result<()> {
         let check = |direction: &Direction| match direction {
             Direction::Ingress => self
@@ -163,7 +169,7 @@ impl Reload<'_> {
         if is_named {
             let made = complete(|undo| limiting.egress(&limit, undo));
             let made = made.context(UNFINISHED)?;
-            // A DEL may have deleted the ifb that was found.
+            // The ifb is new if there was none before, or if a DEL has deleted the previous one.
             if ifb.is_none_or(|it| it.index != made.index) {
                 self.expect_lasting(&made)?;
             }
@@ -181,11 +187,12 @@ impl Reload<'_> {
         self.expect_present(&limit)
     }
 
-    /// Waits for [`REST_OF_A_DEL`], and deletes the new ifb if the veth pair disappears meanwhile.
+    /// Waits up to two seconds ([`REST_OF_A_DEL`]). If the veth pair is deleted in this time,
+    /// deletes the new ifb, too.
     ///
-    /// A concurrent DEL may have called this plugin before the ifb existed, so it left the ifb.
-    /// This function recognises such a DEL by the later deletion of the veth pair, which another
-    /// plugin of the chain does.
+    /// A concurrent DEL may have run this plugin before the ifb existed, so that the ifb would
+    /// remain. This function recognises such a DEL because another plugin of the chain then deletes
+    /// the veth pair.
     fn expect_lasting(&self, ifb: &Link) -> anyhow::Result<()> {
         let Limiting {
             host, host_link, ..
@@ -203,7 +210,8 @@ impl Reload<'_> {
         Ok(())
     }
 
-    /// Removes the backstop again if a concurrent DEL has deleted the ifb.
+    /// Checks that the ifb still exists. If a concurrent DEL has deleted it, removes the backstop
+    /// that this call added, and fails.
     ///
     /// # Errors
     /// There is no ifb, or the kernel refuses a request.
@@ -219,7 +227,7 @@ impl Reload<'_> {
     }
 }
 
-/// Calls `change`, and its rollback if it fails.
+/// Calls `change` and returns its value. If `change` fails, runs the rollback steps that it added.
 fn complete<'a, T>(change: impl FnOnce(&mut Undo<'a>) -> anyhow::Result<T>) -> anyhow::Result<T> {
     let mut undo = Undo::default();
     let changed = change(&mut undo)?;
@@ -229,5 +237,6 @@ fn complete<'a, T>(change: impl FnOnce(&mut Undo<'a>) -> anyhow::Result<T>) -> a
 
 const UNFINISHED: &str = "a limit did not change: it has its old or its new rate, and the same call completes the change";
 
-/// Time in which a DEL that has called this plugin calls the plugin that deletes the veth pair.
+/// Time that a DEL may take from the end of this plugin to the deletion of the veth pair by another
+/// plugin of the chain.
 const REST_OF_A_DEL: Duration = Duration::from_secs(2);

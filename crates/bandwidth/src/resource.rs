@@ -1,10 +1,10 @@
-//! Names of resources whose devices are bandwidth: `DOMAIN/ingress-<N>mbit` and
-//! `DOMAIN/egress-<N>mbit`. One device is N Mbit/s.
+//! Names of device-plugin resources whose devices stand for bandwidth: `DOMAIN/ingress-<N>mbit` and
+//! `DOMAIN/egress-<N>mbit`. Each device that a pod has gives it N Mbit/s.
 
 use cni::Error;
 use serde::Deserialize;
 
-/// A direction, as the pod sees it.
+/// A direction of traffic, from the pod's point of view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Direction {
@@ -15,7 +15,7 @@ pub(crate) enum Direction {
 }
 
 impl Direction {
-    /// Returns the word for the direction in names of resources.
+    /// Returns the direction as it stands in names of resources: `ingress` or `egress`.
     pub fn word(self) -> &'static str {
         match self {
             Self::Ingress => "ingress",
@@ -24,7 +24,7 @@ impl Direction {
     }
 }
 
-/// A resource whose devices are bandwidth.
+/// A device-plugin resource whose devices stand for bandwidth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Resource {
     /// The limited direction.
@@ -34,10 +34,11 @@ pub(crate) struct Resource {
 }
 
 impl Resource {
-    /// Parses the full name of a resource. Returns `None` if its devices are not bandwidth.
+    /// Parses the full name of a resource. Returns `None` if the name does not have the form
+    /// [`FORM`], so the devices do not stand for bandwidth.
     ///
     /// # Errors
-    /// Code 7: the name has the right form, but its number is out of range.
+    /// Code 7: the name has this form, but its number is out of range.
     pub fn parse(name: &str) -> Result<Option<Self>, Error> {
         let Some((direction, digits)) = parts(name) else {
             return Ok(None);
@@ -55,7 +56,8 @@ impl Resource {
     }
 }
 
-/// Returns the direction and the digits in the name of a resource.
+/// Returns the direction and the digits in the full name of a resource. Returns `None` if the name
+/// does not have the form [`FORM`].
 fn parts(name: &str) -> Option<(Direction, &str)> {
     let (domain, local) = name.split_once('/')?;
     let (word, rest) = local.split_once('-')?;
@@ -66,7 +68,7 @@ fn parts(name: &str) -> Option<(Direction, &str)> {
     (is_number && !domain.is_empty()).then_some((direction, digits))
 }
 
-/// The form of a name, for messages.
+/// The form of the full name of a resource with a bandwidth, for messages.
 pub(crate) const FORM: &str = "DOMAIN/ingress-<N>mbit or DOMAIN/egress-<N>mbit";
 
 /// The configuration key that the resources belong to.

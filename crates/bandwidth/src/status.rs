@@ -1,4 +1,5 @@
-//! STATUS: reports missing kernel features and an unreadable checkpoint.
+//! STATUS: reports missing kernel features, and whether the kubelet's checkpoint (its list of
+//! allocated devices) is unreadable.
 
 use cni::{Error, StatusRequest, note};
 use netlink::Connection;
@@ -7,8 +8,8 @@ use netns::Netns;
 use crate::backstop;
 use crate::config::Config;
 
-/// Logs missing kernel features on standard error. They are no failure of STATUS, because sandboxes
-/// without limits work without these features.
+/// Logs missing kernel features on standard error. STATUS succeeds without them, because sandboxes
+/// without limits do not need them.
 ///
 /// # Errors
 /// - The configuration is invalid.

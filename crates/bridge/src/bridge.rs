@@ -54,10 +54,11 @@ pub(crate) fn ensure(host: &Connection, config: &Config) -> anyhow::Result<HostS
     })
 }
 
-/// Sets `accept_ra` of the bridge to 0. Otherwise the host would accept router advertisements from
-/// containers, which could change its routes (CVE-2020-10749).
+/// Sets `accept_ra` of the bridge to 0. Otherwise a container could change the host's routes by
+/// router advertisements (CVE-2020-10749).
 ///
-/// If the sysctl cannot be set and the network has no gateway, the function only logs the failure.
+/// If the sysctl cannot be set and the network has no gateway, the function only logs the failure:
+/// such networks also have to work where `/proc/sys` is read-only, as in a nested container.
 ///
 /// # Errors
 /// The sysctl cannot be set, and the network has a gateway.
@@ -97,12 +98,12 @@ fn make_bridge(host: &Connection, name: &str, mtu: u32) -> anyhow::Result<Link> 
     Ok(host.link(name)?)
 }
 
-/// Sets the MAC of a bridge explicitly, if another program created the bridge and set no MAC. The
-/// function sets the current MAC, or [`bridge_mac`] if the bridge has none.
+/// Pins the MAC of a bridge whose MAC no program has set, such as a bridge that an operator
+/// created. Sets the bridge's current MAC explicitly, or [`bridge_mac`] if the bridge has none.
 ///
-/// The kernel changes a MAC that is not set explicitly: it is the lowest MAC of the ports, and all
-/// zeros after the last port has left. Each change would make the entries for the bridge in the
-/// containers' neighbour caches invalid.
+/// The kernel changes a MAC that no program has set: to the lowest MAC of the ports, and to all
+/// zeros after the last port has left. After such a change, the containers' neighbour caches would
+/// have a wrong MAC for the bridge.
 ///
 /// Concurrent ADDs that find such a bridge all set the same MAC, before any of them adds a port.
 fn ensure_mac(host: &Connection, bridge: Link) -> anyhow::Result<Link> {
@@ -120,8 +121,8 @@ fn ensure_mac(host: &Connection, bridge: Link) -> anyhow::Result<Link> {
 }
 
 /// Returns whether a program set the MAC of the bridge: `addr_assign_type` is `NET_ADDR_SET`.
-/// Netlink does not report this attribute, so the function reads sysfs. Returns `false` without
-/// sysfs.
+/// Netlink does not report this attribute, so the function reads sysfs. Returns `false` if sysfs
+/// cannot be read.
 fn is_mac_chosen(bridge: &str) -> bool {
     let mut kind = [0];
     let file = File::open(format!("/sys/class/net/{bridge}/addr_assign_type"));

@@ -14,7 +14,7 @@ use crate::vlan::{Access, DefaultVlan, Vlans};
 pub struct Config {
     /// Name of the bridge.
     pub bridge: InterfaceName,
-    /// Whether the host is the containers' gateway, with an address on the bridge.
+    /// Whether the host is the containers' gateway, and whether it is their default gateway.
     pub gateway: Gateway,
     /// What ADD does with an address of the bridge that conflicts with the gateway's address.
     pub other_address: OtherAddress,
@@ -22,17 +22,17 @@ pub struct Config {
     pub mtu: MtuChoice,
     /// `promiscMode`: the host receives all frames on the bridge, not only those addressed to it.
     pub is_promiscuous: bool,
-    /// Flags that are on at the port, the host's end of the veth pair.
+    /// Bridge port flags (hairpin, isolated) that are on at the host's end of the veth pair.
     pub port_flags: Vec<PortFlag>,
-    /// VLANs of the port.
+    /// VLANs of the container's port on the bridge.
     pub vlans: Vlans,
-    /// Whether the port stays in the bridge's default VLAN.
+    /// Whether the container's port stays in the bridge's default VLAN.
     pub default_vlan: DefaultVlan,
-    /// `macspoofchk`: rules drop frames from a MAC other than the container's.
+    /// `macspoofchk`: rules drop frames that the container sends with a MAC other than its own.
     pub checks_mac: bool,
     /// Masquerading, if configured.
     pub masquerade: Option<Masquerade>,
-    /// State of the veth pair's end in the container.
+    /// Whether the container's end of the veth pair is up, and whether it has addresses.
     pub container_link: ContainerLink,
     /// Duplicate address detection for IPv6 inside the sandbox.
     pub dad: netlink::Dad,
@@ -71,7 +71,8 @@ impl Config {
         }
     }
 
-    /// Returns the gateway's VLAN, if the network has a gateway and a VLAN.
+    /// Returns the VLAN that the gateway addresses belong to. Returns `None` if the network has no
+    /// gateway or the key `vlan` is not set.
     pub fn gateway_vlan(&self) -> Option<&Access> {
         let access = self.vlans.access.as_ref();
         access.filter(|_| self.gateway != Gateway::None)

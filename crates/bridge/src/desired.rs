@@ -22,7 +22,8 @@ impl Topology for Config {
         Self::of(network.config()?, ipam.as_deref())
     }
 
-    /// Accepts a link that is a port of the configured bridge.
+    /// Returns whether `end` is a port of the configured bridge, like the veth links that the Go
+    /// plugin `bridge` makes.
     fn is_foreign_end(network: &Network, host: &Connection, end: &Link) -> anyhow::Result<bool> {
         let bridge = host.find_link(config::bridge_name(network)?.as_str())?;
         Ok(bridge.is_some_and(|bridge| end.master == Some(bridge.index)))

@@ -1,7 +1,7 @@
-//! The link of the host that has the gateway addresses of a network with a VLAN.
+//! Finds or creates the host's link that has the gateway addresses of a network with a VLAN.
 //!
-//! This plugin creates a VLAN link on top of the bridge. The Go plugin `bridge` creates a veth pair
-//! instead, one end of which is a port of the bridge. With that pair, packets from a container to
+//! This plugin creates a VLAN link on top of the bridge. The Go plugin `bridge` instead creates a
+//! veth pair and adds one end to the bridge as a port. With that pair, packets from a container to
 //! the host pass netfilter twice.
 
 use anyhow::{Context as _, bail};
@@ -14,24 +14,25 @@ use netns::Sysctl;
 
 use crate::vlan::Access;
 
-/// The host's end of a VLAN on a bridge.
+/// The host's end of a VLAN on a bridge: the link that has the gateway addresses. The last two
+/// variants state what is missing if there is no such link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum HostEnd<'a> {
     /// The bridge itself: it receives and sends the VLAN's frames without a tag.
     Bridge,
-    /// The link `<bridge>.<vlan>`.
+    /// The existing link `<bridge>.<vlan>`.
     Link(Link),
-    /// The link `<bridge>.<vlan>` does not exist yet. The bridge itself already receives the VLAN's
+    /// Only the link `<bridge>.<vlan>` is missing: the bridge itself already receives the VLAN's
     /// frames with their tag (`bridge vlan show`).
     LinkMissing(&'a Access),
-    /// The link `<bridge>.<vlan>` does not exist yet. The bridge itself is not in the VLAN, so it
-    /// drops the VLAN's frames that are addressed to the host.
+    /// The link `<bridge>.<vlan>` is missing, and the bridge itself is not in the VLAN. So the
+    /// bridge drops the VLAN's frames that are addressed to the host.
     VlanMissing(&'a Access),
 }
 
 impl<'a> HostEnd<'a> {
-    /// Finds the host's end of the gateway's VLAN on `bridge`; changes nothing. Without a VLAN, the
-    /// host's end is the bridge itself.
+    /// Finds the host's end of `access`, the gateway's VLAN on `bridge`; changes nothing. If
+    /// `access` is `None`, the host's end is the bridge itself.
     ///
     /// # Errors
     /// Code 7: the link `<bridge>.<vlan>` exists, but is not the bridge's link for this VLAN; or
@@ -52,7 +53,7 @@ impl<'a> HostEnd<'a> {
         Ok(Self::without_link(&carried, access)?)
     }
 
-    /// Returns the host's end of the VLAN if the link `<bridge>.<vlan>` does not exist. The result
+    /// Returns the host's end of a VLAN whose link `<bridge>.<vlan>` does not exist. This end
     /// depends on `carried`: the VLANs of the bridge itself, with their tagging.
     ///
     /// # Errors
@@ -76,9 +77,9 @@ impl<'a> HostEnd<'a> {
         }
     }
 
-    /// Creates the VLAN link if it is missing, and brings it up. Returns `None` if the bridge
-    /// itself is the host's end. If the link cannot be created, the bridge's own VLANs are as
-    /// before.
+    /// Creates the VLAN link if it is missing, brings it up and returns it. Returns `None` if the
+    /// bridge itself is the host's end. If the link still does not exist after an error, the
+    /// function undoes its change of the bridge's own VLANs.
     ///
     /// # Errors
     /// - Code 7: the VLAN has a link with another name, or the name belongs to another link.
@@ -103,8 +104,8 @@ impl<'a> HostEnd<'a> {
     }
 }
 
-/// Adds the bridge itself to the VLAN, then creates the VLAN link. In this order, a concurrent ADD
-/// that finds the link can use it at once.
+/// Adds the bridge itself to the VLAN, then creates the VLAN link and returns it. Because of this
+/// order, a concurrent ADD that finds the link can use it at once.
 fn receive_and_make_link(
     host: &Connection,
     bridge: &Link,
@@ -150,11 +151,11 @@ fn taken_by_another(host: &Connection, bridge: &Link, vlan: u16) -> anyhow::Resu
     Ok(Error::invalid("vlan", reason))
 }
 
-/// Checks that the link is the bridge's link for the VLAN. Also accepts a veth whose peer is a port
-/// of the bridge, because the Go plugin `bridge` creates such a link instead.
+/// Checks that `link` is the VLAN link of the bridge for this VLAN. Also accepts a veth whose peer
+/// is a port of the bridge, because the Go plugin `bridge` creates such a link instead.
 ///
 /// # Errors
-/// Code 7: the link is another one.
+/// Code 7: `link` is neither.
 fn expect_end(
     host: &Connection,
     bridge: &Link,
@@ -197,8 +198,8 @@ mod tests {
         }
     }
 
-    /// For the tests: returns the host's end on an imagined bridge that is in VLAN 1 without a tag,
-    /// and in VLANs 100 to 199 with `tagging`.
+    /// For the tests: returns the host's end of the VLAN `access` on an imagined bridge. The bridge
+    /// itself is in VLAN 1 without a tag, and in VLANs 100 to 199 with `tagging`.
     fn end(access: &Access, tagging: Tagging) -> Result<HostEnd<'_>, Error> {
         let entry = |first, last, tagging| PortVlans {
             first,

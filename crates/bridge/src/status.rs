@@ -1,4 +1,4 @@
-//! STATUS of the bridge.
+//! The part of STATUS that checks the bridge.
 
 use attach::MAX_PORTS;
 use cni::{Error, note};
@@ -7,8 +7,8 @@ use netlink::Connection;
 use crate::bridge;
 use crate::config::Config;
 
-/// Checks that the configured bridge can take another port. A bridge that does not exist is no
-/// error, because ADD creates it.
+/// Checks that the configured bridge has a free port, and logs a message if few are left. Accepts a
+/// bridge that does not exist, because ADD creates it.
 ///
 /// # Errors
 /// Code 50: another kind of link has the bridge's name, or the bridge has no free port and
@@ -33,5 +33,5 @@ pub(crate) fn probe(config: &Config) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Number of ports at which STATUS warns: 90 % of the maximum.
+/// Number of used ports from which on STATUS logs a message: 90 % of the maximum.
 const NEARLY_FULL: usize = MAX_PORTS * 9 / 10;

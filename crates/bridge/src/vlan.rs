@@ -1,4 +1,4 @@
-//! VLANs of a port.
+//! VLANs of a container's port on the bridge, and VLAN filtering of the bridge.
 
 use std::ops::RangeInclusive;
 
@@ -8,7 +8,7 @@ use netlink::{Connection, Link, LinkChange, PortVlans, Request, Tagging};
 
 use crate::raw::RawTrunk;
 
-/// VLANs of a network.
+/// The configured VLANs of a network.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Vlans {
     /// `vlan`: the VLAN of the container's untagged frames.
@@ -22,12 +22,12 @@ pub struct Vlans {
 pub struct Access {
     /// Number of the VLAN, 1 to 4094.
     pub vlan: u16,
-    /// `<bridge>.<vlan>`: the link that has the gateway addresses, unless the bridge itself has
-    /// them.
+    /// `<bridge>.<vlan>`: the host's link that has the gateway addresses, unless the bridge itself
+    /// has them.
     pub gateway_link: InterfaceName,
 }
 
-/// Whether the port stays in the bridge's default VLAN.
+/// Whether the container's port stays in the bridge's default VLAN.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DefaultVlan {
     /// `preserveDefaultVlan`: the port stays in the default VLAN.
@@ -52,13 +52,13 @@ impl Vlans {
         Ok(Self { access, trunk })
     }
 
-    /// Returns whether the network configures no VLAN, so the bridge need not filter by VLAN.
+    /// Returns whether the network configures no VLAN. The bridge then need not filter by VLAN.
     pub fn is_empty(&self) -> bool {
         self.access.is_none() && self.trunk.is_empty()
     }
 
-    /// Returns the VLANs that the configuration names, with their tagging. CHECK requires that
-    /// every port carries them.
+    /// Returns the VLANs of the keys `vlan` and `vlanTrunk`, with their tagging. CHECK requires
+    /// that the container's port carries them.
     fn asked(&self) -> Vec<PortVlans> {
         let native = self.access.as_ref().map(|it| it.vlan);
         let trunk = self.trunk.iter().flat_map(|range| without(range, native));
@@ -70,10 +70,11 @@ impl Vlans {
         native.map(untagged).into_iter().chain(trunk).collect()
     }
 
-    /// Returns the VLANs that ADD configures on a port, or `None` if the network configures no
-    /// VLAN. VLAN 1 becomes the native VLAN of the port, without a tag, if three conditions are
-    /// true: the port leaves the default VLAN, the network has no `vlan`, and the trunk does not
-    /// contain VLAN 1.
+    /// Returns the VLANs that ADD configures on a port. Returns `None` if the network configures no
+    /// VLAN. `bridge_default` is the bridge's default VLAN.
+    ///
+    /// VLAN 1 becomes the native (untagged) VLAN of the port if three conditions are true: the port
+    /// leaves the default VLAN, the network has no `vlan`, and the trunk does not contain VLAN 1.
     pub fn of_port(
         &self,
         default: DefaultVlan,
@@ -105,13 +106,13 @@ impl Access {
     }
 }
 
-/// Returns `vlan` as a port's VLAN whose frames the port receives and sends without a tag.
+/// Returns `vlan` as a VLAN whose frames a port receives and sends without a tag.
 fn untagged(vlan: u16) -> PortVlans {
     PortVlans::one(vlan, Tagging::Access)
 }
 
-/// Returns `range` without `native`, the untagged VLAN of a port, because a port cannot carry a
-/// VLAN both untagged and tagged. The result has up to two ranges.
+/// Returns `range`, the tagged VLANs of a port, without `native`, its untagged VLAN. A port cannot
+/// carry a VLAN both tagged and untagged. Returns zero to two ranges.
 fn without(
     range: &RangeInclusive<u16>,
     native: Option<u16>,
@@ -161,7 +162,7 @@ const VLANS: RangeInclusive<u16> = 1..=4094;
 const NATIVE: u16 = 1;
 
 /// Enables VLAN filtering on the bridge if the network configures VLANs. Returns the new state of
-/// the bridge. Existing ports stay in the default VLAN, so they still reach each other.
+/// the bridge. Its existing ports stay in its default VLAN, so they still reach each other.
 ///
 /// # Errors
 /// Code 2: the kernel does not support VLAN filtering.

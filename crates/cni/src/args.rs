@@ -2,12 +2,12 @@
 
 use crate::error::Error;
 
-/// Arguments of one invocation, in the order of the variable.
+/// The arguments in `CNI_ARGS`, in their order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CniArgs(Vec<(String, String)>);
 
 impl CniArgs {
-    /// Splits the text of the variable; an empty text contains no arguments.
+    /// Parses `text`, the value of `CNI_ARGS`. An empty text contains no arguments.
     ///
     /// # Errors
     /// [`Error::Environment`] if a pair does not contain exactly one `=`.
@@ -24,16 +24,18 @@ impl CniArgs {
         Ok(Self(pairs.collect::<Result<_, _>>()?))
     }
 
-    /// Returns the value of `key`. If the key occurs several times, its last value counts.
+    /// Returns the value of `key`, the last one if the key occurs several times. Returns `None` if
+    /// the key is missing.
     pub fn value(&self, key: &str) -> Option<&str> {
         let found = self.0.iter().rev().find(|(name, _)| name == key);
         found.map(|(_, value)| value.as_str())
     }
 
-    /// Checks that the arguments contain only `known` keys.
+    /// Checks that the arguments contain only `known` keys. Accepts all keys if the argument
+    /// `IgnoreUnknown` is `1` or `true`.
     ///
     /// # Errors
-    /// [`Error::Environment`] with every unknown key, unless `IgnoreUnknown` is `1` or `true`.
+    /// [`Error::Environment`] with every unknown key.
     pub fn expect_only(&self, known: &[&str]) -> Result<(), Error> {
         if self.value("IgnoreUnknown").is_some_and(is_true) {
             return Ok(());
@@ -51,7 +53,7 @@ impl CniArgs {
     }
 }
 
-/// Returns whether a boolean variable is true: `1` or `true`, in any case.
+/// Returns whether `text` is `1` or `true`, in upper or lower case.
 pub(crate) fn is_true(text: &str) -> bool {
     text == "1" || text.eq_ignore_ascii_case("true")
 }

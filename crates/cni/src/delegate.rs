@@ -15,8 +15,8 @@ use crate::result::{self, AddResult};
 use crate::stderr::note;
 use crate::verb::Verb;
 
-/// Another plugin, such as an IPAM plugin. It gets the environment and the standard input of this
-/// plugin.
+/// Another plugin that this plugin can start, such as an IPAM plugin. It gets the standard input
+/// and the environment of this plugin, with the verb of the call in `CNI_COMMAND`.
 #[derive(Debug, Clone)]
 pub struct Delegate<'a> {
     name: String,
@@ -25,7 +25,8 @@ pub struct Delegate<'a> {
 }
 
 impl<'a> Delegate<'a> {
-    /// Returns the plugin of `ipam.type`; `None` if the configuration has no `ipam.type`.
+    /// Returns the IPAM plugin that `ipam.type` names; `None` if the configuration has no
+    /// `ipam.type`.
     ///
     /// # Errors
     /// [`Error::InvalidConfig`] if no directory of `CNI_PATH` contains the executable.
@@ -50,8 +51,8 @@ impl<'a> Delegate<'a> {
         &self.name
     }
 
-    /// Starts the executable, but does not send the request yet. The first call of
-    /// [`Started::proceed`], [`Started::result`] or [`Started::finish`] sends the request.
+    /// Starts the plugin's executable for `verb`, but does not send the request yet. The first call
+    /// of [`Started::proceed`], [`Started::result`] or [`Started::finish`] sends the request.
     ///
     /// # Errors
     /// - [`Error::Io`]: the executable cannot be started.
@@ -74,7 +75,7 @@ impl<'a> Delegate<'a> {
     }
 }
 
-/// A started plugin. Dropping this value kills the plugin.
+/// A started plugin. Dropping this value kills the plugin, unless the caller has waited for it.
 #[derive(Debug)]
 #[must_use = "a delegate is killed unless the caller waits for it"]
 pub struct Started<'a> {
@@ -93,7 +94,7 @@ impl Started<'_> {
         self.process.feed(self.network.stdin())
     }
 
-    /// Waits until the plugin's ADD has ended, and reads its result.
+    /// Waits until the plugin's ADD has ended, and returns the result that it printed.
     ///
     /// # Errors
     /// As [`Self::finish`]; [`Error::Decode`] if the output is not a result.
@@ -113,7 +114,8 @@ impl Started<'_> {
         }
     }
 
-    /// Waits for the end of a verb without a result.
+    /// Waits until the plugin has ended, and ignores its output. For verbs that print no result,
+    /// such as DEL.
     ///
     /// # Errors
     /// - [`Error::Delegate`] with the plugin's code: the plugin failed.
@@ -148,8 +150,8 @@ pub fn run_within(
     request: &[u8],
 ) -> Result<Vec<u8>, Error> {
     match outcome(Process::start(name, command, Some(limit))?, request) {
-        // `Process` advises the operator to change `ipamTimeout`, which has no influence here. So
-        // this function writes its own text.
+        // The error of `Process` advises the operator to change `ipamTimeout`. That key has no
+        // influence on `limit`, so this function returns another text.
         Err(Error::TryAgain(_)) => Err(Error::TryAgain(format!(
             "{name} did not end within {limit:?} and was killed"
         ))),
@@ -172,7 +174,7 @@ fn outcome(process: Process, request: &[u8]) -> Result<Vec<u8>, Error> {
     })
 }
 
-/// Returns an error object for a plugin that printed none.
+/// Returns an error object for a plugin that failed and printed no error object itself.
 fn unprinted_object(output: &[u8], status: ExitStatus) -> ErrorObject {
     ErrorObject {
         cni_version: String::new(),
@@ -186,7 +188,7 @@ fn excerpt(output: &[u8]) -> String {
     String::from_utf8_lossy(output).chars().take(200).collect()
 }
 
-/// Default of `ipamTimeout`. The kubelet waits four minutes for a new sandbox and two minutes for a
-/// DEL. With this limit, an ADD with the DEL of its rollback fits into four minutes, and a DEL into
-/// two.
+/// Default of the key `ipamTimeout`, which limits one call of the IPAM plugin. The kubelet waits
+/// four minutes for a new sandbox and two minutes for a DEL. An ADD calls the IPAM plugin up to
+/// twice (its rollback calls DEL) and a DEL calls it once, so both verbs fit into these times.
 const IPAM_TIMEOUT: Duration = Duration::from_mins(1);

@@ -16,32 +16,33 @@ use crate::stderr::note;
 use crate::verb::Verb;
 use crate::version::SpecVersion;
 
-/// A plugin: its name, its versions of the specification and the functions of its verbs. The fields
-/// of the verbs have no default, so each plugin states what each verb does.
+/// A plugin: its name, the versions of the CNI specification that it supports, and a function for
+/// each verb. The verbs have no default function, so each plugin states what each verb does.
 #[derive(Debug, Clone, Copy)]
 pub struct Plugin {
     /// CNI `type` and file name of the executable.
     pub name: &'static str,
-    /// Supported versions of the specification.
+    /// Supported versions of the CNI specification.
     pub spec_versions: &'static [SpecVersion],
     /// Attaches a sandbox. If anything fails, even printing the result, the function must undo all
     /// its changes before it returns.
     pub add: fn(&AddRequest, Answer) -> anyhow::Result<Answered>,
-    /// Detaches a sandbox. Absent resources count as removed.
+    /// Detaches a sandbox. A resource that no longer exists is no error.
     pub del: fn(&DelRequest) -> anyhow::Result<()>,
     /// Compares a sandbox with the state after ADD and reports differences.
     pub check: fn(&CheckRequest) -> anyhow::Result<()>,
     /// Returns an error with the reason if every ADD would fail.
     pub status: fn(&StatusRequest) -> anyhow::Result<()>,
-    /// Removes resources of unlisted attachments; continues after a failure.
+    /// Removes resources of attachments that the runtime does not list. A failure does not stop the
+    /// removal of other resources.
     pub gc: fn(&GcRequest) -> anyhow::Result<()>,
-    /// Restores rules of one sandbox after another program removed them (RELOAD, a verb of this
-    /// suite). In `bandwidth`, also changes limits. `None` for a plugin without rules.
+    /// Restores firewall rules of one sandbox after another program removed them (RELOAD, a verb of
+    /// this suite). In `bandwidth`, also changes limits. `None` for a plugin without such rules.
     pub reload: Option<fn(&CheckRequest) -> anyhow::Result<()>>,
 }
 
-/// Permission to print the result of an ADD once. A plugin prints before it discards its rollback
-/// steps, because an ADD whose result cannot be printed has failed.
+/// Permission to print the result of an ADD once. A plugin prints the result before it discards its
+/// rollback steps: if printing fails, ADD has failed and the rollback must run.
 #[derive(Debug)]
 pub struct Answer(SpecVersion);
 
@@ -50,7 +51,7 @@ pub struct Answer(SpecVersion);
 pub struct Answered(());
 
 impl Answer {
-    /// Prints `result` in the requested version.
+    /// Prints `result` in the CNI version of the request.
     ///
     /// # Errors
     /// [`Error::Io`] if standard output cannot be written.
@@ -61,7 +62,7 @@ impl Answer {
 }
 
 /// Runs the verb of `plugin` that the environment and standard input request. Writes the result or
-/// the error object to standard output.
+/// the error object to standard output. Returns the exit code of the process.
 pub fn run(plugin: &Plugin) -> ExitCode {
     print_panics_as_errors();
     let Some(environment) = Environment::read(|name| std::env::var_os(name)).transpose() else {
@@ -77,7 +78,7 @@ pub fn run(plugin: &Plugin) -> ExitCode {
     }
 }
 
-/// Runs the verb of the request. A returned error object has the version of the request, or the
+/// Runs the verb of the request. A returned error object has the CNI version of the request, or the
 /// newest version if the version of the request is unknown.
 fn obey(plugin: &Plugin, environment: Result<Environment, Error>) -> Result<(), ErrorObject> {
     let newest = |error: Error| ErrorObject::new(&error.into(), SpecVersion::CURRENT);
@@ -121,8 +122,8 @@ fn dispatch(plugin: &Plugin, environment: Environment, network: Network) -> anyh
     }
 }
 
-/// Prints the versions to standard error, for a person who runs the executable. nerdctl reads the
-/// first line, too.
+/// Prints the versions of the plugin and the protocol to standard error, for a person who runs the
+/// executable without `CNI_COMMAND`. nerdctl reads the first line, too.
 fn by_hand(plugin: &Plugin) -> ExitCode {
     let version = env!("CARGO_PKG_VERSION");
     note(format_args!("CNI {} plugin v{version}", plugin.name));
@@ -136,8 +137,8 @@ fn by_hand(plugin: &Plugin) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Prints the supported versions and verbs. Callers of RELOAD first look for RELOAD in the list of
-/// verbs, because plugins of other suites do not know this verb and may do anything.
+/// Prints the supported versions and verbs. Callers of RELOAD, a verb of this suite, first look for
+/// it in this list of verbs: a plugin of another suite does not know it, and might do anything.
 fn print_versions(plugin: &Plugin) -> Result<(), Error> {
     let versions = plugin.spec_versions.iter();
     let mut verbs = Verb::ALL.to_vec();
@@ -171,7 +172,7 @@ fn read_stdin() -> Result<Vec<u8>, Error> {
     read.map_err(Error::io("read stdin"))
 }
 
-/// Writes `value` to standard output. No other function writes there.
+/// Writes `value` and a line end to standard output. No other function of a plugin writes there.
 fn print(value: &Value) -> Result<(), Error> {
     let mut line = value.to_string();
     line.push('\n');
@@ -182,7 +183,8 @@ fn print(value: &Value) -> Result<(), Error> {
     written.map_err(Error::io("write the result to stdout"))
 }
 
-/// Reports a panic as an error object on standard output, as the runtime expects. A panic is a bug.
+/// Makes each panic, which is a bug, print an error object to standard output, as the runtime
+/// expects of every failure.
 fn print_panics_as_errors() {
     std::panic::set_hook(Box::new(|panic| {
         let object = ErrorObject {
@@ -197,11 +199,12 @@ fn print_panics_as_errors() {
     }));
 }
 
-/// Largest request in bytes. A configuration and a result take a few KiB. In a request for GC, each
-/// attachment takes about a hundred bytes, so the limit is enough for 80,000 attachments.
+/// Size limit of a request in bytes. A configuration and a result take a few KiB. In a GC request,
+/// each attachment takes about a hundred bytes, so the limit is enough for 80,000 attachments.
 const STDIN_LIMIT: u64 = 8 << 20;
 
-/// Returns the names of the suite's plugins, each with its role (`crates/plugins.txt`).
+/// Returns the name and the role of each plugin of the suite, such as `bridge` and `interface`
+/// (`crates/plugins.txt`).
 pub fn suite() -> impl Iterator<Item = (&'static str, &'static str)> {
     let lines = include_str!("../../plugins.txt").lines();
     let plugins = lines.filter(|it| !it.starts_with('#'));

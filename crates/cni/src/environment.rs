@@ -20,7 +20,7 @@ use crate::verb::Verb;
 pub struct SearchPath(Vec<PathBuf>);
 
 impl SearchPath {
-    /// Splits the text of the variable at colons; drops empty entries.
+    /// Splits `text`, the value of `CNI_PATH`, at colons. Ignores empty parts, as in `/a::/b`.
     pub fn parse(text: &str) -> Self {
         let entries = std::env::split_paths(text);
         let entries = entries.filter(|entry| !entry.as_os_str().is_empty());
@@ -32,7 +32,8 @@ impl SearchPath {
         &self.0
     }
 
-    /// Returns the first executable regular file called `name`.
+    /// Returns the path of the first executable regular file called `name`. Returns `None` if no
+    /// directory contains such a file.
     pub fn find(&self, name: &str) -> Option<PathBuf> {
         let mut candidates = self.0.iter().map(|directory| directory.join(name));
         candidates.find(|path| is_executable_file(path))
@@ -56,7 +57,7 @@ fn is_executable_file(path: &Path) -> bool {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Environment {
     pub verb: Verb,
-    /// `CNI_CONTAINERID` and `CNI_IFNAME`, for a verb that needs them.
+    /// `CNI_CONTAINERID` and `CNI_IFNAME`; `None` for GC, STATUS and VERSION.
     pub names: Option<(ContainerId, InterfaceName)>,
     pub netns: Option<PathBuf>,
     pub own_namespace_allowed: bool,
@@ -65,12 +66,11 @@ pub(crate) struct Environment {
 }
 
 impl Environment {
-    /// Reads the variables by `lookup`. Returns `None` without `CNI_COMMAND`, as when a person runs
-    /// the plugin.
+    /// Reads the variables through `lookup`. Returns `None` if `CNI_COMMAND` is unset or empty, as
+    /// it is if a person runs the plugin by hand.
     ///
     /// # Errors
-    /// [`Error::Environment`]: a value is invalid, or variables are missing; the error names all of
-    /// these.
+    /// [`Error::Environment`] names a variable with an invalid value, or all missing variables.
     pub fn read(lookup: impl Fn(&str) -> Option<OsString>) -> Result<Option<Self>, Error> {
         let value = |name: &str| lookup(name).filter(|value| !value.is_empty());
         let text = |name: &str| parsed::<String>(name, value(name));
@@ -98,8 +98,8 @@ impl Environment {
         }))
     }
 
-    /// Returns whether `CNI_NETNS` is this process's own namespace. Returns false if
-    /// `CNI_NETNS_OVERRIDE` allows the own namespace.
+    /// Returns whether `CNI_NETNS` is the network namespace of this process. Always false if
+    /// `CNI_NETNS_OVERRIDE` allows this namespace.
     pub fn is_in_own_namespace(&self) -> bool {
         let own = || identity(fs::metadata("/proc/self/ns/net"));
         let sandbox = self

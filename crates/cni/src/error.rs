@@ -1,4 +1,4 @@
-//! Errors with the codes of the specification. Only [`Error::code`] assigns the codes.
+//! Errors and their codes. [`Error::code`] returns the code of the specification for each error.
 
 use std::io;
 use std::path::PathBuf;
@@ -49,7 +49,7 @@ pub enum Error {
     /// Code 4: environment variables are missing or malformed. The text names them.
     #[error("{0}")]
     Environment(String),
-    /// Code 5: the request or the result could not be read or written.
+    /// Code 5: an I/O operation failed, such as reading the request or starting a delegate.
     #[error("{action}")]
     Io {
         /// The attempted action, such as `read stdin`.
@@ -58,12 +58,12 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
-    /// Code 6: standard input is not the expected JSON.
+    /// Code 6: standard input or the result of a delegate is not the expected JSON.
     #[error("decode {what}: {reason}")]
     Decode {
-        /// The document.
+        /// The document, such as `network configuration` or `result of host-local`.
         what: String,
-        /// The position and the reason.
+        /// The reason, with the position in the document or the key.
         reason: String,
     },
     /// Code 7: the value of a key is invalid.
@@ -85,7 +85,8 @@ pub enum Error {
     /// Code 50: ADD would fail for every container. The text contains the reason, and what to do.
     #[error("not available: {0}")]
     Unavailable(String),
-    /// The delegate's own code: the delegate (an IPAM plugin) failed.
+    /// The code in `object`: a delegate failed. A delegate is a plugin that this process called,
+    /// such as an IPAM plugin.
     #[error("{plugin}: {}", object.msg)]
     Delegate {
         /// The delegate's file name.
@@ -93,14 +94,14 @@ pub enum Error {
         /// The delegate's error object.
         object: ErrorObject,
         /// Whether the delegate printed `object`. If false, the delegate ended without an error
-        /// object (a crash, for example), and this process made `object`.
+        /// object, for example by a crash, and this process created `object`.
         is_answer: bool,
     },
 }
 
 impl Error {
-    /// Returns whether this is an error object that a delegate printed. If true, the delegate
-    /// itself reported the failure.
+    /// Returns whether a delegate printed this error as an error object. Returns false if a
+    /// delegate failed without an error object, and for all other errors.
     pub fn is_answer(&self) -> bool {
         matches!(self, Self::Delegate { is_answer, .. } if *is_answer)
     }
@@ -152,7 +153,7 @@ pub struct ErrorObject {
     /// The version of the request; empty in the object of a delegate.
     #[serde(skip_deserializing)]
     pub cni_version: String,
-    /// 1 to 99 belong to the specification, 100 and above to the plugin.
+    /// The error's code. The specification reserves 0 to 99; a plugin defines 100 and above.
     pub code: u32,
     /// The outermost message of the failure, such as the attempted action.
     #[serde(default)]
@@ -163,7 +164,8 @@ pub struct ErrorObject {
 }
 
 impl ErrorObject {
-    /// Returns whether the failure has a code of its own. Code 100 stands for all other failures.
+    /// Returns whether the code identifies the kind of failure. Returns false for 100, the code of
+    /// all failures without a code of their own.
     pub fn is_specific(&self) -> bool {
         self.code != UNSPECIFIED
     }

@@ -1,5 +1,5 @@
-//! Reads and locks files that another program may have replaced. A pipe in place of the file does
-//! not block the caller. The size of the content is limited.
+//! Reads and locks files that another program may have replaced. If the file is now a pipe, reading
+//! fails instead of blocking. If the file exceeds a limit, reading fails, too.
 
 use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Read as _};
@@ -16,7 +16,7 @@ use nix::fcntl::OFlag;
 pub enum Links {
     /// Open the file that the link points to.
     Follow,
-    /// Refuse the symbolic link, because no program that writes the file creates such a link.
+    /// Return an error. The programs that write the file never create a symbolic link there.
     Refuse,
 }
 
@@ -46,7 +46,7 @@ pub fn open_regular(path: &Path, links: Links) -> io::Result<File> {
     Ok(open(path, links)?.0)
 }
 
-/// Returns the file and its length.
+/// Opens a regular file for reading and returns it with its length in bytes.
 fn open(path: &Path, links: Links) -> io::Result<(File, u64)> {
     let flags = match links {
         Links::Follow => OFlag::O_NONBLOCK,
@@ -75,18 +75,18 @@ pub fn if_present<T>(outcome: io::Result<T>) -> io::Result<Option<T>> {
     }
 }
 
-/// Kind of a lock: which other processes may hold a lock on the same file.
+/// Kind of a lock on a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hold {
-    /// Processes with a shared lock.
+    /// Other processes may hold shared locks at the same time.
     Shared,
-    /// None.
+    /// No other process may hold a lock at the same time.
     Exclusive,
 }
 
-/// Opens the file at `path` and locks it with flock(2). Returns `None` if the function does not get
-/// the lock within `timeout`. If another process replaces or removes the file before the function
-/// has the lock, the function opens and locks the new file.
+/// Opens the file at `path` with `open` and locks it with flock(2). Returns `None` if the function
+/// does not get the lock within `timeout`. If another process replaces or removes the file before
+/// the function has the lock, the function calls `open` again and locks the new file.
 ///
 /// # Errors
 /// `open` fails, or the file cannot be locked.
@@ -113,11 +113,11 @@ pub fn identity(metadata: io::Result<Metadata>) -> Option<(u64, u64)> {
     metadata.map(|it| (it.dev(), it.ino())).ok()
 }
 
-/// Locks `file` at once, or waits for the lock on a thread. Returns `None` if `deadline` passes
-/// before the thread has the lock.
+/// Locks `file` and returns it. If another process holds a lock, a new thread waits for the lock,
+/// because flock(2) has no timeout. Returns `None` if the thread has no lock at `deadline`.
 ///
-/// The thread then keeps waiting. If it gets the lock later, it releases the lock at once.
-/// Otherwise it ends with the process.
+/// After `deadline`, the thread keeps waiting until the process ends. If it gets the lock, it
+/// releases the lock at once.
 fn lock_until(file: File, hold: Hold, deadline: Instant) -> io::Result<Option<File>> {
     let (tried, wait): (_, fn(&File) -> io::Result<()>) = match hold {
         Hold::Shared => (file.try_lock_shared(), File::lock_shared),

@@ -49,14 +49,14 @@ pub fn read<T: DeserializeOwned>(value: &Value, at: &str) -> Result<Read<T>, Err
 }
 
 /// Returns the value of `key`, which the object may spell in any case. The exact spelling takes
-/// precedence. A `null` counts as absent.
+/// precedence. Returns `None` for an absent key and for the value `null`.
 pub fn value<'a>(object: &'a Map<String, Value>, key: &str) -> Option<&'a Value> {
     let (_, value) = entry(object, key)?;
     Some(value).filter(|value| !value.is_null())
 }
 
-/// Removes `key` from `object` and returns its value. The object may spell `key` in any case, as
-/// for [`value`]. Returns `None` for an absent key and for the value `null`.
+/// Removes `key` from `object` and returns its value. The object may spell `key` in any case, and
+/// the exact spelling takes precedence. Returns `None` for an absent key and for the value `null`.
 pub(crate) fn take(object: &mut Map<String, Value>, key: &str) -> Option<Value> {
     let (name, _) = entry(object, key)?;
     let name = name.clone();
@@ -84,8 +84,8 @@ pub(crate) fn is_set(value: &Value) -> bool {
 struct Node<'a> {
     value: &'a Value,
     at: String,
-    /// Keys that the node hides from the type that reads it. The field `*` reads its whole object
-    /// again, so the keys of the other fields are hidden from it.
+    /// Keys of the object to skip. The field `*` reads the object of its struct again, so it must
+    /// skip the keys that the other fields read. For all other values, this list is empty.
     left_out: &'static [&'static str],
     unknown: &'a RefCell<Vec<String>>,
 }
@@ -113,7 +113,8 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// Returns the keys of the object that are not among `fields`.
+    /// Returns the keys that are not among `fields` in any case, with their values. Returns no keys
+    /// if the value is not an object.
     fn unknown(&self, fields: &[&str]) -> impl Iterator<Item = (&'a str, &'a Value)> {
         let all = self.value.as_object().into_iter().flatten();
         let is_known = |key: &str| {

@@ -87,7 +87,8 @@ pub fn expect_one_a_family(
     Ok(())
 }
 
-/// Parses `dns`. Returns `None` if no key is set; an empty list counts as set.
+/// Parses the section `dns`. Returns `None` if it sets no key. An empty list counts as set, an
+/// empty `domain` does not.
 pub fn dns(raw: RawDns) -> Option<Dns> {
     let domain = raw.domain.filter(|domain| !domain.is_empty());
     let lists = [&raw.nameservers, &raw.search, &raw.options];
@@ -101,8 +102,8 @@ pub fn dns(raw: RawDns) -> Option<Dns> {
     })
 }
 
-/// Keys that a plugin accepts in `CNI_ARGS`: its own keys, the keys of other plugins, which get the
-/// same variable, and the keys with which a runtime names the pod.
+/// Keys that plugins accept in `CNI_ARGS`: the keys of all plugins of this suite, because all
+/// plugins of a chain get the same variable, and the keys with which a runtime names the pod.
 pub const KNOWN_ARGS: &[&str] = &[
     "MAC",
     "IP",

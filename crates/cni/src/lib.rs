@@ -4,8 +4,8 @@
 //! calls one verb and writes the outcome. [`delegate`] is the other side of the protocol: it calls
 //! a plugin.
 //!
-//! This crate does not know interfaces, routes or namespaces. Paths, names and addresses pass
-//! through it as the specification spells them.
+//! This crate changes no interfaces, routes or namespaces. It only reads and writes their names,
+//! paths and addresses as the specification spells them.
 //!
 //! Source: CNI specification 1.1.0, SPEC.md and CONVENTIONS.md. "The Go plugins" in the comments
 //! are those of containernetworking/plugins.

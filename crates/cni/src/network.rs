@@ -35,12 +35,12 @@ impl Document {
     }
 }
 
-/// The configuration of one plugin. The keys that all plugins share are parsed already.
+/// The configuration of one plugin. `name` and `cniVersion` are parsed and valid.
 #[derive(Debug, Clone)]
 pub struct Network {
-    /// `name`.
+    /// The key `name`.
     pub name: NetworkName,
-    /// `cniVersion`: the version of the result.
+    /// The key `cniVersion`: the version of the result.
     pub version: SpecVersion,
     /// `CNI_PATH`: the directories of delegates.
     pub path: SearchPath,
@@ -48,7 +48,7 @@ pub struct Network {
 }
 
 impl Network {
-    /// Reads the keys that all plugins share.
+    /// Parses `name` and `cniVersion`, and keeps all other keys for later.
     ///
     /// # Errors
     /// - [`Error::Decode`]: `name` or `cniVersion` has the wrong type.
@@ -99,7 +99,8 @@ impl Network {
         repeated::key(self.stdin(), key)
     }
 
-    /// Reads the keys of the `ipam` section, for an IPAM plugin.
+    /// Parses the section `ipam`, for an IPAM plugin. Names unknown keys of the section in one line
+    /// on standard error.
     ///
     /// # Errors
     /// [`Error::InvalidConfig`]: the section is missing or a value has the wrong type.
@@ -107,10 +108,11 @@ impl Network {
         self.read(self.ipam_section()?, "ipam", &["ipam.type"])
     }
 
-    /// Parses only `keys` of the `ipam` section, so the values of its other keys may be invalid.
+    /// Parses only `keys` of the section `ipam`, so the values of its other keys may be invalid.
     ///
     /// # Errors
-    /// As [`Self::ipam`].
+    /// [`Error::InvalidConfig`]: the section is missing, or one of `keys` has a value of the wrong
+    /// type.
     pub fn ipam_keys<T: DeserializeOwned>(&self, keys: &[&str]) -> Result<T, Error> {
         let mut section = self.ipam_section()?.clone();
         if let Value::Object(all) = &mut section {
@@ -128,8 +130,8 @@ impl Network {
     /// empty.
     ///
     /// # Errors
-    /// [`Error::InvalidConfig`] if it is not a plain file name. A slash would let the configuration
-    /// run an executable outside `CNI_PATH` (CVE-2021-20206).
+    /// [`Error::InvalidConfig`] if the value is not a plain file name. A slash would let the
+    /// configuration run an executable outside `CNI_PATH` (CVE-2021-20206).
     pub fn ipam_type(&self) -> Result<Option<String>, Error> {
         #[derive(Default, Deserialize)]
         #[serde(default)]
@@ -148,7 +150,7 @@ impl Network {
     /// missing or empty.
     ///
     /// # Errors
-    /// [`Error::InvalidConfig`] if it is not a duration, or zero.
+    /// [`Error::InvalidConfig`] if the value is not a duration or is zero.
     pub(crate) fn ipam_timeout(&self) -> Result<Option<Duration>, Error> {
         let key = "ipamTimeout";
         let text: String = section(self.top(key), key)?;
@@ -180,7 +182,8 @@ impl Network {
         declared.is_some_and(|it| it.get(capability) == Some(&Value::Bool(true)))
     }
 
-    /// Reads `args.cni`, the conventional arguments inside the configuration.
+    /// Parses `args.cni`, the arguments inside the configuration (CONVENTIONS.md of CNI). Returns
+    /// the default if the key is missing.
     ///
     /// # Errors
     /// [`Error::InvalidConfig`] with the key whose value has the wrong type.
@@ -189,8 +192,8 @@ impl Network {
         section(args.and_then(|args| json::value(args, "cni")), "args.cni")
     }
 
-    /// Returns the list `ips` of `runtimeConfig` and the list `ips` of `args.cni`, each with its
-    /// key. A missing list is empty.
+    /// Returns the requested addresses: the lists `runtimeConfig.ips` and `args.cni.ips`, each with
+    /// its key for error messages. A missing list is empty.
     ///
     /// # Errors
     /// [`Error::InvalidConfig`] with the key whose value has the wrong type.
@@ -211,7 +214,8 @@ impl Network {
         &self.document.stdin
     }
 
-    /// Returns the value of the top-level key `key`, in any case; `null` counts as absent.
+    /// Returns the value of the top-level key `key`, which may be spelled in any case. Returns
+    /// `None` for an absent key and for the value `null`.
     pub(crate) fn top(&self, key: &str) -> Option<&Value> {
         json::value(self.document.config.as_object()?, key)
     }
@@ -222,7 +226,8 @@ impl Network {
         keys.is_some_and(|keys| json::entry(keys, key).is_some())
     }
 
-    /// Reads `value` and reports unknown keys, except `common` ones.
+    /// Parses `value`, the value of the key `at`. Names unknown keys in one line on standard error,
+    /// except the keys in `common`.
     fn read<T: DeserializeOwned>(
         &self,
         value: &Value,
@@ -271,7 +276,7 @@ fn section<T: DeserializeOwned + Default>(value: Option<&Value>, at: &str) -> Re
     }
 }
 
-/// Keys that the specification, libcni or a delegating plugin adds to every configuration.
+/// Keys that the configuration of every plugin may contain. No plugin reports them as unknown.
 pub const COMMON_KEYS: &[&str] = &[
     "cniVersion",
     "cniVersions",

@@ -86,8 +86,9 @@ impl Process {
         self.write()
     }
 
-    /// Sends what is unsent of the request, waits until the process ends, and returns its output and
-    /// status. `request` is the whole request; it is ignored if [`Self::feed`] was called before.
+    /// Sends the unsent part of the request, waits until the process ends, and returns its output
+    /// and status. `request` is the whole request. It is ignored if [`Self::feed`] was called
+    /// before.
     pub fn finish(mut self, request: &[u8]) -> Result<(Vec<u8>, ExitStatus), Error> {
         self.feed(request)?;
         let mut output = Vec::new();

@@ -21,7 +21,7 @@ pub(crate) fn key(document: &[u8], at: &str) -> Option<String> {
     keys.find(|key| !seen.insert(key.clone()))
 }
 
-/// The entries of an object in their order.
+/// The keys and values of a JSON object, in the order of the text and with repeated keys.
 struct Entries<T>(Vec<(String, T)>);
 
 /// A value of the top-level object.

@@ -31,7 +31,8 @@ pub struct AddRequest {
     pub prev_result: Option<AddResult>,
 }
 
-/// Request to compare a sandbox with `prev_result`, the result of ADD.
+/// Request of CHECK, to compare a sandbox with `prev_result`, the result of ADD. RELOAD, a verb of
+/// this suite that restores firewall rules, has the same fields.
 pub type CheckRequest = AddRequest;
 
 /// Request to detach a sandbox, which may no longer exist.
@@ -40,12 +41,12 @@ pub struct DelRequest {
     /// The attachment.
     pub attachment: Attachment,
     /// The path in `CNI_NETNS`. `None` if the runtime passes no path, or if the path is the
-    /// plugin's own namespace: another process may have reused the process ID in
-    /// `/proc/<pid>/ns/net`, so the sandbox is gone.
+    /// plugin's own namespace. The sandbox is then gone: for example, a process of the host now has
+    /// the process ID in `/proc/<pid>/ns/net`.
     pub netns: Option<PathBuf>,
     /// The configuration.
     pub network: Network,
-    /// The last result, if the runtime still has it and it is valid.
+    /// The result of ADD. `None` if the runtime does not send it or if it is invalid.
     pub prev_result: Option<AddResult>,
 }
 
@@ -105,7 +106,7 @@ impl AddRequest {
 
 impl DelRequest {
     /// Parses a request. Ignores values that DEL does not need: an invalid `prevResult` causes a
-    /// message and counts as absent, and `CNI_ARGS` is not read.
+    /// message and counts as absent, and `CNI_ARGS` is not parsed.
     ///
     /// # Errors
     /// [`Error::Environment`]: the container ID or the interface is missing.
@@ -126,7 +127,7 @@ impl DelRequest {
 
 impl GcRequest {
     pub(crate) fn parse(network: Network) -> Result<Self, Error> {
-        // CRI-O still sends the older key in addition to the newer one.
+        // CRI-O still sends both keys. The newer key takes precedence.
         let [newer, older] = ["cni.dev/valid-attachments", "cni.dev/attachments"];
         let mut known = [newer, older].into_iter();
         let key = known.find(|key| network.has(key)).ok_or_else(|| {
@@ -154,7 +155,8 @@ fn prev_result(network: &Network) -> Result<Option<AddResult>, Error> {
     read.transpose()
 }
 
-/// Returns the attachment. `Environment::read` has checked that both names are present.
+/// Returns the attachment that the request names. `Environment::read` has checked that
+/// `CNI_CONTAINERID` and `CNI_IFNAME` are present.
 fn attachment(environment: &Environment, network: &Network) -> Result<Attachment, Error> {
     let (container, interface) = environment.names.clone().ok_or_else(|| {
         let verb = environment.verb;
@@ -175,9 +177,9 @@ struct Listed {
     ifname: String,
 }
 
-/// Parses the list of attachments that the runtime sends with GC. A name that ADD rejects cannot
-/// belong to an attachment, so the function reports such an entry and skips it. Any other invalid
-/// entry is an error, because it may mean an existing attachment, whose resources must stay.
+/// Parses the list of attachments that the runtime sends with GC. Skips an entry whose name no ADD
+/// accepts, because no such attachment can exist, and reports that on standard error. Any other
+/// invalid entry is an error: it may stand for an existing attachment, whose resources must stay.
 ///
 /// # Errors
 /// [`Error::InvalidConfig`] if a name in an entry is missing, has the wrong type or is empty, or if
@@ -209,9 +211,9 @@ impl Listed {
         })
     }
 
-    /// Returns whether the invalid entry may belong to an existing attachment. This is so for an
-    /// empty name, which runtimes written in Go send for an unknown name, and for an interface name
-    /// with control characters, which the Go plugins accept.
+    /// Returns whether this invalid entry may stand for an existing attachment. Returns true for an
+    /// empty name, because runtimes written in Go send it for an unknown name, and for an interface
+    /// name with control characters, because the Go plugins accept it.
     fn may_be_attached(&self) -> bool {
         let has_control = self.ifname.contains(char::is_control);
         self.container.is_empty() || self.ifname.is_empty() || has_control

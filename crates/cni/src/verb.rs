@@ -1,4 +1,4 @@
-//! Verbs of the specification, and RELOAD.
+//! Verbs of the specification, and RELOAD, a verb of this suite that restores firewall rules.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::version::SpecVersion;
 
-/// A verb of the specification, or RELOAD.
+/// A verb of the specification, or RELOAD, a verb of this suite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Verb {
@@ -18,7 +18,7 @@ pub enum Verb {
     Check,
     /// Reports whether an ADD can succeed.
     Status,
-    /// Removes resources of unlisted attachments.
+    /// Removes resources of attachments that the runtime does not list.
     Gc,
     /// Lists the supported versions.
     Version,

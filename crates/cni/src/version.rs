@@ -34,7 +34,8 @@ impl SpecVersion {
         Self::V1_1_0,
     ];
 
-    /// The versions whose results list interfaces: 0.3.0 and later. For plugins that need the list.
+    /// The versions whose results list interfaces: 0.3.0 and later. A plugin that needs this list
+    /// supports only these versions.
     pub const WITH_INTERFACES: &'static [Self] = Self::ALL.split_at(2).1;
 
     /// The newest version. In memory, all results are in this version.

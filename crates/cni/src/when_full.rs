@@ -15,7 +15,7 @@ pub enum WhenFull {
     /// would evict running pods because new ones cannot start.
     #[default]
     Warn,
-    /// Code 50.
+    /// STATUS fails with code 50.
     Fail,
 }
 

@@ -50,9 +50,9 @@ enum Command {
     /// Restore rules that a reload of the host's firewall removed
     ///
     /// For each attachment with a cached result and an existing sandbox, the plugins add missing
-    /// tables, chains, rules and elements of `nf_tables`, and missing addresses in a zone of firewalld.
-    /// What exists stays untouched, except that an existing limit of `bandwidth` gets the rate in the
-    /// cached result.
+    /// tables, chains, rules and elements of `nf_tables`, and missing addresses in a zone of
+    /// firewalld. What exists stays untouched, except that an existing limit of `bandwidth` gets
+    /// the rate in the cached result.
     Reload {
         /// The network's name [default: all networks]
         network: Option<NetworkName>,
@@ -285,7 +285,8 @@ impl Target {
         })
     }
 
-    /// Returns the cached configuration of the sandbox's ADD.
+    /// Returns the configuration that the cache has from the sandbox's ADD. Returns `None` if the
+    /// cache has no entry for the sandbox, or if the entry has no configuration.
     fn cached_network(&self, settings: &Settings) -> anyhow::Result<Option<Conflist>> {
         let directories = &settings.directories;
         let cache = &directories.cache;
@@ -301,8 +302,8 @@ fn print(text: &str) -> anyhow::Result<()> {
     writeln!(stdout, "{text}").context("write the result to stdout")
 }
 
-/// The version of this suite, its plugins, and the plugins that only containernetworking/plugins
-/// has.
+/// The text of `--version`: the versions of this suite and of CNI, the plugins of this suite, and
+/// the plugins that only containernetworking/plugins has.
 static LONG_VERSION: LazyLock<String> = LazyLock::new(|| {
     let version = env!("CARGO_PKG_VERSION");
     let protocol = SpecVersion::list(SpecVersion::ALL);

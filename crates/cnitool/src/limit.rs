@@ -34,7 +34,7 @@ impl Change {
     ///
     /// # Errors
     /// The attachment is not cached or no longer exists; its network does not take rates from the
-    /// runtime; the plugin fails; the cached result cannot be replaced.
+    /// runtime; the plugin does not know RELOAD, or fails; the cached result cannot be replaced.
     pub fn run(&self, settings: &Settings) -> anyhow::Result<()> {
         let directories = &settings.directories;
         let attachment = &Attachment {
@@ -71,10 +71,10 @@ impl Change {
         named.map(|(direction, _)| direction).collect()
     }
 
-    /// Returns the cached values of the capabilities, with the new rates in `bandwidth`. Removes
-    /// the rates from the pod's annotations, because the plugin uses them if `bandwidth` has no
-    /// rate, as after `--ingress none`. If the plugin used them until now, they move into
-    /// `bandwidth`.
+    /// Returns the cached arguments of the capabilities, with the new rates in `bandwidth`. Removes
+    /// the rates in the pod's annotations, because the plugin would use them whenever `bandwidth`
+    /// has no rate, as after `--ingress none`. A rate that the plugin used from the annotations,
+    /// and that does not change, moves into `bandwidth`.
     fn changed(&self, cached: &Map<String, Value>) -> anyhow::Result<Map<String, Value>> {
         let mut capabilities = cached.clone();
         let asked = capabilities.remove("bandwidth").unwrap_or_default();
@@ -182,12 +182,12 @@ fn rate(text: &str) -> anyhow::Result<u64> {
 
 const NO_NAMES: &str = "its entry in the cache has only a result";
 
-/// Keys of the argument `bandwidth`: rate and burst of each direction.
+/// Keys of the runtime's argument `bandwidth`: rate and burst of each direction.
 const KEYS: [[&str; 2]; 2] = [
     ["ingressRate", "ingressBurst"],
     ["egressRate", "egressBurst"],
 ];
 
-/// Bounds of a rate in bit/s.
+/// Lowest rate in bit/s that a user can set. `MOST` is the highest.
 const LEAST: u64 = 1000;
 const MOST: u64 = 1_000_000_000_000_000;

@@ -40,7 +40,7 @@ pub fn sha512(bytes: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    /// `printf /var/run/netns/testing | sha512sum`
+    /// The expected digits are the first that `printf /var/run/netns/testing | sha512sum` prints.
     #[test]
     fn container_id_is_the_one_of_the_upstream_tool() {
         let id = container_id(Path::new("/var/run/netns/testing")).unwrap();

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 
 #[derive(Debug)]
 pub struct Settings {
-    /// `NETCONFPATH`, `CNI_PATH` and `CNI_CACHE_DIR`.
+    /// Directories from `NETCONFPATH`, `CNI_PATH` and `CNI_CACHE_DIR`, or the default ones.
     pub directories: Directories,
     /// The interface in the sandbox (`CNI_IFNAME`).
     pub interface: InterfaceName,
@@ -22,7 +22,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Reads the variables with `lookup`.
+    /// Reads the settings. `lookup` returns the value of an environment variable.
     pub fn read(lookup: impl Fn(&str) -> Option<OsString>) -> anyhow::Result<Self> {
         let set = |name: &str| lookup(name).filter(|value| !value.is_empty());
         let path =
@@ -55,8 +55,8 @@ impl Settings {
         })
     }
 
-    /// Returns the arguments from the environment. Takes those that the environment lacks from
-    /// `cached`, the arguments of an earlier ADD.
+    /// Returns the values of `CNI_ARGS` and `CAP_ARGS`. If a variable is not set, the function
+    /// takes its value from `cached`, the arguments of an earlier ADD.
     pub fn arguments(&self, cached: Arguments) -> Arguments {
         Arguments {
             cni: self.cni_args.clone().unwrap_or(cached.cni),

@@ -32,7 +32,7 @@ use nix::libc::STDIN_FILENO;
 use nix::sys::socket::{ControlMessage, MsgFlags, recvmsg, sendmsg};
 use nix::unistd::close;
 
-/// Words that name the work of a detached process.
+/// The work of a detached process, as text that the parent passed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Task(String);
 
@@ -64,8 +64,9 @@ impl Task {
     /// Finishes the task and returns the exit status of this process. If the task failed, the
     /// status is the error number, which [`Detached::outcome`] returns in the parent. If the task
     /// succeeded, this function first waits until the parent passes a file by [`close_later`] or
-    /// ends. After the parent has passed a file, this function also waits for the next common
-    /// moment of closing, because the kernel closes the file when this process ends.
+    /// ends. After the parent has passed a file, this function also waits for the next moment at
+    /// which all detached processes close their files. The kernel closes the file when this process
+    /// ends.
     pub fn end(&self, outcome: Result<(), Errno>) -> ExitCode {
         match outcome {
             Ok(()) => {
@@ -91,8 +92,8 @@ impl Detached {
     /// caller.
     ///
     /// # Errors
-    /// The process cannot be started, or the caller is outside the initial pid namespace. Only in
-    /// the initial pid namespace may the new process outlive its parent.
+    /// The process cannot be started, or the caller is outside the initial pid namespace, where
+    /// process 1 may not reap the new process.
     pub fn start(words: &str) -> io::Result<Self> {
         if !is_initial_pid_namespace() {
             return Err(io::ErrorKind::Unsupported.into());
@@ -110,8 +111,9 @@ impl Detached {
         Ok(Self { child, channel })
     }
 
-    /// Keeps the detached process for [`close_later`]. Without that call, the detached process ends
-    /// when the current process ends.
+    /// Keeps the detached process, so that the next call of [`close_later`] passes its file to it.
+    /// Without such a call, the detached process ends when its task is done and the current process
+    /// has ended.
     pub fn keep(self) {
         kept().replace(self);
     }
@@ -163,8 +165,9 @@ fn kept() -> MutexGuard<'static, Option<Detached>> {
 }
 
 /// Returns whether this process is in the initial pid namespace. The kernel gives that namespace a
-/// fixed inode (`PROC_PID_INIT_INO`, since 6.18 in `include/uapi/linux/nsfs.h`), whichever /proc is
-/// mounted.
+/// fixed inode (`PROC_PID_INIT_INO`; newer kernels also call it `PID_NS_INIT_INO` in
+/// `include/uapi/linux/nsfs.h`). The inode does not depend on the pid namespace that the mounted
+/// /proc shows.
 fn is_initial_pid_namespace() -> bool {
     let own = fs::metadata("/proc/self/ns/pid");
     own.is_ok_and(|it| it.ino() == INITIAL_PID_NAMESPACE)
@@ -196,8 +199,9 @@ fn linger() {
     }
 }
 
-/// Returns the time until all detached processes close their sockets, at the first common moment
-/// that is more than `GRACE` away. `now` is the time since 1970.
+/// Returns the time until the next moment at which all detached processes close their files. The
+/// moment is more than `GRACE` away, so the kernel has usually freed the deleted objects by then.
+/// `now` is the time since 1970.
 fn until_close(now: Duration) -> Duration {
     let past = (now + GRACE).subsec_millis() % BETWEEN_CLOSES;
     GRACE + Duration::from_millis((BETWEEN_CLOSES - past).into())
@@ -227,8 +231,8 @@ const INITIAL_PID_NAMESPACE: u64 = 0xefff_fffc;
 /// objects meanwhile. A grace period (RCU) of the kernel takes 10 to 30 ms.
 const GRACE: Duration = Duration::from_millis(50);
 
-/// Milliseconds between two common moments for closing. The number must divide 1,000, because
-/// [`until_close`] counts from the start of the current second.
+/// Milliseconds between two moments at which all detached processes close their files. The number
+/// must divide 1,000, because [`until_close`] counts from the start of the current second.
 const BETWEEN_CLOSES: u32 = 500;
 
 /// First argument of a detached process. It shows the process that the next argument is its task.

@@ -100,9 +100,10 @@ fn zone(name: Option<String>) -> Result<String, Error> {
     Err(Error::invalid("firewalldZone", reason))
 }
 
-/// Returns the name of the admin chain, or the default for a missing or empty `name`. Rejects a
-/// name that iptables does not accept, and one that `nft list ruleset` prints but `nft -f` does not
-/// read, because nft prints names without quotation marks.
+/// Returns the name of the operator's chain (`iptablesAdminChainName`), or the default for a
+/// missing or empty `name`. Rejects names that iptables does not accept or uses itself, and the
+/// name of this plugin's chain. Also rejects names that `nft -f` cannot read from the output of
+/// `nft list ruleset`, because nft prints names without quotation marks.
 fn admin_chain(name: Option<String>) -> Result<String, Error> {
     let name = name.filter(|it| !it.is_empty());
     let name = name.unwrap_or_else(|| ADMIN_CHAIN.to_owned());

@@ -1,5 +1,5 @@
-//! The desired state of an attachment: elements of the plugin's table, and the rules that accept
-//! its fwmark.
+//! The desired state of an attachment: elements of the plugin's tables, and the rules of iptables
+//! that accept packets with the plugin's fwmark.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -19,18 +19,18 @@ use crate::table::{
 /// The desired state of an attachment in the firewall.
 #[derive(Debug)]
 pub(crate) struct Desired {
-    /// The plugin's table.
+    /// The plugin's table of family `inet`.
     pub table: Table,
     /// The attachment's elements. They include elements without an owner, which all members of its
     /// bridge share.
     pub elements: Vec<Element>,
     /// The attachment's elements in the table of family `bridge`, which isolates ports.
     pub ports: Vec<Element>,
-    /// The rules in the tables of iptables that accept the fwmark, for each IP family of the
-    /// attachment's addresses.
+    /// The rules of iptables that accept packets with the fwmark, for each IP family of the
+    /// attachment's addresses. The plugin adds them over netlink.
     pub standing: Vec<Standing>,
-    /// The rules that accept the fwmark, for legacy iptables. The plugin adds them only where legacy
-    /// iptables is in use.
+    /// The rules of legacy iptables that accept packets with the fwmark. The plugin adds them only
+    /// where legacy iptables is in use.
     pub legacy: Vec<Legacy>,
 }
 
@@ -59,8 +59,8 @@ impl Desired {
         Ok(desired)
     }
 
-    /// Returns the desired state that gives packets from and to `addresses` permission, with
-    /// `owner` as the tag.
+    /// Returns the desired state that lets packets from and to `addresses` pass the host's
+    /// firewall. Its elements are tagged with `owner`.
     pub fn permission(config: &Config, owner: &str, addresses: &[IpAddr]) -> Self {
         // The list may contain an address twice, for example if two interfaces in different VRFs
         // have it.
@@ -150,8 +150,8 @@ fn of_bridge(policy: IngressPolicy, attachment: &Attachment, bridge: &str) -> [E
     ]
 }
 
-/// Returns the shared elements of bridges without a member. `elements` are all elements in the sets
-/// of bridges. The caller removes the returned elements.
+/// Returns the elements that the members of a bridge shared, if the bridge has no member left. The
+/// caller removes them. `elements` are all elements in the sets of bridges.
 pub(crate) fn unneeded(table: &Table, elements: &[Element]) -> Vec<Element> {
     let is_needed = |shared: &Element| {
         let members: &[&str] = match shared.set.as_str() {
@@ -179,7 +179,8 @@ pub fn is_shared(element: &Element) -> bool {
     element.owner.is_empty() && sets.contains(&element.set.as_str())
 }
 
-/// Returns the bridge of an element, which is the last part of its key.
+/// Returns the bridge of an element, which is the last part of its key; `None` if `table` does not
+/// contain the element's set.
 fn bridge_of<'a>(table: &Table, element: &'a Element) -> Option<Value<'a>> {
     let set = table.sets.iter().find(|it| it.name == element.set)?;
     element.key(set).pop()
@@ -213,6 +214,6 @@ fn is_on_host(interface: &Interface) -> bool {
     interface.sandbox.as_deref().unwrap_or_default().is_empty()
 }
 
-/// Number of hexadecimal digits that identify an attachment in the key of a member. This part of
-/// the key has the size of an interface name.
+/// Number of hexadecimal digits that identify an attachment in the key of a member element. This
+/// part of the key has the type of an interface name, which has at most 15 characters.
 const MEMBER_DIGITS: usize = 15;

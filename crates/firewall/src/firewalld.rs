@@ -1,4 +1,5 @@
-//! firewalld: accepts packets of those addresses that are sources of a zone.
+//! Adds addresses of containers to a zone of firewalld as sources, and removes them. The zone
+//! decides whether firewalld accepts packets from its sources.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use zruntime::SharedRuntime;
 
 use crate::config::{Backend, Config};
 
-/// Addresses in a zone of firewalld.
+/// A zone of firewalld, and addresses that this plugin adds to it or removes from it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Sources {
     zone: String,
@@ -34,8 +35,8 @@ impl Sources {
         Ok(is_meant.then_some(Self { zone, addresses }))
     }
 
-    /// Reads the zone and the addresses from the text of a record, which starts with the text of
-    /// [`Self::text`]. Returns `None` for the empty text of a record without addresses.
+    /// Reads the zone and the addresses from the text of an attachment's record file, which starts
+    /// with the result of [`Self::text`]. Returns `None` if the text is empty or has only one line.
     pub fn read(text: &str) -> Option<Self> {
         let (zone, addresses) = text.split_once('\n')?;
         Some(Self {
@@ -50,7 +51,7 @@ impl Sources {
         format!("{}{}", self.zone, lines.collect::<String>())
     }
 
-    /// Returns these addresses and those of `listed`, which an earlier ADD added.
+    /// Returns these addresses and those of `listed`, which an earlier ADD or RELOAD recorded.
     ///
     /// # Errors
     /// The addresses of `listed` are in another zone. firewalld keeps an address in one zone only.
@@ -87,10 +88,10 @@ impl Sources {
     }
 
     /// Removes the addresses from the zone. If firewalld does not run, the function does nothing,
-    /// because firewalld forgets such sources when it ends.
+    /// because firewalld forgets runtime sources when it ends.
     ///
     /// # Errors
-    /// firewalld rejects the removal of an address.
+    /// firewalld rejects the removal of an address, or does not answer.
     pub fn remove(&self) -> anyhow::Result<()> {
         if self.addresses.is_empty() || ask(async |_| Ok(())).is_err() {
             return Ok(());
@@ -150,10 +151,11 @@ fn source(address: IpAddr) -> String {
     format!("{address}/{prefix}")
 }
 
-/// Connects to firewalld and runs `work` with its interface for zones.
+/// Connects to firewalld and runs `work` with firewalld's D-Bus interface for zones.
 ///
 /// # Errors
-/// There is no bus, firewalld is not on it, or one of them does not answer.
+/// There is no system bus, firewalld is not on it, the bus or firewalld does not answer, or `work`
+/// fails.
 fn ask<T>(work: impl AsyncFnOnce(&Proxy<'_>) -> anyhow::Result<T>) -> anyhow::Result<T> {
     zbus::block_on(in_time(async {
         let bus = connect().await?;
@@ -173,7 +175,8 @@ pub(crate) async fn connect() -> anyhow::Result<Connection> {
     Connection::system().await.map_err(|it| unconnected(&it))
 }
 
-/// Returns the error of a connection as one text, because zbus prints the source with the error.
+/// Returns the error of a connection as one text, without a source. zbus prints the source as part
+/// of the text, so it would appear twice.
 pub(crate) fn unconnected(error: &zbus::Error) -> anyhow::Error {
     anyhow!("connect to D-Bus for firewalld: {error}")
 }

@@ -1,4 +1,5 @@
-//! Follows firewalld, which forgets the runtime sources of its zones at each reload.
+//! Calls a function after each reload and start of firewalld, because firewalld then has forgotten
+//! the runtime sources of its zones.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -47,8 +48,8 @@ pub fn follow(mut restore: impl FnMut()) -> anyhow::Result<Infallible> {
     })
 }
 
-/// The signals of one connection to the bus: reloads of firewalld, and changes of the owner of its
-/// name, which are starts and ends of firewalld.
+/// The signals of one connection to the bus. They report reloads of firewalld, and its starts and
+/// ends, which change the owner of its bus name.
 struct Events {
     firewalld: Proxy<'static>,
     reloads: SignalStream<'static>,

@@ -88,7 +88,7 @@ impl Legacy {
         self.run(&[&[how, chain], rule].concat())
     }
 
-    /// Returns the marker chain.
+    /// Returns the marker chain with the name [`Self::note`].
     pub fn note_chain(&self) -> Chain {
         let rule = Rule::new("rules were added to legacy iptables");
         Chain {
@@ -115,5 +115,5 @@ impl Legacy {
     }
 }
 
-/// Maximum time, in seconds, that the program waits for another program's lock on the rules.
+/// Maximum time, in seconds, that legacy iptables waits for another program's lock on the rules.
 const WAIT: &str = "5";

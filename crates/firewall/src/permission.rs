@@ -1,13 +1,13 @@
-//! The rules that accept the fwmark in chains where iptables may drop packets. All attachments
-//! share these rules, which are the same for each IP family.
+//! The rules that accept packets with the plugin's fwmark, in chains where iptables may drop
+//! packets. All attachments of a network share these rules, which are the same for each IP family.
 
 use nft::{BaseChain, ChainKind, Family, Hook, Standing, StandingChain, StandingRule};
 
 use crate::config::{CHAIN, Config};
 
-/// Returns the rules in the table `filter` of iptables or ip6tables. A missing chain is created as
-/// iptables would create it. So if a program later sets a policy by iptables, that policy applies
-/// to the chains with these rules.
+/// Returns the chains and rules for the table `filter` of iptables or ip6tables. The chain
+/// `FORWARD` has the hook and priority that iptables gives it. So if the plugin creates this chain,
+/// iptables later uses the same chain, for example to set its policy.
 pub(crate) fn standing(family: Family, config: &Config) -> Standing {
     let admin = &config.admin_chain;
     let chain = |name: &str, rules| StandingChain {
@@ -37,5 +37,5 @@ pub(crate) fn standing(family: Family, config: &Config) -> Standing {
     }
 }
 
-/// `NF_IP_PRI_FILTER`
+/// Priority of the chain `FORWARD` (`NF_IP_PRI_FILTER`).
 const FILTER: i32 = 0;

@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RawConfig {
-    /// The firewall that has to let traffic of containers pass. The default is the chains of iptables
-    /// and, if firewalld runs, also a zone of firewalld.
+    /// The firewall that has to let traffic of containers pass. The default is the chains of
+    /// iptables and, if firewalld runs, also a zone of firewalld.
     pub backend: Backend,
     /// Chain of iptables that sees forwarded packets before this plugin accepts any.
     #[schemars(length(max = 28), extend("default" = "CNI-ADMIN", "pattern" = "^([A-Za-z_][A-Za-z0-9_.-]*)?$"))]
@@ -19,8 +19,8 @@ pub struct RawConfig {
     pub firewalld_zone: Option<String>,
     /// The containers that a container accepts packets from, by their bridge.
     pub ingress_policy: IngressPolicy,
-    /// Number of the fwmark bit that this plugin sets on permitted packets while they are forwarded.
-    /// 13 to 15 are refused.
+    /// Number of the fwmark bit that this plugin sets on permitted packets while they are
+    /// forwarded. 13 to 15 are refused.
     #[schemars(range(min = 0, max = 31), extend("default" = 12))]
     pub mark_bit: Option<u64>,
 }
@@ -34,9 +34,9 @@ pub enum Backend {
     #[serde(rename = "")]
     #[schemars(skip)]
     Unset,
-    /// The chains `FORWARD` of iptables.
+    /// The chains `FORWARD` of iptables only, over netlink.
     Iptables,
-    /// The same chains, over netlink.
+    /// The same as `iptables`.
     Nftables,
     /// A zone of firewalld, and the chains of iptables.
     Firewalld,

@@ -13,9 +13,9 @@ use cni::Attachment;
 
 use crate::firewalld::Sources;
 
-/// An earlier holder of an address. The attachment of this record took the address over from it. If
-/// the earlier holder still exists when the attachment ends, it gets the permission for the address
-/// back.
+/// An attachment that had an address before another attachment took the address over. The other
+/// attachment's record lists it. DEL of the other attachment gives the permission for the address
+/// back, if the earlier attachment still exists.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Earlier {
     pub owner: String,
@@ -23,7 +23,7 @@ pub(crate) struct Earlier {
 }
 
 impl Earlier {
-    /// Reads the earlier holders from the text of a record.
+    /// Reads the earlier holders of addresses from the text of a record.
     pub fn read(text: &str) -> Vec<Self> {
         let pairs = text.lines().filter_map(|line| line.split_once(' '));
         let earlier = pairs.filter_map(|(owner, address)| {
@@ -50,8 +50,8 @@ pub(crate) fn create(owner: &str, sources: Option<&Sources>) -> anyhow::Result<b
     files().create(owner, &sources.map(Sources::text).unwrap_or_default())
 }
 
-/// Adds `sources` to the record of `owner`. Sources and earlier holders that the record already
-/// lists stay listed, because DEL needs them. Does not create a missing record, because a
+/// Adds `sources`, addresses in a zone of firewalld, to the record of `owner`. What the record
+/// already lists stays listed, because DEL needs it. Does not create a missing record, because a
 /// concurrent DEL may have retired (renamed) it.
 ///
 /// # Errors
@@ -93,8 +93,8 @@ fn lines(earlier: &[Earlier]) -> String {
     lines.collect()
 }
 
-/// Returns the earlier holders in the record of `owner`; none if the record is missing or
-/// unreadable.
+/// Returns the attachments that had the addresses of `owner` before, from the record of `owner`;
+/// none if the record is missing or unreadable.
 pub(crate) fn earlier(owner: &str) -> Vec<Earlier> {
     let text = files().find(owner);
     text.map(|it| Earlier::read(&it)).unwrap_or_default()
@@ -106,7 +106,7 @@ pub fn is_recorded(owner: &str) -> bool {
     files().has(owner)
 }
 
-/// Returns the texts of the records that are not retired.
+/// Returns the texts of all readable records, except those that a DEL or GC has retired (renamed).
 pub(crate) fn texts() -> Vec<String> {
     let owners = files().owners().unwrap_or_default().into_iter();
     owners.filter_map(|it| files().find(&it).ok()).collect()

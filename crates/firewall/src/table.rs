@@ -2,17 +2,17 @@
 //!
 //! A rule in this table cannot accept a packet that another program's chain drops. So this table
 //! sets a bit in the fwmark of packets that have permission, before the chains of other programs
-//! see them. [`crate::permission`] adds rules to those chains that accept packets with the bit. The
-//! table clears the bit of each packet before and after these chains, so no packet arrives or
-//! leaves with it.
+//! see them. [`crate::permission`] contains the rules that accept packets with the bit in the
+//! chains of iptables. This table clears the bit of each packet before and after these chains, so
+//! no packet arrives or leaves with it.
 
 use attach::filter_chain;
 use nft::{Family, Field, Hook, IpVersion, Rule, Set, Table, TargetType, Type};
 
 use crate::config::Mark;
 
-/// Returns the table with the chains for this fwmark bit. Networks with different bits share its
-/// sets.
+/// Returns the plugin's table with the chains for this fwmark bit. Networks with different bits
+/// share its sets.
 pub(crate) fn table(mark: Mark) -> Table {
     let set = |name, key: &[Type]| Set {
         name,
@@ -43,12 +43,12 @@ pub(crate) fn table(mark: Mark) -> Table {
     }
 }
 
-/// Returns the table with only the sets of addresses.
+/// Returns the plugin's table with only the sets of addresses.
 pub(crate) fn address_sets() -> Table {
     sets(|name| [PODS_V4, PODS_V6].contains(&name))
 }
 
-/// Returns the table with only the sets of bridges and of their members.
+/// Returns the plugin's table with only the sets of bridges and of their members.
 pub(crate) fn bridge_sets() -> Table {
     sets(|name| ![PODS_V4, PODS_V6].contains(&name))
 }
@@ -101,7 +101,8 @@ pub fn is_chain_of_mark(table: &Table, chain: &str) -> bool {
     table.name == TABLE && prefixes.any(|it| chain.starts_with(it))
 }
 
-/// Returns the rules for packets within a bridge and from one bridge to another.
+/// Returns the rules that drop packets within an isolated bridge, and from one bridge with an
+/// ingress policy to another.
 fn isolation() -> Vec<Rule> {
     let through = [Field::InputName, Field::OutputName];
     let [from, to] = [&through[..1], &through[1..]];
@@ -147,7 +148,7 @@ pub const TABLE: &str = "cni-firewall";
 /// mistake an element in it for a permission.
 pub const FRAMES_TABLE: &str = "cni-isolation";
 
-/// Addresses of containers that have permission.
+/// Sets of the containers' addresses that have permission, one set for each IP family.
 pub(crate) const PODS_V4: &str = "pods4";
 pub(crate) const PODS_V6: &str = "pods6";
 
@@ -159,12 +160,13 @@ pub(crate) const BRIDGES: &str = "bridges";
 pub(crate) const BRIDGE_PAIRS: &str = "bridge-pairs";
 pub(crate) const ISOLATED_PAIRS: &str = "isolated-pairs";
 
-/// Pairs of attachment and bridge. No rule uses these sets. They show whether a bridge still has a
-/// member; the shared elements of a bridge stay until its last member ends.
+/// Pairs of an attachment and its bridge. No rule uses these sets. The plugin reads them to find
+/// out whether a bridge still has a member. The shared elements of the bridge stay until its last
+/// member is deleted.
 pub(crate) const MEMBERS: &str = "members";
 pub(crate) const ISOLATED_MEMBERS: &str = "isolated-members";
 
-/// Ports of isolated attachments.
+/// Bridge ports of attachments with the ingress policy `isolated`.
 pub(crate) const ISOLATED_PORTS: &str = "isolated-ports";
 
 /// Priority of filter chains in the bridge family (`NF_BR_PRI_FILTER_BRIDGED`).

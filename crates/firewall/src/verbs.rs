@@ -64,9 +64,10 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
     Ok(answered)
 }
 
-/// Removes all elements and addresses of the attachment, which DEL finds by the owner, and the
-/// record. Without a record, the Go plugin may have attached the sandbox. Then DEL also removes
-/// what the Go plugin added for the addresses in `prevResult`. A missing item counts as removed.
+/// Removes the attachment's elements, its addresses in firewalld's zone, and its record. If there
+/// is no record, the Go plugin may have attached the sandbox. So DEL then also removes what the Go
+/// plugin added to iptables and firewalld for the addresses in `prevResult`. A missing item counts
+/// as removed.
 ///
 /// # Errors
 /// All errors of the steps.
@@ -112,10 +113,12 @@ pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
     )
 }
 
-/// Checks the configuration, and by a dry run whether the kernel supports the rules.
+/// Checks the configuration, whether a required firewalld runs, and by a dry run whether the kernel
+/// supports the rules.
 ///
 /// # Errors
 /// - The configuration is invalid.
+/// - Code 50: the configuration requires firewalld, which does not run.
 /// - Code 50: the kernel does not support a part of `nf_tables`, or this process has no access to
 ///   it.
 pub(crate) fn status(request: &StatusRequest) -> anyhow::Result<()> {
@@ -160,8 +163,9 @@ pub(crate) fn reload(request: &CheckRequest) -> anyhow::Result<()> {
     let (attachment, owner) = (&request.attachment, request.attachment.owner());
     record::files().find(&owner)?;
     let sources = Sources::wanted(&config, addresses(result))?;
-    // The record lacks the addresses if firewalld was started after ADD. If they cannot be recorded,
-    // they are not added, because DEL would leave them. The elements and rules come back.
+    // The record lacks the addresses if firewalld was started after ADD. If RELOAD cannot record
+    // them, it does not add them to the zone, because DEL would not remove them. RELOAD restores
+    // the elements and rules even then.
     let recorded = record::add_sources(&owner, sources.as_ref());
     let sources = sources.filter(|_| recorded.is_ok());
     let restored = restore(&owner, &desired, sources.as_ref());
@@ -206,17 +210,19 @@ fn addresses(result: &AddResult) -> Vec<IpAddr> {
     result.ips.iter().map(|ip| ip.address.ip()).collect()
 }
 
-/// Removes everything of `owner`, and the addresses of `unrecorded` from firewalld's zone.
+/// Removes everything of the attachment with the tag `owner`. Also removes the addresses of
+/// `unrecorded` from firewalld's zone, even if no record lists them.
 fn remove_owner(owner: &str, unrecorded: Option<Sources>) -> anyhow::Result<()> {
     let retired = record::files().retire(owner);
     let elements = || installation::remove(|it| it == owner).map(drop);
     remove(vec![retired], unrecorded, elements)
 }
 
-/// Removes the addresses that the `retired` records list, and those of `unrecorded`, from
+/// Removes the addresses that the `retired` (renamed) records list, and those of `unrecorded`, from
 /// firewalld's zone. Then calls `elements`, which removes elements. Then gives addresses back to
-/// the earlier holders in the records, and removes the records. If firewalld does not answer, or if
-/// an address cannot be given back, the records stay, because the next DEL needs them.
+/// the attachments that had them before, and removes the records. If firewalld reports an error or
+/// does not answer, or if an address cannot be given back, the records stay, because the next DEL
+/// needs them.
 fn remove(
     retired: Vec<Retired>,
     unrecorded: Option<Sources>,
@@ -235,7 +241,8 @@ fn remove(
     cni::all([needed, elements, records])
 }
 
-/// Removes addresses from the zone, except for those that another attachment has.
+/// Removes `sources` from firewalld's zone, except for addresses that another attachment's record
+/// lists.
 fn withdraw(sources: Sources) -> anyhow::Result<()> {
     let others = record::texts();
     let others: Vec<_> = others.iter().filter_map(|it| Sources::read(it)).collect();
@@ -258,8 +265,8 @@ fn note_earlier(owner: &str, desired: &Desired, replaced: &[Element]) {
     }
 }
 
-/// Gives the permission for an address back to the earlier holder from which a later ADD took it.
-/// The earlier holder must still exist, and no other attachment may have the permission now.
+/// Gives the permission for each address back to the attachment from which a later ADD took it, if
+/// that attachment still exists and no other attachment has the permission now.
 fn hand_back(earlier: &[Earlier]) -> anyhow::Result<()> {
     let existing = earlier.iter().filter(|it| record::files().has(&it.owner));
     let existing: Vec<_> = existing.collect();
@@ -268,8 +275,8 @@ fn hand_back(earlier: &[Earlier]) -> anyhow::Result<()> {
     }
     let elements = existing.iter().map(|it| permission(&it.owner, it.address));
     installation::hand_back(&elements.collect::<Vec<_>>())?;
-    // A concurrent DEL of an earlier holder may have retired the record and removed its elements
-    // before this function added them again. In this case this function removes them.
+    // A concurrent DEL of an earlier holder may have retired (renamed) that holder's record and
+    // removed its elements before this function added them again. So this function removes them.
     let gone =
         |owner: &str| existing.iter().any(|it| it.owner == owner) && !record::files().has(owner);
     if existing.iter().any(|it| gone(&it.owner)) {

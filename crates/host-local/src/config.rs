@@ -94,8 +94,8 @@ impl Config {
         Ok(self)
     }
 
-    /// Reads name servers and search domains from the file that `resolvConf` names. Returns none of
-    /// them without this key.
+    /// Reads the DNS settings from the file that the key `resolvConf` names. Returns empty settings
+    /// if the key is not set.
     pub(crate) fn dns(&self) -> anyhow::Result<Dns> {
         self.resolv_conf
             .as_deref()

@@ -1,6 +1,6 @@
-//! Times of release, for the cooldown of addresses.
+//! The cooldown of released addresses: for the time `reuseDelay`, they are leased on request only.
 //!
-//! The times are only a hint: if a file is lost, the cooldown of its address ends early.
+//! The times of release are only a hint: if a file is lost, the cooldown of its address ends early.
 
 use std::fs;
 use std::io;

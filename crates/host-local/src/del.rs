@@ -8,7 +8,9 @@ use crate::store::Store;
 /// Releases every address of the attachment. An attachment without addresses is no error.
 ///
 /// # Errors
-/// A file cannot be read or removed.
+/// - Code 7: the `ipam` section is missing, or `dataDir` is not an absolute path.
+/// - Code 11: another process holds the lock for too long.
+/// - The leases cannot be listed, or a lease file cannot be removed.
 pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
     let storage = Storage::of(&request.network)?;
     cni::step("wait for the lock");

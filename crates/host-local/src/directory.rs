@@ -3,8 +3,8 @@
 //! The file `<dataDir>/<network>/<address>` contains the holder of an address. The file
 //! `last_reserved_ip.<n>` in the same directory contains the last address that range set `n`
 //! provided. Apart from the lock file, the directory may contain no other file, because the Go
-//! plugin reads every file there. So incomplete files are written to another directory. This module
-//! takes no lock; its callers must hold the network's lock for every change.
+//! plugin reads every file there. So incomplete files are written to another directory if possible.
+//! This module takes no lock; its callers must hold the network's lock for every change.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -28,18 +28,18 @@ use crate::scratch::{Scratch, remove_file};
 pub(crate) struct Directory {
     path: PathBuf,
     scratch: Scratch,
-    /// The date (modification time) that this plugin gave the directory, to detect changes by other
+    /// The modification time that this plugin gave the directory, to detect changes by other
     /// programs. `None` if the directory is not watched. The watch ends when the plugin changes the
     /// directory after another program did.
     ///
-    /// When a file is added or removed, the kernel sets the directory's date to the current time.
-    /// After each change of its own, the plugin sets the date to a past time. As long as the
-    /// directory has that date, no other program has changed it. There is one exception: a program
-    /// that does not take the lock may change the directory just before the plugin sets the date.
-    /// The plugin does not notice that change (`Store::distrust_index`).
+    /// When a file is added or removed, the kernel sets the directory's modification time to the
+    /// current time. After each change of its own, the plugin sets it to a past time. As long as
+    /// the directory has that time, no other program has changed it. There is one exception: a
+    /// program that does not take the lock may change the directory just before the plugin sets
+    /// the time. The plugin does not notice that change.
     ///
-    /// The plugin cannot leave the current time as the date: the kernel's clock stands still for
-    /// milliseconds, so a change by another program could result in the same date.
+    /// The past time is necessary, because the kernel's clock advances only every few milliseconds.
+    /// If the plugin left the current time, a change by another program could have the same time.
     watched: Cell<Option<Stamp>>,
 }
 
@@ -86,9 +86,9 @@ impl Content {
 }
 
 impl Directory {
-    /// Opens the directory at `path`. Incomplete files are written to `scratch`. If `scratch` is on
-    /// another file system, they are written to `path`, because no file can be renamed to another
-    /// file system.
+    /// Opens the directory at `path`. New files are written in `scratch` and then renamed to
+    /// `path`. If `scratch` is on another file system, they are written in `path`, because
+    /// rename(2) works only within a file system.
     pub fn new(path: PathBuf, scratch: Scratch) -> Self {
         let device = |path: &Path| fs::metadata(path).map(|metadata| metadata.dev()).ok();
         let scratch = match (device(&path), device(&scratch.0)) {
@@ -144,7 +144,7 @@ impl Directory {
     /// Removes the files of `addresses` and returns the outcomes in the same order. A missing file
     /// counts as success.
     ///
-    /// All removals count as one change, so the directory's date is set only once.
+    /// All removals are one [`Self::change`], so the directory's modification time is set once.
     pub fn remove(&self, addresses: impl IntoIterator<Item = IpAddr>) -> Vec<anyhow::Result<()>> {
         let remove = |address| {
             let path = self.file(address);
@@ -191,17 +191,17 @@ impl Directory {
         self.undisturbed_since().is_some()
     }
 
-    /// Returns the directory's date; `None` if the directory is not watched, or if another program
-    /// has changed it.
+    /// Returns the modification time that this plugin gave the directory; `None` if the directory
+    /// is not watched, or if another program has changed it since then.
     pub fn undisturbed_since(&self) -> Option<Stamp> {
         let date = self.watched.get()?;
         let metadata = fs::metadata(&self.path).ok()?;
         (Stamp::of(&metadata) == date).then_some(date)
     }
 
-    /// Makes a change of this plugin and sets the directory's date to a past time, so that later
-    /// changes by other programs are detected. Ends the watch if another program has already
-    /// changed the directory.
+    /// Calls `change`, which changes the directory. If the directory is watched, then sets its
+    /// modification time to a past time, so that later changes by other programs are detected. Ends
+    /// the watch if another program changed the directory before this call.
     fn change<T>(&self, change: impl FnOnce() -> T) -> T {
         let before = self.undisturbed_since();
         let outcome = change();
@@ -235,14 +235,14 @@ impl Stamp {
     }
 }
 
-/// Returns whether `path` is a symbolic link, pipe, socket or device, which is no lease of any IPAM
-/// plugin.
+/// Returns whether `path` is a symbolic link, pipe, socket or device. IPAM plugins write leases to
+/// regular files.
 fn is_special(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok_and(|it| !it.is_file() && !it.is_dir())
 }
 
-/// How far into the past the directory's date is set. This is more than a tick of the kernel's
-/// clock, and more than the two seconds to which the coarsest file systems round times.
+/// How far into the past the directory's modification time is set. This is more than a tick of the
+/// kernel's clock, and more than the two seconds to which the coarsest file systems round times.
 const BACK: Duration = Duration::from_secs(10);
 
 #[cfg(test)]

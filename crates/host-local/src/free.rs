@@ -1,4 +1,4 @@
-//! Chooses free addresses: neither leased nor in their cooldown.
+//! Chooses free addresses: neither leased nor in their cooldown (`reuseDelay`).
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -45,8 +45,8 @@ impl<'a> Free<'a> {
             .filter(|it| !self.held.contains(it) && !self.cooldown.includes(*it, self.now))
     }
 
-    /// Returns the error for `set`, which has no free address. The code is 11 if some addresses are
-    /// in their cooldown, because a later ADD may succeed.
+    /// Returns the error for `set`, which has no free address. If some addresses are only in their
+    /// cooldown, the code is 11, because a later ADD may succeed. If all are leased, it is 100.
     pub fn exhaustion(&self, set: &RangeSet) -> anyhow::Error {
         let mut size = 0;
         let all = leasable(set, None).inspect(|_| size += 1);

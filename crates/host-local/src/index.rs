@@ -5,9 +5,9 @@
 //! with the lease files. `state` contains the boot ID and two modification times: that of the
 //! directory of the leases, and that of `records`.
 //!
-//! The index is only a hint. After a change by another program, an interrupted change or a reboot,
-//! `state` no longer matches the directories. Then the plugin does not trust the index until it has
-//! rebuilt it.
+//! The index is only a hint. `state` no longer matches after a reboot, after an interrupted change,
+//! or after another program added or removed a lease file. Then the plugin does not trust the index
+//! until it has rebuilt it.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -30,16 +30,15 @@ use crate::scratch::{Scratch, make_directory, remove_file};
 /// The index of one network's leases.
 #[derive(Debug)]
 pub struct Index {
-    /// Directory of the records.
+    /// Path of the directory `records`.
     records: PathBuf,
-    /// File of the state.
+    /// Path of the file `state`.
     state: PathBuf,
     scratch: Scratch,
     standing: Cell<Standing>,
 }
 
-/// The record of a lease: the identity of the lease's file, and the boot in which the lease was
-/// made.
+/// The record of a lease in the index. It shows whether the lease is from an earlier boot.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
     /// Leased address.
@@ -64,8 +63,8 @@ enum Standing {
 }
 
 /// Content of the file `state`: the format of the index, the boot ID, and two modification times:
-/// those of the directory of the leases and of the file `records`, when the records last agreed with
-/// the lease files. An index of another format is not trusted, so it is rebuilt from the leases.
+/// those of the directory of the leases and of `records`, when the records last agreed with the
+/// lease files. An index of another format is not trusted, so it is rebuilt from the leases.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct State {
     #[serde(default)]
@@ -76,10 +75,11 @@ struct State {
 }
 
 impl Index {
-    /// Opens the index in `directory`, and resumes the watch on `leases` if the file `state`
-    /// exists. The index is trusted if `state` has the current boot ID and the present modification
-    /// times of `leases` and of the records: then no other program has changed `leases` since
-    /// `state` was written.
+    /// Opens the index in `directory`.
+    ///
+    /// The index is trusted if the file `state` has the current boot ID and the present
+    /// modification times of `leases` and `records`: then no other program has added or removed a
+    /// lease since `state` was written. If so, also watches `leases` for changes by other programs.
     pub fn open(directory: PathBuf, leases: &Directory) -> Self {
         let index = Self {
             records: directory.join("records"),
@@ -161,9 +161,8 @@ impl Index {
         records.map(|(records, holder)| (holder, records)).collect()
     }
 
-    /// Replaces all records by `new`, and trusts the index if every record could be written. `old`
-    /// are the existing records ([`Self::read_all`]); those that are the same in `new` are not
-    /// written again.
+    /// Replaces all records by `new`, and trusts the index if every record could be written. Writes
+    /// only records that differ from `old`, the existing records ([`Self::read_all`]).
     pub fn replace(&self, old: &Records, new: &Records) -> anyhow::Result<()> {
         let directory = &self.records;
         make_directory(directory)?;

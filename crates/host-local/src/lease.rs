@@ -1,5 +1,5 @@
-//! The holder of an address: the content of a lease's file, in the format of the Go plugin
-//! `host-local`.
+//! The holder of an address: the container and interface that the lease's file names, in the format
+//! of the Go plugin `host-local`.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -15,7 +15,7 @@ pub struct Lease {
     pub holder: Holder,
 }
 
-/// The holder of a lease.
+/// The container and interface to which an address is leased.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Holder {
     /// The container ID.
@@ -29,7 +29,7 @@ impl Holder {
     /// Parses the content of a lease's file: the container ID and the interface, on one line each.
     /// Ignores white space around them.
     ///
-    /// Returns `None` for an empty or garbled file, which names no holder that a DEL could match.
+    /// Returns `None` for an empty or garbled file. No DEL can match such a lease.
     pub fn parse(content: &[u8]) -> Option<Self> {
         let text = str::from_utf8(content).ok()?;
         let mut lines = text.lines().map(str::trim);
@@ -37,7 +37,7 @@ impl Holder {
         Self::of_names(container, lines.next().filter(|line| !line.is_empty()))
     }
 
-    /// Returns the holder with these names, if they are valid.
+    /// Returns the holder with these names; `None` if one of them is invalid.
     pub fn of_names(container: &str, interface: Option<&str>) -> Option<Self> {
         Some(Self {
             container: container.parse().ok()?,
@@ -62,7 +62,7 @@ impl Holder {
         }
     }
 
-    /// Returns the content of a lease's file.
+    /// Returns the content of this holder's lease files, which [`Self::parse`] reads.
     pub fn content(&self) -> String {
         self.joined("\r\n")
     }

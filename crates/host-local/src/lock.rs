@@ -63,8 +63,8 @@ mod tests {
         fs::remove_file(&path).unwrap();
         drop(old);
         let taken = waiting.join().unwrap();
-        // The test does not call `take` here: its waiting thread would take the lock for a
-        // moment after `drop(taken)`.
+        // `take` would not do here: it leaves a thread that waits for the lock. That thread
+        // would hold the lock for a moment after `drop(taken)`, so the last `take` could fail.
         let kept = open(&path).unwrap().try_lock();
         assert!(matches!(kept, Err(TryLockError::WouldBlock)), "{kept:?}");
         drop(taken);

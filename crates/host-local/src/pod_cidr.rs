@@ -35,10 +35,10 @@ pub fn read(path: &Path) -> Result<Vec<IpNetwork>, Error> {
     })
 }
 
-/// Returns the subnets in `text`.
+/// Returns the CIDRs in `text`, a file's content in one of the formats that [`read()`] accepts.
 ///
 /// # Errors
-/// A word is not a CIDR, or `text` contains no word.
+/// `text` contains no CIDR, or another word in the place of a CIDR.
 pub fn parse(text: &str) -> Result<Vec<IpNetwork>, String> {
     let is_environment = text.contains('=');
     let values: Vec<_> = if is_environment {

@@ -31,10 +31,10 @@ pub struct RangeSet {
 }
 
 impl Range {
-    /// Parses the range under the key `at`.
+    /// Parses `raw`, the range under the key `at`.
     ///
     /// # Errors
-    /// Code 7 with the key and its value.
+    /// Code 7: a value is invalid, or `subnet` is missing. The error names the key.
     pub fn parse(raw: &RawRange, at: &str) -> Result<Self, Error> {
         let subnet = parse_subnet(&raw.subnet)
             .map_err(|reason| Error::invalid(format!("{at}.subnet"), reason))?;
@@ -110,7 +110,7 @@ impl RangeSet {
         &self.ranges
     }
 
-    /// Returns the range that contains `address`.
+    /// Returns the range that contains `address`; `None` if no range does.
     pub fn range_of(&self, address: IpAddr) -> Option<&Range> {
         self.ranges.iter().find(|range| range.contains(address))
     }
@@ -120,15 +120,16 @@ impl RangeSet {
         self.ranges.iter().any(|range| range.gateway == address)
     }
 
-    /// If `address` is in an excluded part of a range, returns the last address of that part, as a
-    /// number. Otherwise returns `None`.
+    /// Returns the last address, as a number, of the excluded part that contains `address`. Returns
+    /// `None` if `address` is not excluded.
     pub fn end_of_exclusion(&self, address: IpAddr) -> Option<u128> {
         let excluded = self.ranges.iter().flat_map(|range| &range.exclude);
         let around = excluded.filter(|network| network.contains(address));
         around.map(|network| number(network.broadcast())).max()
     }
 
-    /// Converts a number to an address of the set's family.
+    /// Converts a number to an address of the set's family. Never returns `None`, because every set
+    /// has a range.
     pub fn address(&self, number: u128) -> Option<IpAddr> {
         let range = self.ranges.first()?;
         Some(address(number, range.subnet))
@@ -148,8 +149,7 @@ impl fmt::Display for RangeSet {
     }
 }
 
-/// Returns a message that names two ranges which have an address in common; `None` if no two ranges
-/// overlap.
+/// Returns a message that names two overlapping ranges; `None` if no ranges overlap.
 pub(crate) fn overlap(ranges: &[&Range]) -> Option<String> {
     let mut pairs = ranges.iter().enumerate().flat_map(|(index, one)| {
         let others = ranges.iter().skip(index + 1);
@@ -201,7 +201,7 @@ fn parse_subnet(text: &str) -> Result<IpNetwork, String> {
     }
 }
 
-/// Parses addresses and CIDRs. Rejects those outside `subnet`.
+/// Parses the list `exclude` of a range. Its addresses and CIDRs must be within `subnet`.
 fn parse_exclude(texts: &[String], subnet: IpNetwork, key: &str) -> Result<Vec<IpNetwork>, Error> {
     let networks = texts.iter().enumerate().map(|(index, text)| {
         let invalid =

@@ -11,7 +11,7 @@ use cni::files::{Links, if_present, read_regular};
 /// because neither plugin creates one.
 ///
 /// # Errors
-/// The file cannot be read, is a symbolic link or another special file, or exceeds 1 MiB.
+/// The file cannot be read, is not a regular file, or exceeds 1 MiB.
 pub(crate) fn own(path: &Path) -> io::Result<Vec<u8>> {
     read_regular(path, Links::Refuse, LARGEST)
 }

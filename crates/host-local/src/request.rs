@@ -12,7 +12,7 @@ use crate::range::RangeSet;
 /// The address that a container shall get from one range set.
 #[derive(Debug)]
 pub struct Wanted<'a> {
-    /// Position of the set in the configuration, from 0.
+    /// Position of the set among all range sets, from 0.
     pub number: usize,
     /// The range set.
     pub set: &'a RangeSet,
@@ -20,10 +20,11 @@ pub struct Wanted<'a> {
     pub address: Option<IpAddr>,
 }
 
-/// Returns a [`Wanted`] for each of `sets`, with the address in that set that `request` names.
+/// Returns a [`Wanted`] for each of `sets`. It contains the requested address in this set, if any.
 ///
 /// # Errors
-/// - Code 4 or 7: a text is invalid; the error names its source.
+/// - Code 4: `CNI_ARGS` has the wrong form or an unknown key.
+/// - Code 7: a requested address is invalid, or occurs twice in one list.
 /// - Code 7: a requested address is in no set or is a gateway, or two requested addresses are in
 ///   one set.
 pub fn wanted<'a>(request: &AddRequest, sets: &'a [RangeSet]) -> Result<Vec<Wanted<'a>>, Error> {
@@ -57,7 +58,7 @@ fn listed(key: &str, texts: &[String]) -> Result<BTreeSet<IpAddr>, Error> {
     Ok(addresses)
 }
 
-/// Assigns the requested addresses to range sets.
+/// Assigns each requested address to the set that contains it. Returns a [`Wanted`] for each set.
 fn assign<'a>(
     sets: &'a [RangeSet],
     requested: &BTreeSet<IpAddr>,
@@ -90,7 +91,8 @@ fn assign<'a>(
     Ok(wanted)
 }
 
-/// Parses an address. Ignores a prefix length, since the range determines it.
+/// Parses an address; returns `None` if `text` is invalid. Ignores a prefix length, because the
+/// range determines it.
 fn parse(text: &str) -> Option<IpAddr> {
     let parsed = text.trim().parse::<IpNetwork>();
     parsed.ok().map(|network| network.ip())

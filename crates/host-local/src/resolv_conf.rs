@@ -16,8 +16,8 @@ pub fn read(path: &Path) -> anyhow::Result<Dns> {
     Ok(parse(&text))
 }
 
-/// Parses the text. The last `domain` line and the last `search` line count; name servers and
-/// options accumulate. Unknown keywords are ignored, as by every resolver.
+/// Parses the content of a resolv.conf(5). The last `domain` line and the last `search` line count;
+/// name servers and options accumulate. Ignores unknown keywords, as glibc does.
 pub fn parse(text: &str) -> Dns {
     let mut dns = Dns::default();
     for line in text.lines() {

@@ -23,7 +23,7 @@ impl Scratch {
     /// Creates a temporary file with `content`. The caller renames it to a path on the same file
     /// system.
     ///
-    /// Replaces the incomplete file that a killed process left.
+    /// Replaces an incomplete file that a killed process left behind.
     pub fn write(&self, content: &str) -> io::Result<NamedTempFile> {
         let mut builder = Builder::new();
         builder.prefix(NEW).rand_bytes(0);

@@ -111,8 +111,8 @@ fn duration(key: &str, text: &str) -> Result<Duration, Error> {
     humantime::parse_duration(text).map_err(invalid)
 }
 
-/// Default of `lockTimeout`. It is shorter than any runtime's time-out, so the runtime gets the
-/// plugin's error instead of killing the plugin.
+/// Default of `lockTimeout`. It is shorter than the kubelet's `runtimeRequestTimeout` (2 minutes by
+/// default), so the plugin can report its error before the runtime kills it.
 const DEFAULT_LOCK_TIMEOUT: &str = "30s";
 
 /// Default of `reuseDelay`: the round robin alone decides when an address is reused, as in the Go

@@ -26,7 +26,8 @@ use crate::storage::{EarlierBoot, Storage};
 #[derive(Debug)]
 pub struct Store {
     files: Files,
-    /// The locked file. Rust drops fields in their order, so the lock must be the last field.
+    /// The locked file. Rust closes it, and so releases the lock, after `Store::drop` has written
+    /// the state of the index.
     _lock: File,
 }
 
@@ -67,11 +68,13 @@ impl Store {
         Self::lock(storage, network).map(Some)
     }
 
-    /// Makes the next verb that changes leases of `network` rebuild the index from the lease files.
+    /// Marks the index of `network` as not trusted. The next ADD, DEL or GC rebuilds it from the
+    /// lease files.
     ///
-    /// The date of the directory normally shows that another program has changed leases. It does
-    /// not show a lease that a program adds without the lock while a verb changes leases. The index
-    /// has no record of such a lease, so a DEL that uses the index does not find the lease.
+    /// Normally, the modification time of the directory shows that another program has changed
+    /// leases. It does not show a lease that a program adds without the lock while a verb changes
+    /// leases. The index has no record of such a lease, so a DEL that uses the index does not find
+    /// the lease.
     ///
     /// # Errors
     /// The leases cannot be read, or another process holds the lock for too long.
@@ -131,7 +134,8 @@ impl Store {
         }
     }
 
-    /// Leases the next free address. If [`near`] finds none, lists all lease files.
+    /// Leases the next free address of `set` after `last`. First examines the nearest addresses one
+    /// by one ([`near`]). If none of them is free, lists all lease files.
     fn lease_next(
         &self,
         set: &RangeSet,
@@ -169,7 +173,7 @@ impl Store {
     /// leases.
     ///
     /// # Errors
-    /// A file cannot be read.
+    /// The directory of the leases cannot be read. A lease file that cannot be read is skipped.
     pub fn leases_of(&self, attachment: &Attachment) -> anyhow::Result<Vec<Lease>> {
         let own = Holder::of(attachment);
         let asked = [own.clone(), Holder::old_entry_of(attachment)];
@@ -186,7 +190,7 @@ impl Store {
     /// Returns every lease whose holder is not in `listed`.
     ///
     /// # Errors
-    /// A file cannot be read.
+    /// The directory of the leases cannot be read. A lease file that cannot be read is skipped.
     pub fn leases_except(&self, listed: &HashSet<Holder>) -> anyhow::Result<Vec<Lease>> {
         let is_stale = |holder: &Holder| !listed.contains(holder);
         let stale = self.files.index.holders().map(|mut holders| {

@@ -9,11 +9,11 @@ pub use crate::generated::{runtime_service_client, runtime_service_server};
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub struct VersionRequest {}
 
-/// The runtime's answer to [`VersionRequest`], without its name and version, which no caller reads.
+/// The runtime's answer to [`VersionRequest`]. Name and version are left out: no caller reads them.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub struct VersionResponse {}
 
-/// Asks for all pod sandboxes, whatever their state. The filter of the interface is left out.
+/// Asks for all pod sandboxes, whatever their state. CRI's field `filter` is left out.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub struct ListPodSandboxRequest {}
 
@@ -25,8 +25,8 @@ pub struct ListPodSandboxResponse {
     pub items: Vec<PodSandbox>,
 }
 
-/// A pod sandbox, with only the fields that a caller reads. Each further field would cost memory,
-/// because an answer of some megabytes may contain millions of empty sandboxes.
+/// A pod sandbox, with only the fields that a caller reads. Further fields would cost memory: an
+/// empty sandbox takes two bytes in an answer, so some megabytes can contain millions of sandboxes.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct PodSandbox {
     /// The identifier that the runtime passes to plugins as `CNI_CONTAINERID`.
@@ -41,8 +41,8 @@ pub struct PodSandbox {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Enumeration)]
 #[repr(i32)]
 pub enum PodSandboxState {
-    /// It runs.
+    /// The sandbox runs.
     Ready = 0,
-    /// It does not run, or not yet.
+    /// The sandbox does not run, or does not run yet.
     NotReady = 1,
 }

@@ -8,7 +8,7 @@ use prost::Message;
 /// The version of the API that this module defines.
 pub const VERSION: &str = "v1beta1";
 
-/// The kubelet's socket, in the directory of device plugins.
+/// Name of the kubelet's socket in the directory of device plugins.
 pub const KUBELET_SOCKET: &str = "kubelet.sock";
 
 /// State of a device that the kubelet may allocate.
@@ -22,11 +22,11 @@ pub use crate::generated::{
     device_plugin_client, device_plugin_server, registration_client, registration_server,
 };
 
-/// No content.
+/// A message without fields.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub struct Empty {}
 
-/// Which optional calls the kubelet may make.
+/// The optional methods of a device plugin that the kubelet may call.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub struct DevicePluginOptions {
     /// Whether the kubelet calls `PreStartContainer` before each start of a container.
@@ -49,12 +49,12 @@ pub struct RegisterRequest {
     /// The resource that pods request: `DOMAIN/NAME`.
     #[prost(string, tag = "3")]
     pub resource_name: String,
-    /// Which optional calls the kubelet may make.
+    /// The plugin's optional methods.
     #[prost(message, optional, tag = "4")]
     pub options: Option<DevicePluginOptions>,
 }
 
-/// All devices of a resource.
+/// All devices of a resource, as a device plugin reports them to the kubelet.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct ListAndWatchResponse {
     /// The devices, healthy or not.
@@ -65,18 +65,18 @@ pub struct ListAndWatchResponse {
 /// A device.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct Device {
-    /// At most 63 characters, unique within the resource.
+    /// ID of the device: at most 63 characters, unique within the resource.
     #[prost(string, tag = "1")]
     pub id: String,
     /// [`HEALTHY`] or [`UNHEALTHY`].
     #[prost(string, tag = "2")]
     pub health: String,
-    /// The NUMA nodes that the device is near to, if that is known.
+    /// The NUMA nodes near the device, if known.
     #[prost(message, optional, tag = "3")]
     pub topology: Option<Topology>,
 }
 
-/// NUMA nodes.
+/// The NUMA nodes near a device.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct Topology {
     /// The nodes.
@@ -114,7 +114,7 @@ pub struct ContainerPreferredAllocationRequest {
     pub size: i32,
 }
 
-/// The devices that suit best.
+/// The device plugin's answer to [`PreferredAllocationRequest`].
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct PreferredAllocationResponse {
     /// One answer for each container.
@@ -146,7 +146,7 @@ pub struct ContainerAllocateRequest {
     pub devices: Vec<String>,
 }
 
-/// What containers need so that they can use their devices.
+/// The device plugin's answer to [`AllocateRequest`].
 #[derive(Clone, PartialEq, Message)]
 pub struct AllocateResponse {
     /// One answer for each container.
@@ -154,7 +154,7 @@ pub struct AllocateResponse {
     pub container_responses: Vec<ContainerAllocateResponse>,
 }
 
-/// What a container needs so that it can use its devices.
+/// What a container needs to use its devices.
 #[derive(Clone, PartialEq, Message)]
 pub struct ContainerAllocateResponse {
     /// Environment variables.
@@ -177,12 +177,13 @@ pub struct DeviceSpec {
     /// Path on the host.
     #[prost(string, tag = "2")]
     pub host_path: String,
-    /// `r`, `w` and `m` (mknod).
+    /// Any of `r` (read), `w` (write) and `m` (mknod).
     #[prost(string, tag = "3")]
     pub permissions: String,
 }
 
-/// The kubelet sends this request before it starts a container with devices.
+/// The kubelet sends this request before each start of a container with devices, if the device
+/// plugin set `pre_start_required`.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct PreStartContainerRequest {
     /// The devices.

@@ -52,7 +52,7 @@ pub struct ContainerResources {
     /// Name of the container.
     #[prost(string, tag = "1")]
     pub name: String,
-    /// Its devices.
+    /// Devices of the container.
     #[prost(message, repeated, tag = "2")]
     pub devices: Vec<ContainerDevices>,
 }

@@ -56,8 +56,8 @@ pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Writes the keys that CNI does not define to standard error, because the plugin has no keys of
-/// its own.
+/// Names all keys that CNI does not define in a line on standard error, because this plugin has no
+/// keys of its own.
 pub(crate) fn expect_no_keys(network: &Network) -> anyhow::Result<()> {
     #[derive(Deserialize)]
     struct NoKeys {}

@@ -135,7 +135,7 @@ impl Address {
                 _ => {}
             }
         }
-        // For an IPv6 address, the kernel sends `Local` only on a point-to-point link. Without
+        // The kernel sends `Local` for an IPv6 address only if the address has a peer. Without
         // `Local`, `Address` is the link's own address.
         let address = IpNetwork::new(local.or(remote)?, message.header.prefix_len).ok()?;
         Some(Self {
@@ -180,8 +180,8 @@ fn message(link: u32, address: IpNetwork) -> AddressMessage {
 /// broadcast address (RFC 3021).
 const LONGEST_WITH_BROADCAST: u8 = 30;
 
-/// Returns the destination of a default route: 0.0.0.0 or `::`. The kernel's message about a
-/// default route has no attribute for the destination.
+/// Returns the destination of a default route: 0.0.0.0 or `::`. The parser of routes needs it,
+/// because the kernel's message about a default route lacks the destination.
 pub(crate) fn unspecified(family: AddressFamily) -> IpAddr {
     match family {
         AddressFamily::Inet6 => IpAddr::from([0; 16]),

@@ -26,14 +26,14 @@ pub struct TokenBucket {
     pub longest: u32,
 }
 
-/// A token bucket as the kernel reports it. The kernel reports no burst, but the time that it takes
-/// to send the burst at the rate.
+/// A token bucket as the kernel reports it. Instead of the burst, the kernel reports the time that
+/// it takes to send the burst at the rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HeldBucket {
     /// Bytes a second.
     pub rate: u64,
-    /// Time that the burst takes at the rate, in ticks of 64 ns. The kernel keeps the lower 32
-    /// bits.
+    /// Time that the burst takes at the rate, in ticks of 64 ns. The kernel keeps only the lower 32
+    /// bits of the number of ticks.
     pub ticks: u32,
     /// Bytes that may queue; 0 for a class.
     pub limit: u32,
@@ -56,8 +56,8 @@ impl TokenBucket {
         self.all_ticks() > u128::from(u32::MAX)
     }
 
-    /// Returns whether a TBF with the bucket `held` splits the same segments into frames as a TBF
-    /// with this bucket.
+    /// Returns whether the bucket `held`, which exists in the kernel, has this `piece`. If this
+    /// `piece` is `None`, `held` must not have a peak rate.
     pub fn is_split_like(&self, held: &HeldBucket) -> bool {
         match self.piece {
             None => held.peak == 0,
@@ -200,8 +200,9 @@ impl fmt::Display for TokenBucket {
     }
 }
 
-/// Returns `struct tc_ratespec` for a rate in bytes a second; 0 for no rate. The structure names
-/// the link layer Ethernet, because the kernel requires a rate table otherwise.
+/// Returns `struct tc_ratespec` for `rate` in bytes a second. A `rate` of 0 means no rate. The
+/// structure names the link layer Ethernet, so the kernel does not look for a rate table to detect
+/// the link layer (`qdisc_get_rtab`).
 fn rate_specification(rate: u64) -> Vec<u8> {
     const LINKLAYER_ETHERNET: u8 = 1;
     let mut bytes = vec![0, LINKLAYER_ETHERNET, 0, 0, 0, 0, 0, 0];
@@ -215,9 +216,8 @@ fn value(options: &[(u16, Vec<u8>)], kind: u16) -> Option<&[u8]> {
     Some(value)
 }
 
-/// Returns the number in four bytes of the option `kind`. The number starts `at` bytes after the
-/// start of the option's value. Returns `None` if `options` lack the option or its value ends
-/// before the number does.
+/// Returns the 32-bit number that starts `at` bytes after the start of the value of the option
+/// `kind`. Returns `None` if `options` lack this option or its value is too short.
 pub(crate) fn number(options: &[(u16, Vec<u8>)], kind: u16, at: usize) -> Option<u32> {
     let bytes = value(options, kind)?.get(at..)?.first_chunk()?;
     Some(u32::from_ne_bytes(*bytes))
@@ -247,15 +247,16 @@ const HTB_QUANTUM: u32 = 60_000;
 const RATE_SPECIFICATION: usize = 12;
 const RATE_OFFSET: usize = 8;
 
-/// A peak rate in bytes a second. At this rate, the kernel computes a time of 0 ns for every packet
-/// (`psched_l2t_ns`). All rates that this suite sets are lower.
+/// A peak rate in bytes a second, at which the kernel computes a time of 0 ns for every packet
+/// (`psched_l2t_ns`). The kernel requires a peak rate above the rate, and this suite sets only
+/// lower rates.
 const TIMELESS: u64 = 1_000_000_000_000_000;
 /// Number of bits by which [`TokenBucket::peak`] shifts [`TokenBucket::longest`]. The lower bits
 /// contain [`TokenBucket::piece`].
 const LONGEST_SHIFT: u32 = 32;
 
 const NANOSECONDS: u128 = 1_000_000_000;
-/// `PSCHED_SHIFT` in `include/net/pkt_sched.h`.
+/// A tick is 2^6 ns (`PSCHED_SHIFT` in `include/net/pkt_sched.h`).
 const TICK_SHIFT: u32 = 6;
 /// A microsecond in ticks, rounded up.
 const TICKS_OF_A_MICROSECOND: u32 = 16;
@@ -276,7 +277,8 @@ mod tests {
 
     #[test]
     fn ticks_are_those_that_the_kernel_showed() {
-        // tc qdisc add dev lo root tbf rate 1mbit burst 6250 limit 9375; 50 ms of 64 ns.
+        // After `tc qdisc add dev lo root tbf rate 1mbit burst 6250 limit 9375`, the kernel reports
+        // 781,250 ticks of 64 ns: 50 ms.
         assert_eq!(bucket(125_000, 6250).ticks(), 781_250);
         assert_eq!(bucket(1, 274).ticks(), 4_281_250_000);
         assert_eq!(bucket(1, 275).ticks(), 1_907_704);

@@ -18,7 +18,7 @@ pub struct Ipv6 {
     pub link_local: LinkLocalOrigin,
 }
 
-/// Source of a link's link-local address once the link is up: `addr_gen_mode`.
+/// How the kernel generates a link's link-local address when the link comes up (`addr_gen_mode`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LinkLocalOrigin {
     /// The kernel derives the link-local address from the MAC, as [`crate::MacAddress::link_local`]
@@ -48,7 +48,8 @@ impl Ipv6 {
     }
 }
 
-/// Reads `route_localnet` from a link's attribute `IFLA_AF_SPEC`.
+/// Returns whether `route_localnet` is on, according to a link's attribute `IFLA_AF_SPEC`; `false`
+/// if the attribute lacks this setting.
 pub(crate) fn routes_localnet(families: &[AfSpecUnspec]) -> bool {
     let mut attributes = families.iter().flat_map(|family| match family {
         AfSpecUnspec::Inet(attributes) => attributes.as_slice(),

@@ -44,7 +44,7 @@ impl Connection {
     /// exists.
     ///
     /// # Errors
-    /// As [`Self::open_in`].
+    /// [`Error::Open`] and [`Error::Namespace`].
     pub fn open_if_present(path: &Path) -> Result<Option<(Netns, Self)>, Error> {
         let open = |namespace: Netns| {
             let connection = Self::open_in(&namespace)?;
@@ -107,7 +107,7 @@ impl Connection {
         Ok(outcomes)
     }
 
-    /// Sends a batch and returns the number of its first request.
+    /// Sends a batch and returns the sequence number of its first request.
     fn send(&self, batch: &[Request]) -> Result<u32, Error> {
         let first = self.socket.numbers(batch.len());
         let mut datagram = Datagram::default();
@@ -133,8 +133,9 @@ impl Connection {
         Err(request.unanswered("the list changed during every attempt to read it"))
     }
 
-    /// Reads the answers to `request`. Returns `None` if objects were added or deleted while the
-    /// kernel listed them (`NLM_F_DUMP_INTR`): the list may be incomplete.
+    /// Reads the answers to `request`, whose sequence number is `number`. Returns `None` if objects
+    /// were added or deleted while the kernel listed them (`NLM_F_DUMP_INTR`), because the list may
+    /// be incomplete.
     fn heard(&self, request: &Request, number: u32) -> Result<Option<Outcome>, Error> {
         let (mut reply, mut is_whole) = (Vec::new(), true);
         loop {
@@ -187,8 +188,9 @@ mod tests {
     use super::*;
     use crate::socket::{self, Header};
 
-    /// Helper of the tests: returns the outcome of a list whose end the helper simulates, with this
-    /// code and these flags. If [`Connection::outcome`] repeats the request, the kernel answers.
+    /// Returns the outcome of a request for a list of links. Instead of the kernel, this helper
+    /// answers the request: with the end of the list, this error code and these flags. The kernel
+    /// answers only if [`Connection::outcome`] repeats the request.
     fn outcome(code: i32, flags: u16) -> Outcome {
         let connection = Connection::open().unwrap();
         let mut datagram = Datagram::default();

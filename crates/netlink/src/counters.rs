@@ -41,7 +41,7 @@ pub struct Counters {
 pub struct CountedQdisc {
     /// Interface index of the link.
     pub link: u32,
-    /// Parent of the qdisc.
+    /// Parent of the qdisc or class.
     pub parent: Handle,
     /// The qdisc or class.
     pub qdisc: Qdisc,
@@ -52,9 +52,9 @@ pub struct CountedQdisc {
 /// Counters of a qdisc or a class.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct QueueCounters {
-    /// Number of packets that the qdisc dropped.
+    /// Number of packets that the qdisc or class dropped.
     pub dropped: u32,
-    /// How often a packet had to wait because the qdisc limits the rate.
+    /// How often a packet had to wait because the qdisc or class limits the rate.
     pub overlimits: u32,
     /// Length of the waiting packets in bytes.
     pub backlog: u32,
@@ -146,7 +146,7 @@ impl CountedQdisc {
 }
 
 impl QueueCounters {
-    /// Reads `TCA_STATS2`. A qdisc without counters has zeros.
+    /// Reads the counters from the attribute `TCA_STATS2`; all are 0 if the message lacks them.
     fn of(message: &TcMessage) -> Self {
         let statistics = message.attributes.iter().flat_map(|it| match it {
             TcAttribute::Stats2(statistics) => statistics.as_slice(),
@@ -164,7 +164,7 @@ impl QueueCounters {
     }
 }
 
-/// Offset in bytes of the filter, the last field of `struct if_stats_msg`.
+/// Offset in bytes of `filter_mask`, the last field of `struct if_stats_msg`.
 const HEADER: usize = 8;
 
 /// `IFLA_STATS_FILTER_BIT(IFLA_STATS_LINK_64)`
@@ -173,6 +173,6 @@ const LINK_64_FILTER: u32 = 1;
 /// `IFLA_STATS_LINK_64`
 const LINK_64: u16 = 1;
 
-// libc has these two numbers only for glibc.
+// The crate `libc` has these two numbers only for targets with glibc.
 const RTM_NEWSTATS: u16 = 92;
 const RTM_GETSTATS: u16 = 94;

@@ -34,7 +34,7 @@ pub enum Error {
     Unanswered {
         /// The operation and its object.
         operation: String,
-        /// What happened instead.
+        /// What went wrong: `the answer is lost`.
         reason: &'static str,
     },
     /// An awaited event did not occur in time.
@@ -48,7 +48,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Returns the kernel's error number, if it gave one.
+    /// Returns the kernel's error number for a refused request; `None` for any other error.
     pub fn errno(&self) -> Option<Errno> {
         match self {
             Self::Refused { refusal, .. } => Some(refusal.errno),
@@ -56,7 +56,7 @@ impl Error {
         }
     }
 
-    /// Returns whether the named object does not exist.
+    /// Returns whether the kernel refused the request because the object does not exist.
     pub fn is_not_found(&self) -> bool {
         use Errno::{EADDRNOTAVAIL, ENODEV, ENOENT, ESRCH};
         self.is_one_of(&[ENODEV, ENOENT, ESRCH, EADDRNOTAVAIL])
@@ -66,19 +66,20 @@ impl Error {
         self.errno().is_some_and(|errno| reasons.contains(&errno))
     }
 
-    /// Returns whether no namespace has the number (nsid) in the request, or the kernel is removing
-    /// the namespace with this number (`get_net_ns_by_id`).
+    /// Returns whether the request names a network namespace (nsid) that does not exist or that the
+    /// kernel is removing (`get_net_ns_by_id`).
     pub fn is_no_namespace(&self) -> bool {
         self.errno() == Some(Errno::EINVAL)
     }
 
-    /// Returns whether no route matches the destination.
+    /// Returns whether a route look-up failed because no route matches the destination.
     pub(crate) fn is_no_route(&self) -> bool {
         self.errno() == Some(Errno::ENETUNREACH)
     }
 
-    /// Returns whether the kernel reports that the route drops the packets. The error numbers below
-    /// mean `unreachable`, `prohibit` and `blackhole`, in this order.
+    /// Returns whether a route look-up failed because the matching route drops the packets. The
+    /// error numbers below belong to the route types `unreachable`, `prohibit` and `blackhole`, in
+    /// this order.
     pub(crate) fn is_discarding_route(&self) -> bool {
         self.is_one_of(&[Errno::EHOSTUNREACH, Errno::EACCES, Errno::EINVAL])
     }
@@ -100,7 +101,7 @@ impl Error {
         self.errno() == Some(Errno::EXFULL)
     }
 
-    /// Returns whether the kernel was built without the required feature.
+    /// Returns whether the kernel does not support what was requested.
     pub fn is_not_supported(&self) -> bool {
         self.errno() == Some(Errno::EOPNOTSUPP)
     }

@@ -26,7 +26,7 @@ pub enum RouteEvent {
     Address(u32),
     /// A default route was added or deleted, in any routing table.
     DefaultRoute,
-    /// Events were lost, because the socket overflowed.
+    /// Events may be lost: the socket overflowed, or received a message that is no event.
     Lost,
     /// Any other notification.
     Other,

@@ -27,8 +27,8 @@ pub struct FairQueue {
 }
 
 impl FairQueue {
-    /// Returns whether `held` has these parameters. The times may differ by some microseconds,
-    /// because the kernel counts in units of 1,024 ns.
+    /// Returns whether `held`, which the kernel reports, has these parameters. The times may differ
+    /// by up to two microseconds, because the kernel counts in units of 1,024 ns.
     pub fn is_held_by(&self, held: &Self) -> bool {
         let is_near = |one: u32, other: u32| one.abs_diff(other) <= ROUNDING;
         is_near(self.target, held.target)

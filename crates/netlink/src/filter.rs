@@ -80,8 +80,8 @@ impl Request {
         Self::change(filter.deletion(), RTM_DELTFILTER, &message)
     }
 
-    /// Deletes all filters that have the priority of `filter`, and their hash tables. Equivalent to
-    /// `tc filter delete … pref …`.
+    /// Deletes all filters of `parent` that have the priority of `filter`, and their hash tables.
+    /// Equivalent to `tc filter delete … pref …`.
     pub fn delete_priority(link: u32, parent: Handle, filter: &HeldFilter) -> Self {
         let message = filter.message(link, parent);
         Self::change(filter.deletion(), RTM_DELTFILTER, &message)
@@ -249,10 +249,10 @@ fn words(address: IpAddr) -> Vec<u32> {
     words.iter().map(|word| u32::from_be_bytes(*word)).collect()
 }
 
-/// Returns the subnet whose address is in the values of `keys` and whose prefix length is in their
-/// masks. Returns `None` if this is not a subnet of `protocol`. The result may also be a subnet if
-/// `keys` compare something else, such as ports. So the caller has to compare `keys` with the keys
-/// that [`keys()`] returns for the subnet.
+/// Takes the values of `keys` as an address and their masks as a prefix length, and returns this
+/// subnet; `None` if they form no subnet of `protocol`. Even keys that compare something else, such
+/// as ports, may form a subnet. So the caller has to compare `keys` with the keys that [`keys()`]
+/// returns for the subnet.
 fn subnet(protocol: u16, keys: &[TcU32Key]) -> Option<IpNetwork> {
     let mut prefix = 0;
     let mut value = 0_u128;

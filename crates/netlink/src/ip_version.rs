@@ -25,8 +25,8 @@ impl IpVersion {
         }
     }
 
-    /// Returns the number of the address family: `AF_INET` or `AF_INET6`, also `NFPROTO_IPV4` or
-    /// `NFPROTO_IPV6`.
+    /// Returns the number of the address family, `AF_INET` or `AF_INET6`. Netfilter uses the same
+    /// numbers (`NFPROTO_IPV4`, `NFPROTO_IPV6`).
     pub fn number(self) -> u8 {
         self as u8
     }

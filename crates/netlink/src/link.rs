@@ -53,7 +53,7 @@ pub struct Link {
     pub bridge_vlans: Option<BridgeVlans>,
     /// `route_localnet`: the link accepts and sends packets from and to 127.0.0.0/8.
     pub routes_localnet: bool,
-    /// IPv6 settings; `None` without IPv6: the kernel has none, or the MTU is under 1280 bytes.
+    /// IPv6 settings; `None` if the kernel lacks IPv6 or the MTU is under 1280 bytes.
     pub ipv6: Option<Ipv6>,
 }
 
@@ -171,7 +171,8 @@ impl Link {
                     InfoKind::Bridge => LinkKind::Bridge,
                     InfoKind::Veth => LinkKind::Veth,
                     InfoKind::Ifb => LinkKind::Ifb,
-                    // The attribute `LinkInfo::Data`, which follows, contains the VLAN's number.
+                    // 0 until this function reads the VLAN's number from `LinkInfo::Data`, which
+                    // follows.
                     InfoKind::Vlan => LinkKind::Vlan(0),
                     other => LinkKind::Other(other.to_string()),
                 }

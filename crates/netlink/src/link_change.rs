@@ -27,13 +27,13 @@ pub enum LinkChange<'a> {
     TransmitQueue(u32),
     /// Sets the MTU in bytes. Equivalent to `ip link set … mtu`.
     Mtu(u32),
-    /// Equivalent to `ip link set … address`. The kernel announces the link's IP addresses if
-    /// `arp_notify` and `ndisc_notify` are set, even if the link already has this MAC
-    /// (`NETDEV_CHANGEADDR` in net/ipv4/devinet.c and net/ipv6/ndisc.c).
+    /// Equivalent to `ip link set … address`. The kernel then announces the link's IPv4 addresses
+    /// if `arp_notify` is set, and its IPv6 addresses if `ndisc_notify` is set, even if the link
+    /// already has this MAC (`NETDEV_CHANGEADDR` in net/ipv4/devinet.c and net/ipv6/ndisc.c).
     Mac(MacAddress),
     /// Sets the alias, up to 255 bytes. Equivalent to `ip link set … alias`.
     Alias(&'a str),
-    /// Turns a flag of a bridge port on.
+    /// Turns on a flag of a bridge port.
     Port(PortFlag),
     /// Equivalent to `sysctl -w net.ipv4.conf.….arp_notify=1`.
     ArpNotify,

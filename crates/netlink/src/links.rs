@@ -11,7 +11,7 @@ use crate::link_change::LinkChange;
 use crate::request::Request;
 
 impl Connection {
-    /// Returns the link called `name`. Equivalent to `ip link show`.
+    /// Returns the link called `name`. Equivalent to `ip link show NAME`.
     ///
     /// # Errors
     /// [`Error::Refused`]; [`Error::is_not_found`] holds if the link does not exist.
@@ -35,8 +35,8 @@ impl Connection {
         self.one_link(Vec::new(), link_numbered(index))
     }
 
-    /// Returns the links called `names` that exist, in the order of `names`. Uses one batch of
-    /// requests.
+    /// Returns the links with these names, in the order of `names`, and omits names without a link.
+    /// Sends the requests in batches.
     ///
     /// # Errors
     /// [`Error::Refused`], except for a link that does not exist.
@@ -68,8 +68,8 @@ impl Connection {
         self.links_like(Vec::new())
     }
 
-    /// Returns all links that are not ports of a bridge or bond. A kernel before 5.15 returns no
-    /// links. Equivalent to `ip link show nomaster`.
+    /// Returns all links that are not ports of a bridge, bond or other master. Kernels before Linux
+    /// 5.15 cannot filter for this and return no links. Equivalent to `ip link show nomaster`.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -77,7 +77,7 @@ impl Connection {
         self.links_like(vec![LinkAttribute::Controller(NONE)])
     }
 
-    /// Returns all ports of the bridge with this index. Equivalent to `ip link show master`.
+    /// Returns all ports of the bridge with this index. Equivalent to `ip link show master BRIDGE`.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -87,8 +87,8 @@ impl Connection {
         Ok(ports)
     }
 
-    /// Returns the number of ports of the bridge with this index. The kernel's answer is much
-    /// shorter than the answer to [`Self::ports`]. Equivalent to `bridge link show`.
+    /// Returns the number of ports of the bridge with this index. The kernel's answer is
+    /// shorter for each port than the answer to [`Self::ports`]. Equivalent to `bridge link show`.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -129,20 +129,20 @@ impl Connection {
     }
 }
 
-/// Returns the request of [`Connection::link`].
+/// Returns the request that reads the link called `name`.
 pub(crate) fn link_named(name: &str) -> Request {
     let message = without_statistics(0, vec![LinkAttribute::IfName(name.to_owned())]);
     Request::read(format!("read link {name}"), RTM_GETLINK, &message)
 }
 
-/// Returns the request of [`Connection::link_by_index`].
+/// Returns the request that reads the link with this index.
 pub(crate) fn link_numbered(index: u32) -> Request {
     let message = without_statistics(index, Vec::new());
     Request::read(format!("read link number {index}"), RTM_GETLINK, &message)
 }
 
-/// Returns a message that asks for a link without its counters. Otherwise most of the answer would
-/// be counters, which no caller uses.
+/// Returns a message that asks for links without their counters. No caller uses the counters, and
+/// they would be a large part of the kernel's answer.
 fn without_statistics(index: u32, mut attributes: Vec<LinkAttribute>) -> LinkMessage {
     let mask = LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats]);
     attributes.push(mask);

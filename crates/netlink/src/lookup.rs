@@ -14,7 +14,8 @@ use crate::route::{Route, address, list};
 
 impl Connection {
     /// Returns the index of the link through which packets to `address` leave. Returns `None` if no
-    /// route matches. Equivalent to `ip route get`.
+    /// unicast route matches: there is no route, or `address` belongs to this host. Equivalent to
+    /// `ip route get`.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -26,9 +27,9 @@ impl Connection {
         }
     }
 
-    /// Returns the route that the kernel uses for each of `addresses`, in their order. A route is
-    /// `None` if the kernel drops packets to the address, or has no route to it. Equivalent to `ip
-    /// route get fibmatch`.
+    /// Returns the route that the kernel uses for each of `addresses`, in the order of `addresses`.
+    /// An element is `None` if the kernel drops packets to the address or has no route to it.
+    /// Equivalent to `ip route get fibmatch`.
     ///
     /// # Errors
     /// [`Error::Refused`] and [`Error::Unanswered`].
@@ -54,11 +55,13 @@ impl Connection {
         Ok(true)
     }
 
-    /// Returns the default routes in use: usually one for each IP version. A default route is in
-    /// use if the kernel chooses the route for an address that hardly any other route matches. This
-    /// function looks up three such addresses of each version, so its time does not depend on the
-    /// number of routes. If other routes match all three addresses of a version, this function
-    /// reads all routes and returns all default routes of that version.
+    /// Returns the default routes in use, usually one for each IP version. A default route is in
+    /// use if the kernel chooses it for a probe address: an address that usually only a default
+    /// route matches.
+    ///
+    /// Looks up at most three probe addresses of each version, so the time does not depend on the
+    /// number of routes. If the kernel chooses other routes for all three, this function reads all
+    /// routes and returns all default routes of that version.
     ///
     /// # Errors
     /// [`Error::Refused`] and [`Error::Unanswered`].
@@ -86,7 +89,8 @@ impl Connection {
         Ok(found)
     }
 
-    /// Returns all default routes of both families and all tables. The kernel walks all routes.
+    /// Returns all default routes of both families and all tables. The kernel walks all routes, so
+    /// this is slower than [`Self::default_routes_in_use`].
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -104,8 +108,9 @@ impl Connection {
         self.objects(&lists, Route::from_answer)
     }
 
-    /// Looks up the routes to `addresses` and returns the kernel's answers in their order. If
-    /// `through` is the index of a link, the kernel considers only routes through this link.
+    /// Looks up the routes to `addresses` and returns the kernel's answers in the order of
+    /// `addresses`. If `through` is the index of a link, the kernel considers only routes through
+    /// this link.
     fn lookups(&self, addresses: &[IpAddr], through: Option<u32>) -> Result<Vec<Outcome>, Error> {
         let matching = |to: &IpAddr| lookup(*to, RouteFlags::FibMatch, through);
         let lookups: Vec<_> = addresses.iter().map(matching).collect();
@@ -121,7 +126,8 @@ fn route(outcome: Outcome) -> Result<Option<Route>, Error> {
     }
 }
 
-/// Returns the route in a reply; `None` for a route that drops packets.
+/// Returns the unicast or local route in the kernel's reply to a look-up; `None` if the reply
+/// contains no such route.
 fn matched(replies: &[Message]) -> Option<Route> {
     let message: RouteMessage = replies.iter().find_map(|it| it.read(RTM_NEWROUTE))?;
     match message.header.kind {
@@ -142,17 +148,17 @@ fn lookup(to: IpAddr, flags: RouteFlags, through: Option<u32>) -> Request {
     Request::read(format!("look up the route to {to}"), RTM_GETROUTE, &message)
 }
 
-/// Three addresses that hardly any route matches except a default route. The first is for
-/// documentation (RFC 5737), the second is reserved (RFC 1112), the third is assigned but not
-/// announced to the Internet.
+/// Probe addresses, which usually only a default route matches: one for documentation (RFC 5737),
+/// one reserved (RFC 1112), and one in 30.0.0.0/8 (US Department of Defense), for which hosts
+/// rarely have another route.
 const PROBES_V4: [IpAddr; 3] = [
     IpAddr::V4(Ipv4Addr::new(203, 0, 113, 1)),
     IpAddr::V4(Ipv4Addr::new(240, 0, 0, 1)),
     IpAddr::V4(Ipv4Addr::new(30, 0, 0, 1)),
 ];
 
-/// Three addresses that hardly any route matches except a default route: two of unassigned space
-/// (RFC 4291) and one for documentation (RFC 3849).
+/// Probe addresses, which usually only a default route matches: two of unassigned space (RFC 4291)
+/// and one for documentation (RFC 3849).
 const PROBES_V6: [IpAddr; 3] = [
     IpAddr::V6(Ipv6Addr::new(0x4000, 0, 0, 0, 0, 0, 0, 1)),
     IpAddr::V6(Ipv6Addr::new(0x8000, 0, 0, 0, 0, 0, 0, 1)),

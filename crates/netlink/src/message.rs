@@ -7,12 +7,12 @@
 use netlink_packet_core::{Emitable, Parseable};
 use netlink_packet_route::AddressFamily;
 
-/// A message without its header.
+/// A netlink message without its header, except for the type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Message {
     /// The type, such as `RTM_NEWLINK`.
     pub kind: u16,
-    /// The content as it is sent.
+    /// The bytes after the header.
     pub body: Vec<u8>,
 }
 
@@ -32,8 +32,8 @@ impl Message {
         M::parse(&self.body).ok()
     }
 
-    /// Returns the prefix length of the destination if this is a route message (`struct rtmsg`).
-    /// Returns `None` if the message is too short. The caller has to check the type of the message.
+    /// Returns the prefix length of the destination in a route message (`struct rtmsg`). Returns
+    /// `None` if the message is too short. The caller has to check that this is a route message.
     pub fn destination_length(&self) -> Option<u8> {
         self.body.get(1).copied()
     }

@@ -11,9 +11,9 @@ use crate::error::Error;
 use crate::request::Request;
 
 impl Connection {
-    /// Returns the number (nsid) that this namespace uses for the namespace `other`, as in
-    /// [`crate::Link::peer_namespace`]. Returns `None` if the kernel has assigned no number.
-    /// Equivalent to `ip netns list-id`.
+    /// Returns the number (nsid) that the namespace of this connection uses for the namespace
+    /// `other`, as in [`crate::Link::peer_namespace`]. Returns `None` if the kernel has assigned no
+    /// number. Equivalent to `ip netns list-id`.
     ///
     /// # Errors
     /// [`Error::Refused`].

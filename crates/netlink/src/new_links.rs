@@ -15,8 +15,8 @@ use crate::links::link_named;
 use crate::mac::MacAddress;
 use crate::request::Request;
 
-/// Kind of a stand-in. A stand-in is a link that imitates a link of another namespace, so that
-/// packets can be tested without that namespace.
+/// Kind of a stand-in. A stand-in is a link that imitates a link of another namespace. A caller can
+/// send test packets through a stand-in without touching that namespace.
 #[derive(Debug, Clone, Copy)]
 pub enum StandIn<'a> {
     /// A bridge without ports.
@@ -50,10 +50,10 @@ impl Connection {
         self.one_link(vec![create], link_named(name))
     }
 
-    /// Creates a bridge or a veth pair that imitates `link`, a link of another namespace. The new
-    /// link has the index, name and master of `link`, its MAC (unless this is all zeros), and its
-    /// MTU, within the limits of the new link's kind. So firewall rules treat the new link like
-    /// `link`. The new link is down.
+    /// Creates a bridge or a veth pair that imitates `link`, a link of another namespace. Firewall
+    /// rules treat the new link like `link`, because it has the index, name and master of `link`,
+    /// its MAC (unless this is all zeros), and its MTU (limited to 1,280 to 65,535 bytes). The new
+    /// link is down.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -77,8 +77,9 @@ impl Connection {
 }
 
 impl Request {
-    /// Creates a VLAN link on the bridge with the index `lower`. `vlan` is 1 to 4094. The link is
-    /// down at first. Equivalent to `ip link add link BRIDGE name NAME type vlan id VLAN`.
+    /// Returns a request that creates a VLAN link on the bridge with the index `lower`. `vlan` is 1
+    /// to 4094. The link is down at first. Equivalent to `ip link add link BRIDGE name NAME type
+    /// vlan id VLAN`.
     pub fn add_vlan_link(name: &str, mac: MacAddress, vlan: u16, lower: u32) -> Self {
         let data = InfoData::Vlan(vec![InfoVlan::Id(vlan)]);
         let attributes = vec![
@@ -122,6 +123,6 @@ fn info(kind: InfoKind, data: Option<InfoData>) -> Vec<LinkInfo> {
 /// MAC that the kernel reports for a link without a MAC.
 const UNSET: MacAddress = MacAddress([0; 6]);
 
-/// MTU limits in bytes: the least MTU of IPv6 and the greatest MTU of a veth pair.
+/// MTU limits of a stand-in in bytes: the least MTU of IPv6 and the greatest MTU of a veth pair.
 const LEAST_MTU: u32 = 1280;
 const MOST_MTU: u32 = 65_535;

@@ -52,7 +52,7 @@ impl Policies {
         Ok(())
     }
 
-    /// Returns those of `packets` for which no blocking policy exists, so the host accepts them.
+    /// Returns those of `packets` that no policy of [`Self::block`] drops.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -74,7 +74,7 @@ impl Policies {
 /// these incoming packets.
 fn policy(packets: Packets) -> Vec<u8> {
     let mut bytes = selector(packets);
-    // No limits of bytes, packets and lifetime.
+    // Four times `XFRM_INF`: no limits of bytes and packets. The zeros after them mean no expiry.
     bytes.extend([0xff; 4 * size_of::<u64>()]);
     bytes.resize(ACTION, 0);
     bytes.push(BLOCK);
@@ -82,14 +82,15 @@ fn policy(packets: Packets) -> Vec<u8> {
     bytes
 }
 
-/// Returns `struct xfrm_userpolicy_id` of the policy for these incoming packets.
+/// Returns the `struct xfrm_userpolicy_id` that identifies the policy for these incoming packets.
 fn id(packets: Packets) -> Vec<u8> {
     let mut bytes = selector(packets);
     bytes.resize(ID, 0);
     bytes
 }
 
-/// Returns whether the policy in a reply blocks packets.
+/// Returns whether the kernel's answer is a policy that blocks packets; `None` if the answer is too
+/// short.
 fn blocks(answer: &Message) -> Option<bool> {
     let action = answer.body.get(ACTION)?;
     Some(answer.kind == NEW_POLICY && *action == BLOCK)
@@ -109,7 +110,7 @@ fn selector(packets: Packets) -> Vec<u8> {
         bytes.extend(network.map(|it| octets(it.network())).unwrap_or_default());
         bytes.resize(end, 0);
     }
-    // Ports and their masks: any port.
+    // Ports and masks of 0 select every port.
     bytes.extend([0; 8]);
     bytes.extend(u16::from(version.number()).to_ne_bytes());
     bytes.extend([to, from].map(|it| it.map_or(0, |it| it.prefix())));
@@ -117,15 +118,16 @@ fn selector(packets: Packets) -> Vec<u8> {
     bytes
 }
 
-/// Sizes of the kernel's structures for a policy, and the offset of a policy's action, in bytes.
+/// Sizes in bytes of `xfrm_selector`, `xfrm_userpolicy_id` and `xfrm_userpolicy_info`, and the
+/// offset of the policy's action in `xfrm_userpolicy_info`.
 const SELECTOR: usize = 56;
 const ID: usize = 64;
 const POLICY: usize = 168;
 const ACTION: usize = 161;
 
-/// `XFRM_POLICY_BLOCK`. The direction `XFRM_POLICY_IN` is 0.
+/// Action `XFRM_POLICY_BLOCK`. The byte before the action is the direction: 0 is `XFRM_POLICY_IN`.
 const BLOCK: u8 = 1;
 
-/// `XFRM_MSG_NEWPOLICY` and `XFRM_MSG_GETPOLICY`
+/// Message types `XFRM_MSG_NEWPOLICY` and `XFRM_MSG_GETPOLICY`.
 const NEW_POLICY: u16 = 0x13;
 const GET_POLICY: u16 = 0x15;

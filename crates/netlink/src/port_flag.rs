@@ -4,7 +4,7 @@ use std::fmt;
 
 use netlink_packet_route::link::InfoBridgePort;
 
-/// A flag of a bridge port. All flags are off on a new port.
+/// A flag of a bridge port. The kernel creates ports with these flags off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PortFlag {
     /// Frames may leave through the port through which they arrived. Equivalent to `bridge link set
@@ -27,7 +27,7 @@ impl PortFlag {
         }
     }
 
-    /// Returns the description of the request that turns the flag on.
+    /// Returns words for error messages about the request that turns the flag on.
     pub(crate) fn words(self) -> &'static str {
         match self {
             Self::Hairpin => "set hairpin mode of port",

@@ -1,6 +1,6 @@
-//! Qdiscs and classes as the kernel reports them.
+//! Reads, sets and deletes qdiscs and classes.
 //!
-//! This module does not know the purpose of a qdisc or the right size of a bucket.
+//! This module does not know the purpose of a qdisc or the right size of a token bucket.
 
 use std::fmt;
 
@@ -53,13 +53,13 @@ pub enum QdiscKind {
     Tbf(HeldBucket),
     /// A hierarchical token bucket: the qdisc or one of its classes.
     Htb {
-        /// Minor number of the class for packets that no filter classifies. With 0, such packets
-        /// have no class and no limit. A class, unlike the qdisc, always has 0 here.
+        /// Minor number of the class for packets that no filter classifies; 0 if such packets have
+        /// no class and no limit. Always 0 if this is a class.
         default: u32,
-        /// The class's limit; `None` if this is the qdisc.
+        /// Token bucket of the class; `None` if this is the qdisc.
         class: Option<HeldBucket>,
     },
-    /// One queue for each flow.
+    /// An `fq_codel`: one queue for each flow.
     FqCodel(FairQueue),
     /// Any other kind, by its name in `tc qdisc`, such as `ingress`.
     Other(String),
@@ -68,14 +68,15 @@ pub enum QdiscKind {
 impl Handle {
     /// No qdisc and no class.
     pub(crate) const NONE: Self = Self::new(0, 0);
-    /// Root of a link's egress.
+    /// Parent of a link's root qdisc, which handles egress.
     pub const ROOT: Self = Self::new(0xffff, 0xffff);
     /// Parent of a link's ingress qdisc, whose kind is `ingress` or `clsact`.
     pub const INGRESS: Self = Self::new(0xffff, 0xfff1);
-    /// Parent of the filters for ingress packets, with either kind of ingress qdisc.
+    /// Parent of the filters for ingress packets, whether the ingress qdisc is `ingress` or
+    /// `clsact`.
     pub const INGRESS_FILTERS: Self = Self::new(0xffff, 0xfff2);
 
-    /// Creates `major:minor`.
+    /// Creates the handle `major:minor`.
     pub const fn new(major: u16, minor: u16) -> Self {
         Self { major, minor }
     }
@@ -129,14 +130,14 @@ impl fmt::Display for QdiscKind {
 }
 
 impl Request {
-    /// Creates a token bucket filter or changes the existing one. Equivalent to `tc qdisc replace …
-    /// tbf rate … burst … limit …`.
+    /// Returns a request that creates a token bucket filter or changes the existing one. Equivalent
+    /// to `tc qdisc replace … tbf rate … burst … limit …`.
     pub fn set_tbf(place: Place, bucket: &TokenBucket) -> Self {
         Self::set_qdisc(place, "tbf", bucket.tbf_options())
     }
 
-    /// Creates a fair queue or changes the existing one. Equivalent to `tc qdisc replace … fq_codel
-    /// target … interval … limit … quantum …`.
+    /// Returns a request that creates a fair queue or changes the existing one. Equivalent to `tc
+    /// qdisc replace … fq_codel target … interval … limit … quantum …`.
     pub fn set_fq_codel(place: Place, queue: &FairQueue) -> Self {
         Self::set_qdisc(place, "fq_codel", queue.options())
     }
@@ -147,30 +148,33 @@ impl Request {
         Self::change(operation, RTM_NEWQDISC, &message).with(NLM_F_CREATE | NLM_F_REPLACE)
     }
 
-    /// Creates a hierarchical token bucket. `default` is the minor number of the class for packets
-    /// that no filter classifies; 0 for no class. Equivalent to `tc qdisc add … htb default …`.
+    /// Returns a request that creates a hierarchical token bucket. `default` is the minor number of
+    /// the class for packets that no filter classifies; 0 for no class. Equivalent to `tc qdisc add
+    /// … htb default …`.
     pub fn add_htb(place: Place, default: u32) -> Self {
         let operation = format!("add htb {} on {}", place.handle, place.parent);
         let message = message(place, "htb", vec![htb_init(default)]);
         Self::create(operation, RTM_NEWQDISC, &message)
     }
 
-    /// Creates an HTB class or changes the existing one. Equivalent to `tc class replace … htb rate
-    /// … burst … cburst …`.
+    /// Returns a request that creates an HTB class or changes the existing one. Equivalent to `tc
+    /// class replace … htb rate … burst … cburst …`.
     pub fn set_htb_class(place: Place, bucket: &TokenBucket) -> Self {
         let message = message(place, "htb", bucket.htb_options());
         let operation = format!("set htb class {}", place.handle);
         Self::change(operation, RTM_NEWTCLASS, &message).with(NLM_F_CREATE | NLM_F_REPLACE)
     }
 
-    /// Creates the ingress qdisc of the link. Equivalent to `tc qdisc add … ingress`.
+    /// Returns a request that creates the ingress qdisc of the link with this index. Equivalent to
+    /// `tc qdisc add … ingress`.
     pub fn add_ingress(link: u32) -> Self {
         let place = Place::new(link, Handle::INGRESS, Handle::new(0xffff, 0));
         let message = message(place, "ingress", vec![]);
         Self::create("add qdisc ingress".to_owned(), RTM_NEWQDISC, &message)
     }
 
-    /// Deletes the qdisc at `parent` and all below it. Equivalent to `tc qdisc delete`.
+    /// Returns a request that deletes the qdisc at `parent` and all below it. Equivalent to `tc
+    /// qdisc delete`.
     pub fn delete_qdisc(link: u32, parent: Handle) -> Self {
         let message = header(link, parent, Handle::NONE);
         Self::change(format!("delete qdisc on {parent}"), RTM_DELQDISC, &message)
@@ -178,8 +182,8 @@ impl Request {
 }
 
 impl Connection {
-    /// Returns the qdisc at `parent` on the link with this index, if any. Equivalent to `tc qdisc
-    /// show`.
+    /// Returns the qdisc at `parent` on the link with this index; `None` if the kernel reports
+    /// none. Equivalent to `tc qdisc show`.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -189,7 +193,7 @@ impl Connection {
     }
 
     /// Returns the qdiscs at `parents` on the link with this index, in the order of `parents`;
-    /// `None` for a parent without a qdisc.
+    /// `None` for a parent for which the kernel reports no qdisc.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -209,8 +213,8 @@ impl Connection {
         Ok(found)
     }
 
-    /// Returns the class `handle` of the link with this index, if it exists. Equivalent to `tc
-    /// class show`.
+    /// Returns the class `handle` of the link with this index; `None` if the class does not exist.
+    /// Equivalent to `tc class show`.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -257,17 +261,17 @@ pub(crate) fn qdisc_request(link: u32, parent: Handle) -> Request {
     one(Request::read(operation, RTM_GETQDISC, &message))
 }
 
-/// Returns the request of [`Connection::class`].
+/// Returns the request that reads the class `handle` of the link with this index.
 pub(crate) fn class_request(link: u32, handle: Handle) -> Request {
     let message = header(link, Handle::NONE, handle);
     let operation = format!("read class {handle}");
     one(Request::read(operation, RTM_GETTCLASS, &message))
 }
 
-/// Adds the flags with which the kernel answers a request for one qdisc or class. Kernels before
-/// Linux 6.8 describe the qdisc or class only with `NLM_F_ECHO`. If the kernel describes nothing,
-/// for example because the link was never up, its only answer is the acknowledgement that
-/// `NLM_F_ACK` requests.
+/// Adds the flags that make the kernel answer a request for one qdisc or class. Before Linux 6.8,
+/// the kernel describes the qdisc or class only with `NLM_F_ECHO`. Sometimes the kernel has nothing
+/// to describe, for example because the link was never up. With `NLM_F_ACK`, it then sends an
+/// acknowledgement, so the caller does not wait in vain.
 fn one(request: Request) -> Request {
     request.with(NLM_F_ACK | NLM_F_ECHO)
 }
@@ -290,7 +294,8 @@ fn message(place: Place, kind: &str, options: Vec<DefaultNla>) -> TcMessage {
     message
 }
 
-/// Returns the name of a qdisc, class or filter.
+/// Returns the kind of a qdisc, class or filter, such as `htb`; `None` if the message contains
+/// none.
 pub(crate) fn kind_of(message: &TcMessage) -> Option<&str> {
     message.attributes.iter().find_map(|it| match it {
         TcAttribute::Kind(kind) => Some(kind.as_str()),

@@ -23,8 +23,8 @@ impl Connection {
         found(self.delete_elsewhere(link)).map(drop)
     }
 
-    /// Deletes the link and returns as soon as no process can find the link. The `main` of an
-    /// executable that calls this function must be [`run`].
+    /// Deletes the link for [`Self::remove_link`], which ignores the error for an absent link. The
+    /// `main` of the executable has to call [`run`], which does the work in the child process.
     ///
     /// A child process sends the request to the kernel and waits for the answer, which arrives 15
     /// to 30 ms later. [`Detached::start`] starts no child process outside the initial pid
@@ -66,7 +66,8 @@ impl Connection {
                     };
                     return Err(Error::Refused { operation, refusal });
                 }
-                // The child process was killed before it reported an outcome.
+                // The child process was killed before it reported an outcome, so this process
+                // deletes the link.
                 Err(_) => return here(),
             }
         }

@@ -18,8 +18,8 @@ pub struct Request {
 }
 
 impl Request {
-    /// Creates a request that reads one object. `kind` is the message's type, such as
-    /// `RTM_GETLINK`.
+    /// Creates a request that reads one object. `operation` describes the request in error
+    /// messages. `kind` is the message's type, such as `RTM_GETLINK`.
     pub(crate) fn read(operation: impl Into<String>, kind: u16, content: &impl Emitable) -> Self {
         Self {
             operation: operation.into(),

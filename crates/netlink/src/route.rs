@@ -1,4 +1,4 @@
-//! Unicast routes.
+//! Reads and adds routes.
 
 use std::net::IpAddr;
 
@@ -29,15 +29,15 @@ pub struct Route {
     pub table: u32,
     /// The metric; `None` where the kernel reports none.
     pub priority: Option<u32>,
-    /// The kernel learnt the route from a router advertisement.
+    /// The route comes from a router advertisement (protocol `ra`).
     pub is_from_router_advertisement: bool,
-    /// The destination is an address of this host.
+    /// The destination is local to this host (route type `local`).
     pub is_local: bool,
     /// The action by which the route drops packets, as ip-route(8) names it: `blackhole`,
     /// `unreachable` or `prohibit`. `None` if the route does not drop packets.
     pub discards: Option<&'static str>,
-    /// The kernel added the route for an address of the link, or DHCP or a router advertisement
-    /// did.
+    /// The route comes from an address of the link, from DHCP or from a router advertisement
+    /// (protocol `kernel`, `dhcp` or `ra`).
     is_of_link: bool,
     link: Option<u32>,
     next_hops: Vec<NextHop>,
@@ -59,9 +59,9 @@ pub struct NewRoute {
     pub gateway: Option<IpAddr>,
     /// Index of the link.
     pub link: u32,
-    /// MTU in bytes.
+    /// MTU in bytes; `None` if the route sets none.
     pub mtu: Option<u32>,
-    /// Largest TCP payload of a segment in bytes that the host announces to its peers (MSS).
+    /// TCP MSS in bytes that the host announces to its peers; `None` if the kernel chooses.
     pub advmss: Option<u32>,
     /// The metric; `None` for the kernel's default.
     pub priority: Option<u32>,
@@ -93,15 +93,15 @@ impl NewRoute {
 }
 
 impl Request {
-    /// Adds a route. Existing routes to the same destination that differ in another property stay.
+    /// Returns a request that adds a route. Existing routes to the same destination stay.
     /// Equivalent to `ip route append`.
     pub fn add_route(route: &NewRoute) -> Self {
         Self::new_route(route, NLM_F_APPEND)
     }
 
-    /// Adds a route as [`Self::add_route`] does. An IPv4 route precedes existing routes of the same
-    /// metric. An IPv6 route precedes other routes only if its metric is lower. Equivalent to `ip
-    /// route prepend`.
+    /// Returns a request that adds a route like [`Self::add_route`]. A new IPv4 route precedes
+    /// existing routes of the same metric. A new IPv6 route precedes other routes only if its
+    /// metric is lower. Equivalent to `ip route prepend`.
     pub fn prepend_route(route: &NewRoute) -> Self {
         Self::new_route(route, 0)
     }
@@ -138,8 +138,8 @@ impl Connection {
         self.objects(&lists, |answer| route(answer).filter(discarding))
     }
 
-    /// Returns the addresses and networks that are local to this host. Equivalent to `ip route show
-    /// table local type local`.
+    /// Returns the addresses and networks of this IP version that are local to this host.
+    /// Equivalent to `ip route show table local type local`.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -197,11 +197,11 @@ impl Route {
         self.next_hops.contains(&hop) || (self.link == Some(link) && self.gateway == gateway)
     }
 
-    /// Returns whether the destinations of the route are neighbours on its link. Default routes and
-    /// routes with a gateway do not count. Any other route counts if its destination is a single
-    /// host, or if the kernel, DHCP or a router advertisement added the route. A route that an
-    /// administrator added for a network does not count, because the network may contain addresses
-    /// that are not on the link.
+    /// Returns whether the destinations of the route are neighbours on its link. Default routes,
+    /// multipath routes and routes with a gateway do not count. Any other route counts if its
+    /// destination is a single host, or if the kernel, DHCP or a router advertisement added the
+    /// route. A route that an administrator added for a network does not count, because the network
+    /// may contain addresses that are not on the link.
     pub fn is_connected(&self) -> bool {
         let on_link = self.gateway.is_none() && self.next_hops.is_empty() && !self.is_default();
         let is_host = self.destination == IpNetwork::from(self.destination.ip());
@@ -307,8 +307,8 @@ impl NextHop {
     }
 }
 
-/// Returns the router's address if the attribute contains one. An IPv4 route may have a router with
-/// an IPv6 address (RFC 8950).
+/// Returns the gateway in the attribute; `None` if the attribute contains none. An IPv4 route may
+/// have an IPv6 gateway (RFC 8950).
 fn gateway(attribute: &RouteAttribute) -> Option<IpAddr> {
     match attribute {
         RouteAttribute::Gateway(address) => ip(address),

@@ -74,7 +74,8 @@ pub struct Received {
 /// Meaning of a message from the kernel.
 #[derive(Debug, Clone)]
 pub enum Content {
-    /// The kernel describes an object in these bytes. The type in the header is the object's kind.
+    /// Bytes that describe an object, such as a link. [`Header::kind`] is the type, such as
+    /// `RTM_NEWLINK`.
     Object(Vec<u8>),
     /// The kernel has carried out the request, or has described all objects of a list.
     End,
@@ -160,9 +161,9 @@ impl Socket {
         Ok(())
     }
 
-    /// Reserves `messages` consecutive unused numbers and returns the first one. An answer repeats
-    /// the number of its message. So a caller can distinguish the answer from unread answers to
-    /// earlier messages.
+    /// Reserves `messages` consecutive unused numbers and returns the first one. The kernel repeats
+    /// the number of a message in its answers. So a caller can distinguish them from unread answers
+    /// to earlier messages.
     pub fn numbers(&self, messages: usize) -> u32 {
         let first = self.next_number.get();
         let messages = u32::try_from(messages).unwrap_or(u32::MAX);
@@ -212,9 +213,10 @@ impl Socket {
 
     /// Lets a child process close the socket, because the kernel needs 15 to 30 ms to close a
     /// socket of `nf_tables` after a deletion. If a child process has deleted a link for
-    /// [`crate::Connection::remove_link`], this function uses that process, and otherwise starts a
-    /// new one. The child process may outlive this process. The `main` of the executable must be
-    /// [`crate::run`].
+    /// [`crate::Connection::remove_link`], this function uses that process. If not, it starts a new
+    /// one. If none can be started, this process closes the socket. The child process may outlive
+    /// this process. The `main` of the executable has to call [`crate::run`], which does the work
+    /// in the child process.
     pub fn close_later(self) {
         detach::close_later(self);
     }
@@ -277,7 +279,7 @@ impl Datagram {
 }
 
 impl Header {
-    /// Returns whether more messages belong to the same answer.
+    /// Returns whether the message is part of a list (`NLM_F_MULTIPART`).
     pub(crate) fn is_of_list(self) -> bool {
         self.flags & NLM_F_MULTIPART != 0
     }
@@ -323,8 +325,9 @@ pub(crate) fn parse(mut bytes: &[u8]) -> Option<VecDeque<Received>> {
     Some(messages)
 }
 
-/// Reads an error number. If the number is not 0, `message` reads the explanation from the bytes
-/// after the number.
+/// Reads the error number at the start of `body`. Returns [`Content::End`] if the number means
+/// success, and [`Content::Refused`] if it does not. `message` reads the explanation of a refusal
+/// from the bytes after the number. Returns `None` if `body` is too short.
 fn outcome(body: &[u8], message: impl Fn(&[u8]) -> Option<String>) -> Option<Content> {
     let (code, rest) = body.split_first_chunk()?;
     Some(match i32::from_ne_bytes(*code) {
@@ -336,9 +339,9 @@ fn outcome(body: &[u8], message: impl Fn(&[u8]) -> Option<String>) -> Option<Con
     })
 }
 
-/// Returns the kernel's message from the attributes behind the refused request's header.
-///
-/// `NLMSGERR_ATTR_MSG` in include/uapi/linux/netlink.h.
+/// Returns the kernel's explanation of a refusal (`NLMSGERR_ATTR_MSG` in
+/// include/uapi/linux/netlink.h); `None` if there is none. `bytes` are the header of the refused
+/// request and the attributes after it.
 pub(crate) fn extended_message(bytes: &[u8]) -> Option<String> {
     const MESSAGE: u16 = 1;
     let attributes = NlasIterator::new(bytes.get(HEADER..)?);
@@ -354,13 +357,14 @@ pub(crate) fn extended_message(bytes: &[u8]) -> Option<String> {
 const HEADER: usize = 16;
 const ALIGNMENT: usize = 4;
 
-/// Longest wait for an answer. The kernel answers when the work is done; the slowest work is to
-/// free a link under load.
+/// Longest wait for an answer. The slowest request is to delete a link under load, because the
+/// kernel answers after it has freed the link.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(30);
 
 /// Size in bytes of a thread's receive buffer: twice the size of the longest datagram in a list (32
-/// KiB: `netlink_recvmsg` in `net/netlink/af_netlink.c`). With a smaller buffer, the kernel would
-/// split a list of `nf_tables` into more datagrams, and walk the set from its start for each one.
+/// KiB: `netlink_recvmsg` in `net/netlink/af_netlink.c`). If the buffer is smaller, the kernel
+/// splits a list into more datagrams. For each datagram of a list of elements, the kernel walks the
+/// `nf_tables` set from the start.
 const LONGEST_ANSWER: usize = 64 << 10;
 
 /// Length in bytes of a datagram that every kernel accepts with the default size of the send

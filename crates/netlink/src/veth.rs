@@ -33,7 +33,7 @@ pub struct VethPair<'a> {
     pub mtu: u32,
     /// Index of the bridge that the host end joins; `None` for no bridge.
     pub master: Option<u32>,
-    /// Alias of the host end, which names its owner.
+    /// Alias (`ifalias`) of the host end, in which the caller names the owner of the pair.
     pub alias: &'a str,
     /// Namespace in which the kernel creates the container end. To create the end in another
     /// namespace and then move it would take 15 ms or more.
@@ -95,7 +95,7 @@ impl Connection {
 
 impl VethPair<'_> {
     /// Returns two requests: the first creates both ends, the second sets the alias of the host
-    /// end. The kernel ignores an alias in the first request.
+    /// end. Two are necessary because the kernel ignores an alias in the first request.
     fn requests(&self) -> Vec<Request> {
         let (host, container) = (self.host, self.container);
         let peer = attributes(container.name, container.mac, self.mtu);

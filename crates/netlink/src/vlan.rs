@@ -14,12 +14,12 @@ use crate::error::Error;
 use crate::link::message;
 use crate::request::Request;
 
-/// VLANs that a port carries, with their tagging.
+/// A range of VLANs that a bridge port, or the bridge itself, carries with the same tagging.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PortVlans {
     /// First VLAN, 1 to 4094.
     pub first: u16,
-    /// Last VLAN; equal to `first` for a single one.
+    /// Last VLAN; equal to `first` for a single VLAN.
     pub last: u16,
     /// Tagging of these VLANs' frames at the port.
     pub tagging: Tagging,
@@ -30,7 +30,7 @@ pub struct PortVlans {
 pub enum Tagging {
     /// Frames have the VLAN's tag in both directions.
     Tagged,
-    /// Frames leave without a tag.
+    /// Frames leave without a tag and arrive with the VLAN's tag.
     Untagged,
     /// Frames leave without a tag, and frames that arrive without a tag belong to this VLAN (PVID).
     Access,
@@ -63,13 +63,15 @@ impl Connection {
 }
 
 impl Request {
-    /// Adds `vlans` to `carrier`. Equivalent to `bridge vlan add dev … vid …`.
+    /// Returns a request that adds `vlans` to `carrier`. Equivalent to `bridge vlan add dev … vid
+    /// …`.
     pub fn add_vlans(carrier: VlanCarrier, vlans: PortVlans) -> Self {
         let operation = format!("add {vlans} to {carrier}");
         Self::change(operation, RTM_SETLINK, &vlans.message(carrier))
     }
 
-    /// Removes `vlans` from `carrier`. Equivalent to `bridge vlan delete dev … vid …`.
+    /// Returns a request that removes `vlans` from `carrier`. Equivalent to `bridge vlan delete dev
+    /// … vid …`.
     pub fn delete_vlans(carrier: VlanCarrier, vlans: PortVlans) -> Self {
         let operation = format!("delete {vlans} from {carrier}");
         Self::change(operation, RTM_DELLINK, &vlans.message(carrier))
@@ -102,7 +104,7 @@ impl PortVlans {
         Self::one(info.vid, tagging)
     }
 
-    /// Returns a range that contains only `vlan`.
+    /// Returns the range that contains only `vlan`.
     pub fn one(vlan: u16, tagging: Tagging) -> Self {
         Self {
             first: vlan,

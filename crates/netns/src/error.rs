@@ -5,11 +5,11 @@ use std::path::PathBuf;
 
 use nix::errno::Errno;
 
-/// A namespace that cannot be entered, or a sysctl that cannot be read or written.
+/// A failed operation on a network namespace or a sysctl.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The file does not exist, or the system refuses to open it.
+    /// The namespace's file does not exist, or the system refuses to open it.
     #[error("open network namespace {}", path.display())]
     Open {
         /// The file's path.
@@ -43,18 +43,18 @@ pub enum Error {
     /// The sysctl could not be read.
     #[error("read sysctl {key}")]
     Read {
-        /// Name, as sysctl(8) spells it.
+        /// Name of the sysctl, as sysctl(8) spells it.
         key: String,
         /// The kernel's reason.
         #[source]
         source: io::Error,
     },
-    /// The sysctl has another value and could not be changed.
+    /// The sysctl could not be changed to the wanted value.
     #[error("set sysctl {key} from {was} to {value}")]
     Write {
-        /// Name, as sysctl(8) spells it.
+        /// Name of the sysctl, as sysctl(8) spells it.
         key: String,
-        /// The current value.
+        /// The current value, or `a hidden value` if the sysctl cannot be read.
         was: String,
         /// The wanted value.
         value: String,
@@ -65,8 +65,8 @@ pub enum Error {
 }
 
 impl Error {
-    /// Returns whether the network namespace does not exist: the path does not or cannot exist, or
-    /// the file is not a network namespace.
+    /// Returns whether the network namespace does not exist: there is no file at the path, or the
+    /// file is not a network namespace.
     pub fn is_no_namespace(&self) -> bool {
         match self {
             Self::NotANamespace { .. } => true,
@@ -77,7 +77,7 @@ impl Error {
         }
     }
 
-    /// Returns whether the file or the sysctl does not exist.
+    /// Returns whether the namespace's file or the sysctl does not exist.
     pub fn is_not_found(&self) -> bool {
         match self {
             Self::Open { source, .. }
@@ -90,8 +90,9 @@ impl Error {
     }
 }
 
-/// Returns the end of an error message. If the capability is missing that `setns` and `unshare`
-/// need (namespaces(7)), the text names it; otherwise the text is empty.
+/// Returns the end of an error message. The text names `CAP_SYS_ADMIN` if `source` is a lack of
+/// permission, because `setns` and `unshare` need this capability (namespaces(7)). The text is
+/// empty for any other error.
 fn needed(source: &io::Error) -> &'static str {
     match source.kind() {
         io::ErrorKind::PermissionDenied => ", for which CAP_SYS_ADMIN is needed",
@@ -100,7 +101,7 @@ fn needed(source: &io::Error) -> &'static str {
 }
 
 /// Errors of open(2) for a path that does not or cannot exist, for a socket, and for the namespace
-/// of a process that has ended.
+/// of a process that has ended. After each of them, [`Error::is_no_namespace`] returns `true`.
 const NO_NAMESPACE: &[Errno] = &[
     Errno::ENOENT,
     Errno::ENOTDIR,

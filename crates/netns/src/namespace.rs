@@ -49,7 +49,8 @@ impl Netns {
         Self::open(Path::new("/proc/thread-self/ns/net"))
     }
 
-    /// Runs `work` on a new thread in a temporary namespace, like `unshare --net`.
+    /// Runs `work` on a new thread in a temporary namespace and returns its result. Equivalent to
+    /// `unshare --net`.
     ///
     /// # Errors
     /// [`Error::Make`]: `CAP_SYS_ADMIN` is missing, or no thread can be started.
@@ -61,13 +62,14 @@ impl Netns {
         on_a_thread(inside).map_err(|source| Error::Make { source })
     }
 
-    /// Runs `work` on a new thread in the namespace and returns its result; the calling thread
+    /// Runs `work` on a new thread in the namespace and returns its result. The calling thread
     /// stays in its own namespace.
     ///
     /// Equivalent to `nsenter --net=PATH`. A panic of `work` continues in the calling thread.
     ///
     /// # Errors
-    /// - [`Error::NotANamespace`]: the namespace is of another kind.
+    /// - [`Error::NotANamespace`]: the file is a namespace of another kind, such as a pid
+    ///   namespace.
     /// - [`Error::Enter`]: `CAP_SYS_ADMIN` is missing in the user namespace of the caller or of the
     ///   network namespace (setns(2)), or no thread can be started.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, Error> {
@@ -86,7 +88,8 @@ impl Netns {
     }
 }
 
-/// Runs `work` on a new thread. A panic of `work` continues in the calling thread.
+/// Runs `work` on a new thread and returns its result. A panic of `work` continues in the calling
+/// thread.
 fn on_a_thread<T: Send>(work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
     thread::scope(|scope| {
         let thread = thread::Builder::new().spawn_scoped(scope, work)?;

@@ -1,4 +1,4 @@
-//! Kernel parameters of the calling thread's namespace.
+//! Kernel parameters (sysctls), read and written below `/proc/sys`.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -60,7 +60,8 @@ impl Sysctl {
     /// causes no error if the value is right. Equivalent to `sysctl -w`.
     ///
     /// # Errors
-    /// As [`Self::read`]; [`Error::Write`] if the value differs and cannot be changed.
+    /// [`Error::Read`]: the parameter does not exist or cannot be read. [`Error::Write`]: the value
+    /// differs and cannot be changed.
     pub fn ensure(&self, value: &str) -> Result<(), Error> {
         let was = self.read()?;
         if was == value {
@@ -73,7 +74,8 @@ impl Sysctl {
     /// if the parameter cannot be read, such as `net.ipv4.route.flush`. Equivalent to `sysctl -w`.
     ///
     /// # Errors
-    /// As [`Self::ensure`].
+    /// [`Error::Write`]: the value cannot be changed. [`Error::Read`]: the parameter cannot be read
+    /// for another reason than a missing permission to read.
     pub fn replace(&self, value: &str) -> Result<Option<String>, Error> {
         match self.read() {
             Ok(was) if was == value => Ok(None),
@@ -104,7 +106,7 @@ impl Sysctl {
     /// because the kernel has no IPv6 or a module is not loaded.
     ///
     /// # Errors
-    /// As [`Self::ensure`], except for an absent parameter.
+    /// The errors of [`Self::ensure`], except [`Error::Read`] for a parameter that does not exist.
     pub fn ensure_if_present(&self, value: &str) -> Result<(), Error> {
         match self.ensure(value) {
             Err(error) if error.is_not_found() => Ok(()),
@@ -154,10 +156,10 @@ thread_local! {
     static DIRECTORIES: RefCell<HashMap<PathBuf, OwnedFd>> = RefCell::default();
 }
 
-/// Maximum number of bytes that [`Sysctl::read`] returns. One read(2) is enough, because the kernel
-/// returns nothing at a second one.
+/// Maximum number of bytes that [`Sysctl::read`] returns. It calls read(2) once, because the kernel
+/// returns nothing at a second call.
 const LONGEST_VALUE: usize = 4096;
 
-/// Number of parts in the path of a directory such as `net/ipv4` below `/proc/sys`. The content of
-/// this directory differs between namespaces.
+/// Number of leading parts of a parameter that name a directory in [`DIRECTORIES`]: two, as in
+/// `net/ipv4`. The content of such a directory belongs to one namespace.
 const PER_NAMESPACE: usize = 2;

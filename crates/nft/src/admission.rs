@@ -102,9 +102,9 @@ fn admitted(expressions: &[u8]) -> Option<(IpAddr, Packets)> {
     }
 }
 
-/// Returns the address in a condition on the packet's source or destination (`side`). The first
-/// expression of the condition loads the address of the packet; the second one, `cmp`, compares it
-/// with the returned address. Returns `None` for any other condition.
+/// Returns the address that a condition compares with the packet's source or destination address
+/// (`side`). `loaded` is the expression that loads the packet's address, `cmp` the one that
+/// compares. Returns `None` for any other condition.
 fn address([loaded, cmp]: [&[u8]; 2], side: Side) -> Option<IpAddr> {
     let number_of = |kind| u32::try_from(number(value(loaded, kind))).ok();
     let place = Place::Header(number_of(PAYLOAD_BASE)?, number_of(PAYLOAD_OFFSET)?);
@@ -112,7 +112,7 @@ fn address([loaded, cmp]: [&[u8]; 2], side: Side) -> Option<IpAddr> {
     (side(IpVersion::of(address)).place() == place).then_some(address)
 }
 
-/// Returns whether the expression `immediate` accepts the packet.
+/// Returns whether the expression `immediate` contains the verdict `accept`.
 fn accepts(immediate: &[u8]) -> bool {
     let code = verdict_of(immediate).map(|it| number(value(it, VERDICT_CODE)));
     code == Some(ACCEPT.into())

@@ -1,4 +1,4 @@
-//! Netlink attributes in the kernel's form. A message consists of a header and attributes.
+//! Encodes and decodes netlink attributes: the types, lengths and values behind a message's header.
 
 /// Encoded attributes, one after the other, each aligned to 4 bytes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -9,7 +9,7 @@ impl Attributes {
         Self::default()
     }
 
-    /// Adds an attribute with this value.
+    /// Adds an attribute of type `kind` with this value.
     pub fn bytes(mut self, kind: u16, value: &[u8]) -> Self {
         let Self(bytes) = &mut self;
         let length = u16::try_from(HEADER + value.len()).unwrap_or(u16::MAX);
@@ -20,12 +20,12 @@ impl Attributes {
         self
     }
 
-    /// Adds a number in network byte order.
+    /// Adds an attribute with a number in network byte order.
     pub fn number(self, kind: u16, number: u32) -> Self {
         self.bytes(kind, &number.to_be_bytes())
     }
 
-    /// Adds a text with a zero behind it.
+    /// Adds an attribute with a text and a zero byte behind the text.
     pub fn text(self, kind: u16, text: &str) -> Self {
         self.bytes(kind, &[text.as_bytes(), &[0]].concat())
     }
@@ -53,14 +53,14 @@ impl std::ops::Deref for Attributes {
 /// An attribute of a message or of another attribute.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Attribute<'a> {
-    /// Type without the flags.
+    /// Type without flags such as `NLA_F_NESTED`.
     pub kind: u16,
     pub value: &'a [u8],
-    /// The attribute with its header and the padding behind it.
+    /// Header, value and padding of the attribute.
     pub whole: &'a [u8],
 }
 
-/// Splits `bytes` into attributes; stops before a truncated attribute.
+/// Splits `bytes` into attributes. Stops before a truncated attribute.
 pub(crate) fn attributes(bytes: &[u8]) -> impl Iterator<Item = Attribute<'_>> {
     let mut rest = bytes;
     std::iter::from_fn(move || {
@@ -75,20 +75,21 @@ pub(crate) fn attributes(bytes: &[u8]) -> impl Iterator<Item = Attribute<'_>> {
     })
 }
 
-/// Returns the value of the first attribute of this kind.
+/// Returns the value of the first attribute of type `kind` in `bytes`; `None` if there is no such
+/// attribute.
 pub(crate) fn value(bytes: &[u8], kind: u16) -> Option<&[u8]> {
     attributes(bytes)
         .find(|it| it.kind == kind)
         .map(|it| it.value)
 }
 
-/// Reads a string up to its first zero byte.
+/// Returns the text in `value` before the first zero byte.
 pub(crate) fn text(value: &[u8]) -> String {
     let text = value.split(|byte| *byte == 0).next();
     String::from_utf8_lossy(text.unwrap_or_default()).into_owned()
 }
 
-/// Reads a number in network byte order; 0 if it is absent.
+/// Returns the number that `value` contains in network byte order; 0 if `value` is `None`.
 pub(crate) fn number(value: Option<&[u8]>) -> u64 {
     let bytes = value.unwrap_or_default().iter().take(8);
     bytes.fold(0, |number, byte| number << 8 | u64::from(*byte))

@@ -12,7 +12,7 @@ pub struct Change {
     /// Elements to add, after the deletions. The kernel refuses the transaction if the set still
     /// has another element with the same key.
     pub add: Vec<Element>,
-    /// How the new numbers in the table's sets of counts are computed.
+    /// How the change computes new values in sets of counts ([`crate::TargetType::Count`]).
     pub counts: Counts,
 }
 
@@ -28,15 +28,17 @@ impl Change {
     }
 }
 
-/// How a change computes the new counts in sets with the target [`crate::TargetType::Count`].
+/// How a change computes new values in sets of counts ([`crate::TargetType::Count`]). Such a set
+/// contains numbers of elements of another set, and each change has to adapt these numbers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Counts {
-    /// Start with the counts that the kernel stores, and apply the change to them. If a stored
-    /// count is too small, count as with [`Self::Listed`].
+    /// Read the counts in the kernel, add the number of added elements, and subtract the number of
+    /// deleted ones. If a count is less than the number of deleted elements, it is wrong; then
+    /// continue as with [`Self::Listed`].
     #[default]
     Followed,
-    /// List all counted elements, count them, and apply the change. The counts that the kernel
-    /// stores are ignored and corrected.
+    /// List and count the elements in the kernel, and apply the change to the result. The counts in
+    /// the kernel are not used, and wrong ones are corrected.
     Listed,
 }
 
@@ -55,7 +57,7 @@ pub enum Updated {
 }
 
 impl Updated {
-    /// Returns a warning for the log if the table was recreated.
+    /// Returns a warning for the log if the table was recreated; otherwise `None`.
     pub fn warning(self, table: &Table) -> Option<String> {
         (self == Self::Table).then(|| {
             format!(

@@ -1,7 +1,7 @@
 //! Comments of elements and rules, as nft(8) shows them.
 
-/// Encodes a comment like nft(8): type, length, text and a zero (`NFTNL_UDATA_SET_ELEM_COMMENT` and
-/// `NFTNL_UDATA_RULE_COMMENT` are both 0).
+/// Encodes a comment as nft(8) does: type, length, text and a zero byte. The type is 0 in elements
+/// (`NFTNL_UDATA_SET_ELEM_COMMENT`) and in rules (`NFTNL_UDATA_RULE_COMMENT`).
 pub(crate) fn comment(text: &str) -> Vec<u8> {
     let len = u8::try_from(text.len() + 1).unwrap_or(u8::MAX);
     let header = [COMMENT, len];
@@ -12,7 +12,8 @@ pub(crate) fn comment(text: &str) -> Vec<u8> {
         .collect()
 }
 
-/// Returns the comment in the user data of an element or a rule; `None` without a comment.
+/// Returns the comment in the user data of an element or rule; `None` if the data contain no
+/// complete comment.
 pub(crate) fn comment_of(mut data: &[u8]) -> Option<String> {
     while let [kind, len, rest @ ..] = data {
         let (value, next) = rest.split_at_checked((*len).into())?;

@@ -13,7 +13,7 @@ use crate::message;
 /// it was opened.
 pub struct Connection {
     pub(crate) socket: Socket,
-    /// A transaction over this socket has deleted objects.
+    /// Whether a transaction over this socket has deleted objects.
     pub(crate) has_deleted: Cell<bool>,
 }
 
@@ -44,8 +44,8 @@ impl Connection {
         let ask = || self.find(message::get_generation());
         let reply = match ask() {
             // Callers that delete elements conclude from this error that the kernel has no
-            // elements. So this function asks twice, because the kernel may refuse a single message
-            // for another reason.
+            // `nf_tables` and so no elements. But the kernel may refuse a single request for
+            // another reason, so this function asks twice.
             Err(Error::Unsupported { .. }) => ask()?,
             reply => reply?,
         };

@@ -1,4 +1,4 @@
-//! Removes connection tracking entries whose translation is stale.
+//! Deletes conntrack entries, so that the current rules decide about the connections' next packets.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -18,15 +18,15 @@ use crate::tracked::{
 };
 
 /// A search for tracked connections. The kernel's filter compares `parts` and `status`. Older
-/// kernels ignore the filter when they list connections, so this process compares each listed
+/// kernels ignore the filter when they list connections, so [`Self::includes`] compares each listed
 /// connection again.
 struct Search<'a> {
-    /// Description for error messages.
+    /// The connections, for error messages: `to port 80`.
     of: String,
     version: IpVersion,
     parts: Vec<Part>,
     status: Option<Status>,
-    /// A condition that the kernel's filter cannot express, so this process checks it.
+    /// An additional condition that the kernel's filter cannot express. This process checks it.
     is_meant: &'a dyn Fn(&RawMessage) -> bool,
 }
 
@@ -52,9 +52,9 @@ impl Connection {
         }
     }
 
-    /// Deletes the same entries as [`Self::forget`], but does not need the kernel to apply a
-    /// filter: reads one list of connections for each IP version and protocol, for any number of
-    /// ports.
+    /// Deletes the same entries as [`Self::forget`], but selects them in this process instead of
+    /// the kernel. Lists the connections once for each IP version and protocol, even if there are
+    /// many ports.
     fn forget_listed_to(&self, destinations: &[HostPort], host: &[IpNetwork]) -> Result<(), Error> {
         let mut lists: Vec<_> = destinations
             .iter()
@@ -181,9 +181,9 @@ impl Search<'_> {
     }
 }
 
-/// Returns destinations that all have an address: replaces a destination without an address by one
+/// Returns `destinations` with an address in each: replaces a destination without an address by one
 /// destination for each address in `host`. Returns `None` if `host` contains a network of several
-/// addresses, or if there are more than [`MOST_DELETIONS`] destinations in the end.
+/// addresses, or if the list would have more than [`MOST_DELETIONS`] destinations.
 fn single_addresses(destinations: &[HostPort], host: &[IpNetwork]) -> Option<Vec<HostPort>> {
     let mut single = Vec::new();
     for destination in destinations {
@@ -229,8 +229,8 @@ impl HostPort {
         }
     }
 
-    /// Returns whether the connection has this destination. A destination without an address
-    /// matches all addresses in `host`.
+    /// Returns whether `connection` is a connection to this port. A port without an address stands
+    /// for all addresses in `host`.
     fn is_of(self, connection: &RawMessage, host: &[IpNetwork]) -> bool {
         let is_in_host = |address| host.iter().any(|it| it.contains(address));
         self.search().includes(connection)
@@ -238,7 +238,7 @@ impl HostPort {
     }
 }
 
-/// Maximum number of requests to delete the connections that match a filter. The kernel walks its
-/// whole table in 0.1 ms for each request. One list of all connections takes about 10 ms with a
-/// table of 262,144 buckets, so a list is faster than more requests.
+/// Maximum number of requests that delete connections by a filter. For each request, the kernel
+/// walks its whole table in 0.1 ms. For more destinations, this module reads a list of all
+/// connections instead, which takes about 10 ms with a table of 262,144 buckets.
 const MOST_DELETIONS: usize = 64;

@@ -26,8 +26,8 @@ struct Counting<'a> {
     id: u32,
 }
 
-/// Numbers of elements, by the last bytes of their keys. The length of these bytes is the length of
-/// a key in the set of counts.
+/// Numbers of elements, by the ends of the elements' keys. An end is as long as a key in the set of
+/// counts.
 type Numbers = BTreeMap<Vec<u8>, u32>;
 
 impl Connection {
@@ -62,8 +62,8 @@ impl Connection {
         Ok(messages)
     }
 
-    /// Returns the counts that the kernel stores for the key ends in `deleted` and `added`. Returns
-    /// `None` if the kernel's counts are wrong: one of them is less than the number in `deleted`.
+    /// Returns the counts in the kernel for the keys of `deleted` and `added`. Returns `None` if
+    /// these counts are wrong, because one of them is less than the number in `deleted`.
     fn followed(
         &self,
         counting: &Counting<'_>,
@@ -83,8 +83,8 @@ impl Connection {
         Ok(Some(there))
     }
 
-    /// Returns two maps: the counts that the kernel stores, and the right counts, taken from a list
-    /// of the elements.
+    /// Returns two maps: the counts in the kernel, and the right counts. To get the right counts,
+    /// this function lists the counted elements.
     fn listed_numbers(&self, counting: &Counting<'_>) -> Result<(Numbers, Numbers), Error> {
         let counts = self.elements_of(counting.table, counting.counts)?;
         let numbers = counts.iter().map(|it| {
@@ -120,7 +120,7 @@ impl<'a> Counting<'a> {
         })
     }
 
-    /// Counts those of `elements` that belong to the set `counted`, by the end of their keys.
+    /// Returns the number of `elements` in the set `counted` for each end of their keys.
     fn numbers(&self, elements: &[Element]) -> Numbers {
         let len = type_len(&self.counts.key);
         let mut numbers = Numbers::new();
@@ -134,9 +134,9 @@ impl<'a> Counting<'a> {
         numbers
     }
 
-    /// Returns netlink messages that change the kernel's counts from `there` to `wanted`. The
-    /// messages create the set of counts if it is missing: since no rule refers to this set,
-    /// another program may have deleted it.
+    /// Returns netlink messages that change the counts in the kernel from `there` to `wanted`. The
+    /// messages also create the set of counts if it is missing. Another program may have deleted
+    /// the set, because no rule refers to it.
     fn replace(&self, there: &Numbers, wanted: &Numbers) -> Vec<Message> {
         let element =
             |(key, number): (&Vec<u8>, &u32)| Element::count(self.counts.name, key, *number);

@@ -1,10 +1,10 @@
 //! Deletes elements by owner.
 //!
 //! This module first lists the elements of the table, which takes long in a large table. It then
-//! reads the stale elements again by key and deletes them, up to [`MOST_AT_ONCE`] per transaction.
-//! The kernel accepts a transaction only if the rules have not changed since the transaction's
-//! first read. While other processes change the rules, a transaction that listed the whole table
-//! would hardly ever succeed.
+//! reads the elements to be deleted again by key, and deletes them, up to [`MOST_AT_ONCE`] in one
+//! transaction. The kernel accepts a transaction only if no process has changed the rules since
+//! this module read these elements. If the transaction also contained the list of the table, it
+//! would hardly ever succeed while other processes change the rules.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -20,9 +20,9 @@ use crate::table::Table;
 use crate::update::until_current;
 
 impl Connection {
-    /// Deletes the elements of `table` whose owner satisfies `is_stale`. Also deletes the chains to
-    /// which these elements pointed, unless other elements point to the same chains. Returns the
-    /// deleted elements. It is no error if another process deletes an element first.
+    /// Deletes the elements of `table` whose owner satisfies `is_stale`, and returns them. Also
+    /// deletes the chains to which these elements pointed, unless other elements or rules point to
+    /// these chains. It is no error if another process deletes an element first.
     ///
     /// # Errors
     /// [`Error::Refused`] and [`Error::Busy`]; some elements may have been deleted before the
@@ -51,9 +51,9 @@ impl Connection {
         Ok(elements)
     }
 
-    /// Deletes like [`Self::delete`], but only the `known` elements, if they still have the same
-    /// owner. This function does not list the table, so its cost does not depend on the table's
-    /// size.
+    /// Deletes like [`Self::delete`], but only those of the elements `known` that still have the
+    /// same owner. This function does not list the table, so its cost does not depend on the
+    /// table's size.
     ///
     /// # Errors
     /// As [`Self::delete`].
@@ -81,7 +81,8 @@ impl Connection {
         Ok(stale)
     }
 
-    /// Deletes the chains that `elements` pointed to, unless an element still points to them.
+    /// Deletes the chains that `elements` pointed to. A chain stays if an element or rule still
+    /// points to it.
     ///
     /// # Errors
     /// [`Error::Refused`] and [`Error::Busy`].
@@ -96,8 +97,9 @@ impl Connection {
     }
 
     /// Returns netlink messages that delete the chains to which `elements` point. A chain stays if
-    /// an element that is not in `stale` points to it. Returns `None` if a stale element points to
-    /// a chain that no longer exists: another process has changed the rules since `stale` was read.
+    /// a rule, or an element that is not in `stale`, points to it. Returns `None` if an element in
+    /// `stale` points to a chain that no longer exists: then another process has changed the rules
+    /// since this process read `stale`.
     fn idle_chains(
         &self,
         table: &Table,
@@ -118,8 +120,8 @@ impl Connection {
     }
 
     /// Returns how many elements and rules point to the chain; `None` if the chain does not exist.
-    /// The caller deletes the chain only if it deletes all of them. The kernel refuses to delete a
-    /// chain in use, and a refused transaction blocks all processes for 15 ms
+    /// The caller deletes the chain only together with all of them, because the kernel refuses to
+    /// delete a chain in use. A refused transaction would block all processes for 15 ms
     /// (`__nf_tables_abort`).
     fn references(&self, table: &Table, chain: &str) -> Result<Option<usize>, Error> {
         let Some(reply) = self.find(table.get_chain(chain))? else {
@@ -133,9 +135,10 @@ impl Connection {
         Ok(Some(uses.saturating_sub(rules.len())))
     }
 
-    /// Returns the elements of `table`. If another process changes the rules while the kernel lists
-    /// elements, the list may lack some. So this function repeats such a list and merges the lists,
-    /// which are unlikely to lack the same elements.
+    /// Returns the elements of `table`. The kernel's list may lack elements if another process
+    /// changes rules meanwhile. In this case, this function lists the elements again. After
+    /// [`LISTS`] such lists, it returns the elements of all lists together, because different lists
+    /// are unlikely to lack the same element.
     fn listed(&self, table: &Table) -> Result<Vec<Element>, Error> {
         let mut seen = HashSet::new();
         for _ in 0..LISTS {
@@ -150,10 +153,11 @@ impl Connection {
     }
 }
 
-/// Maximum number of elements that one transaction deletes. A transaction has to start over if
-/// another process changes the rules meanwhile, which seldom happens to a short transaction.
+/// Maximum number of elements that one transaction deletes. If another process changes the rules
+/// before the commit, this process has to start the transaction over. This seldom happens to a
+/// short transaction.
 const MOST_AT_ONCE: usize = 50;
 
-/// Maximum number of attempts to list the elements while no other process changes the rules. If
-/// all attempts fail, [`Connection::listed`] merges their lists.
+/// Maximum number of attempts of [`Connection::listed`] to list the elements without a change of
+/// rules meanwhile.
 const LISTS: usize = 10;

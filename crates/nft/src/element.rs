@@ -13,7 +13,7 @@ use crate::limit::Limit;
 use crate::register::padded;
 use crate::table::{Set, TargetType, Type};
 
-/// A key in a set with its target and owner.
+/// An element of a set: a key with its target and owner.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Element {
     /// The set's name.
@@ -21,8 +21,8 @@ pub struct Element {
     /// The parts of the key, encoded as the kernel's registers contain them.
     key: Vec<u8>,
     target: Target,
-    /// The owner, which the kernel stores as a comment of up to 128 bytes; empty for an element
-    /// without a comment.
+    /// The owner, stored as the element's comment; empty for an element without a comment. The
+    /// caller guarantees at most 128 bytes, the limit of nft(8) for comments.
     pub owner: String,
 }
 
@@ -40,9 +40,9 @@ enum Target {
 /// A part of a key or of a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Value<'a> {
-    /// The name of a link, up to 15 bytes.
+    /// The name of a link, at most 15 bytes.
     InterfaceName(&'a str),
-    /// A MAC.
+    /// A MAC address.
     EtherAddress([u8; 6]),
     /// An IPv4 or IPv6 address.
     Address(IpAddr),
@@ -53,8 +53,7 @@ pub enum Value<'a> {
 }
 
 impl Element {
-    /// Creates an element of `owner`, without a target, with the key `values` for the set called
-    /// `set`.
+    /// Creates an element for the set called `set`, with the key `values` and without a target.
     pub fn new(set: &str, values: &[Value<'_>], owner: &str) -> Self {
         Self {
             set: set.to_owned(),
@@ -93,7 +92,8 @@ impl Element {
         }
     }
 
-    /// Returns the number in an element of a set of counts; `None` for other elements.
+    /// Returns the number in an element of a set of counts. Returns `None` if the target is not a
+    /// value of four bytes.
     pub(crate) fn number(&self) -> Option<u32> {
         match &self.target {
             Target::Values(bytes) => Some(u32::from_ne_bytes(bytes.as_slice().try_into().ok()?)),
@@ -107,13 +107,13 @@ impl Element {
         (&self.set, &self.key)
     }
 
-    /// Returns a text for the operator which says that the element is missing or has another value.
+    /// Returns a text that reports to the operator a missing element or one with another value.
     pub fn describe_missing(&self) -> String {
         format!("nf_tables: {self} is missing or has another value")
     }
 
-    /// Returns the parts of the key. The caller guarantees that the element is of `set`; otherwise
-    /// parts may be wrong or missing.
+    /// Returns the parts of the key. The caller guarantees that the element is of `set`, which
+    /// describes the types of the parts.
     pub fn key(&self, set: &Set) -> Vec<Value<'_>> {
         parts(&set.key, &self.key)
     }
@@ -127,7 +127,8 @@ impl Element {
         }
     }
 
-    /// Returns the name of the chain that the element points to; `None` for another target.
+    /// Returns the name of the chain that the element points to; `None` if its target is not a
+    /// chain.
     pub fn chain(&self) -> Option<&str> {
         match &self.target {
             Target::Chain(name) => Some(name),
@@ -155,7 +156,8 @@ impl Element {
         Attributes::new().nest(KEY, &expression::value(&self.key))
     }
 
-    /// Reads the attributes of an element; `None` without a key.
+    /// Reads an element of the set called `set` from the element's attributes. Returns `None` if
+    /// they contain no key.
     pub(crate) fn read(set: &str, attributes: &[u8]) -> Option<Self> {
         let data = value(attributes, DATA).unwrap_or_default();
         let chain = value(data, DATA_VERDICT).and_then(|it| value(it, VERDICT_CHAIN));
@@ -220,7 +222,7 @@ fn parts<'a>(types: &[Type], bytes: &'a [u8]) -> Vec<Value<'a>> {
     parts.collect()
 }
 
-/// Encodes `values` as the kernel's registers contain them, one after the other. If there are
+/// Encodes `values` one after the other, as the kernel's registers contain them. If there are
 /// several values, each one is padded to a multiple of four bytes, the size of a register.
 fn registers(values: &[Value<'_>]) -> Vec<u8> {
     let mut bytes = Vec::new();

@@ -20,7 +20,7 @@ impl Connection {
         Ok(found.into_iter().next().flatten())
     }
 
-    /// Returns the result of [`Self::holder`] for each element of `wanted`, in the same order.
+    /// Returns what [`Self::holder`] returns for each element of `wanted`, in the same order.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -39,8 +39,9 @@ impl Connection {
         Ok(elements.collect())
     }
 
-    /// Looks up the elements `known` by set and key. Returns the elements that still have the same
-    /// owner as in `known`, each once, even if `known` has duplicates.
+    /// Looks up the elements `known` in the kernel by set and key. Returns those that still have
+    /// the same owner, with their current targets. Returns each element once, even if `known` has
+    /// duplicates.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -58,7 +59,8 @@ impl Connection {
         Ok(held.collect())
     }
 
-    /// Returns all elements of `set`; empty if the table does not exist.
+    /// Returns the elements of `set`; empty if the table or set does not exist. Elements may be
+    /// missing if another process changes rules meanwhile.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -68,8 +70,8 @@ impl Connection {
             replies => {
                 let replies = replies?;
                 let elements = replies.iter().flat_map(|it| read_elements(set.name, it));
-                // The kernel lists some elements twice if it resizes the set's hash table during
-                // the list, so duplicates are removed.
+                // The kernel lists some elements twice if it resizes the set's hash table
+                // meanwhile, so this function removes duplicates.
                 let mut seen = HashSet::new();
                 let elements = elements.filter(|it| seen.insert(it.clone()));
                 Ok(elements.collect())
@@ -77,7 +79,9 @@ impl Connection {
         }
     }
 
-    /// Returns all elements of `table` in the order of its sets; empty if the table does not exist.
+    /// Returns the elements of `table` in the order of its sets, without the sets of counts
+    /// ([`crate::TargetType::Count`]). Returns no elements if the table does not exist. Elements
+    /// may be missing if another process changes rules meanwhile.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -90,7 +94,8 @@ impl Connection {
     }
 }
 
-/// Reads the elements of a reply. The caller guarantees that they belong to the set called `set`.
+/// Returns the elements in a reply of the kernel. The caller guarantees that they belong to the set
+/// called `set`.
 pub(crate) fn read_elements(set: &str, reply: &RawMessage) -> Vec<Element> {
     let elements = attributes(reply.value(ELEMENTS).unwrap_or_default());
     elements

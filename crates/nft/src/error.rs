@@ -67,7 +67,7 @@ impl Error {
         }
     }
 
-    /// Returns whether the named object does not exist.
+    /// Returns whether the kernel refused the operation because an object does not exist (ENOENT).
     pub fn is_not_found(&self) -> bool {
         self.errno() == Some(Errno::ENOENT)
     }
@@ -84,16 +84,16 @@ impl Error {
         }
     }
 
-    /// Returns whether a later attempt may succeed.
+    /// Returns whether the error is [`Self::Busy`]. A later attempt may then succeed.
     pub fn is_busy(&self) -> bool {
         matches!(self, Self::Busy)
     }
 }
 
-/// Returns the error for a socket on which this action failed.
+/// Returns a function that adds the failed `action` to a socket's error.
 pub(crate) fn failed(action: &'static str) -> impl FnOnce(io::Error) -> Error {
     move |source| Error::Socket { action, source }
 }
 
-/// Action for [`failed`].
+/// The argument of [`failed`] if a socket cannot receive.
 pub(crate) const RECEIVE: &str = "receive from the kernel";

@@ -10,8 +10,8 @@ use crate::register::{FIRST, Register, SCRATCH, u32_of};
 pub enum SourcePort {
     /// The client's port, if it is free.
     Kept,
-    /// A random port. So two simultaneous connections seldom get the same port, for which the
-    /// kernel would drop a packet of one of them (`insert_failed`).
+    /// A random port. If two simultaneous connections get the same port, the kernel drops a packet
+    /// of one of them (`insert_failed`). Random ports make this rare.
     FullyRandom,
 }
 
@@ -26,7 +26,8 @@ impl Expression {
         Self { name, data }
     }
 
-    /// Builds an expression whose attributes are all numbers.
+    /// Creates an expression whose attributes are all numbers. `numbers` has the type and value of
+    /// each attribute.
     pub fn of_numbers(name: &'static str, numbers: &[(u16, u32)]) -> Self {
         let data = numbers.iter();
         let data = data.fold(Attributes::new(), |all, (kind, it)| all.number(*kind, *it));
@@ -39,7 +40,8 @@ impl Expression {
             .nest(DATA, &self.data)
     }
 
-    /// Returns the build option that adds the expression to the kernel.
+    /// Returns the build option that the kernel needs for an expression `ct`, `fib`, `masq` or
+    /// `nat`; `None` for other expressions.
     pub fn option(&self) -> Option<&'static str> {
         match self.name {
             "ct" => Some("CONFIG_NFT_CT"),
@@ -51,7 +53,8 @@ impl Expression {
     }
 }
 
-/// Splits the expressions of a rule into their names and data.
+/// Splits the expressions of a rule. Returns the name and the encoded attributes of each
+/// expression.
 pub(crate) fn parts(expressions: &[u8]) -> impl Iterator<Item = (String, &[u8])> {
     attributes(expressions).map(|it| {
         let name = text(attributes::value(it.value, NAME).unwrap_or_default());
@@ -59,7 +62,7 @@ pub(crate) fn parts(expressions: &[u8]) -> impl Iterator<Item = (String, &[u8])>
     })
 }
 
-/// Returns the value that a field must equal for the expression `cmp` to match; `None` if `cmp`
+/// Returns the value that a register must equal for the expression `cmp` to match; `None` if `cmp`
 /// compares in another way.
 pub(crate) fn compared(cmp: &[u8]) -> Option<&[u8]> {
     let operator = number(attributes::value(cmp, COMPARE_OPERATOR));
@@ -91,7 +94,8 @@ pub(crate) enum Lookup {
     Load(Register),
 }
 
-/// Loads the type of the destination address on this host: `fib daddr type`.
+/// Returns `fib daddr type`: an expression that loads the type of the packet's destination address,
+/// such as [`LOCAL`], into the register [`SCRATCH`].
 pub(crate) fn destination_type() -> Expression {
     let numbers = [
         (FIB_REGISTER, SCRATCH),
@@ -101,13 +105,14 @@ pub(crate) fn destination_type() -> Expression {
     Expression::of_numbers("fib", &numbers)
 }
 
-/// Loads a property of the packet's connection, [`CT_STATE`] or [`CT_STATUS`].
+/// Returns an expression that loads a property of the packet's connection into the register
+/// [`SCRATCH`]. `key` is [`CT_STATE`] or [`CT_STATUS`].
 pub(crate) fn connection(key: u32) -> Expression {
     Expression::of_numbers("ct", &[(CT_REGISTER, SCRATCH), (CT_KEY, key)])
 }
 
-/// Translates the destination (DNAT) to the address in the register `address` and the port in the
-/// register `port`.
+/// Returns an expression that translates the connection's destination (DNAT) to the address in the
+/// register `address` and the port in the register `port`.
 pub(crate) fn translate(version: IpVersion, address: Register, port: Register) -> Expression {
     let numbers = [
         (NAT_TYPE, NAT_DESTINATION),
@@ -124,8 +129,9 @@ pub(crate) fn masquerade(port: SourcePort) -> Expression {
     Expression::of_numbers("masq", flags.as_slice())
 }
 
-/// Changes the value in a register: keeps the bits that are set in `mask`, then flips the bits that
-/// are set in `flipped`. The caller guarantees that both are as long as the value.
+/// Returns an expression that changes the value in the register [`SCRATCH`]: keeps the bits that
+/// are set in `mask`, then flips the bits that are set in `flipped`. The caller guarantees that
+/// `mask` and `flipped` are as long as the value.
 pub(crate) fn changed(mask: &[u8], flipped: &[u8]) -> Expression {
     let data = Attributes::new()
         .number(BITWISE_SOURCE, SCRATCH)
@@ -144,7 +150,8 @@ pub(crate) fn compare(operator: Operator, with: &[u8]) -> Expression {
     Expression::new("cmp", data)
 }
 
-/// Looks up a key in a set. The key starts in the register [`FIRST`] and fills the following ones.
+/// Returns an expression that looks up a key in the set called `set`. The key starts in the
+/// register [`FIRST`] and continues in the registers after it.
 pub(crate) fn lookup(set: &str, how: Lookup) -> Expression {
     let data = Attributes::new()
         .text(LOOKUP_SET, set)
@@ -157,7 +164,8 @@ pub(crate) fn lookup(set: &str, how: Lookup) -> Expression {
     Expression::new("lookup", data)
 }
 
-/// Loads a constant: a [`value`] or a verdict.
+/// Returns an expression that loads a constant into `register`. `constant` is a [`value`], a
+/// [`verdict`], or a verdict with a chain ([`to_chain`]).
 pub(crate) fn immediate(register: Register, constant: &Attributes) -> Expression {
     let data = Attributes::new()
         .number(IMMEDIATE_DESTINATION, register)
@@ -165,29 +173,29 @@ pub(crate) fn immediate(register: Register, constant: &Attributes) -> Expression
     Expression::new("immediate", data)
 }
 
-/// Returns the attribute of a verdict in a register.
+/// Returns the encoded verdict with this code, such as [`ACCEPT`], for the expression `immediate`.
 pub(crate) fn verdict(code: u32) -> Attributes {
     Attributes::new().nest(DATA_VERDICT, &Attributes::new().number(VERDICT_CODE, code))
 }
 
-/// Returns the attribute of a verdict that sends packets to `chain`, for a register or a set.
-/// `code` is [`GOTO`] or [`JUMP`]. After a jump, a packet can return and continue with the next
-/// rule; after a goto, it cannot.
+/// Returns the encoded verdict that sends packets to `chain`, for the expression `immediate` or an
+/// element of a set. `code` is [`GOTO`] or [`JUMP`]. After a jump, a packet can return and continue
+/// with the next rule; after a goto, it cannot.
 pub(crate) fn to_chain(code: u32, chain: &str) -> Attributes {
     let verdict = Attributes::new().number(VERDICT_CODE, code);
     Attributes::new().nest(DATA_VERDICT, &verdict.text(VERDICT_CHAIN, chain))
 }
 
-/// Returns the attribute of a value in a register or in a set.
+/// Returns an encoded value for an expression or an element of a set.
 pub(crate) fn value(bytes: &[u8]) -> Attributes {
     Attributes::new().bytes(DATA_VALUE, bytes)
 }
 
-/// `RTN_LOCAL`: an address of this host.
+/// `RTN_LOCAL`: the type of the addresses of this host.
 pub(crate) const LOCAL: u32 = 2;
 
-/// States of packets of an answered connection, and of packets related to one: `NF_CT_STATE_BIT` of
-/// `IP_CT_ESTABLISHED` and of `IP_CT_RELATED`.
+/// Conntrack states `established` and `related`: `NF_CT_STATE_BIT` of `IP_CT_ESTABLISHED` and of
+/// `IP_CT_RELATED`.
 pub(crate) const CONNECTED: u32 = 1 << 1 | 1 << 2;
 
 /// `NFTA_FIB_DREG`, `NFTA_FIB_RESULT` and `NFTA_FIB_FLAGS`

@@ -8,9 +8,10 @@ use crate::register::{Register, SCRATCH, u32_of};
 /// A field of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Field {
-    /// Name of the input link; empty for packets of the host itself.
+    /// Name of the link that received the packet; empty for packets that the host itself sends.
     InputName,
-    /// Name of the output link; empty for packets to the host itself.
+    /// Name of the link that sends the packet; empty for packets to the host itself, and before the
+    /// kernel has chosen a route.
     OutputName,
     /// The `EtherType` (IEEE 802.3), in network byte order.
     EtherType,
@@ -34,7 +35,7 @@ pub enum Field {
 pub(crate) enum Place {
     /// In the packet's metadata, under this key: `NFT_META_…`.
     Meta(u32),
-    /// In this header of the packet, at this offset in bytes.
+    /// In this header of the packet (`NFT_PAYLOAD_…`), at this offset in bytes.
     Header(u32, u32),
 }
 
@@ -55,7 +56,7 @@ impl Field {
         }
     }
 
-    /// Returns where the kernel finds the field.
+    /// Returns where the kernel finds the field in a packet.
     pub(crate) fn place(self) -> Place {
         match self {
             Self::EtherType => Place::Meta(META_PROTOCOL),
@@ -72,7 +73,7 @@ impl Field {
         }
     }
 
-    /// Returns the length in bytes.
+    /// Returns the length of the field in bytes.
     pub(crate) fn len(self) -> usize {
         match self {
             Self::Protocol => 1,
@@ -84,13 +85,14 @@ impl Field {
     }
 }
 
-/// Loads the IP version of a packet: `meta nfproto`.
+/// Returns `meta nfproto`: an expression that loads the packet's IP version into the register
+/// [`SCRATCH`].
 pub(crate) fn load_version() -> Expression {
     meta(META_VERSION, SCRATCH)
 }
 
-/// Sets a property of the packet to the value in the register [`SCRATCH`]. `key` is the property:
-/// [`META_MARK`] or [`META_TRACE`].
+/// Returns an expression that sets a property of the packet to the value in the register
+/// [`SCRATCH`]. `key` is [`META_MARK`] or [`META_TRACE`].
 pub(crate) fn set_meta(key: u32) -> Expression {
     Expression::of_numbers("meta", &[(META_KEY, key), (META_SOURCE, SCRATCH)])
 }

@@ -1,4 +1,4 @@
-//! Reads notifications of deletions and of new elements.
+//! Reads the kernel's notifications of deletions and new elements in `nf_tables`.
 
 use crate::element::Element;
 use crate::elements::read_elements;
@@ -8,10 +8,10 @@ use crate::raw::{
 };
 use crate::table::{Family, Table};
 
-/// A notification of the kernel.
+/// A notification of the kernel about `nf_tables`, or the loss of notifications.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Heard {
-    /// An object of one of the caller's tables was deleted.
+    /// One of the caller's tables, or an object in it, was deleted.
     Deletion(Deletion),
     /// Elements were added to one of the caller's tables.
     Addition {
@@ -19,27 +19,27 @@ pub enum Heard {
         family: Family,
         /// The table's name.
         table: &'static str,
-        /// The elements.
+        /// The added elements.
         elements: Vec<Element>,
     },
-    /// Notifications were lost, because the socket overflowed.
+    /// Notifications were lost, because the socket overflowed or a datagram could not be parsed.
     Lost,
     /// Any other notification.
     Other,
 }
 
-/// The deletion of an object of a table.
+/// The deletion of a table or of an object in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Deletion {
     /// The table's family.
     pub family: Family,
     /// The table's name.
     pub table: &'static str,
-    /// What was deleted.
+    /// The deleted object, or the table itself.
     pub deleted: Deleted,
 }
 
-/// A deleted object.
+/// What was deleted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Deleted {
     /// The table with its content.
@@ -52,7 +52,7 @@ pub enum Deleted {
     Rule {
         /// The name of the rule's chain.
         chain: String,
-        /// The rule's comment.
+        /// The rule's comment; `None` for a rule without one.
         comment: Option<String>,
     },
     /// Elements of one set.
@@ -60,8 +60,8 @@ pub enum Deleted {
 }
 
 impl Heard {
-    /// Parses a notification. Returns [`Self::Other`] if it is about a table that is not in
-    /// `tables`, or reports neither a deletion nor new elements.
+    /// Parses a notification. Returns [`Self::Other`] for a table that is not in `tables`, and for
+    /// any notification except deletions and new elements.
     pub(crate) fn read(report: &RawMessage, tables: &[Table]) -> Self {
         let name = report.text(TABLE);
         let is_meant = |it: &&Table| it.name == name && it.family.number() == report.family;

@@ -1,4 +1,4 @@
-//! Reads other programs' chains and rule comments in `nf_tables`.
+//! Reads chains and rule comments of any program's tables in `nf_tables`.
 
 use crate::attributes::{number, value};
 use crate::connection::Connection;
@@ -16,7 +16,7 @@ pub struct HeldChain {
     pub table: String,
     /// The chain's name.
     pub name: String,
-    /// The chain is a base chain of the forward hook.
+    /// Whether the chain is a base chain of the forward hook.
     pub is_forward: bool,
 }
 
@@ -34,7 +34,8 @@ impl Connection {
         Ok(chains)
     }
 
-    /// Returns the comments of all rules of a table of any program. Equivalent to `nft list table`.
+    /// Returns the comments of all rules in the table, which may be of any program; empty if the
+    /// table does not exist. Equivalent to the comments in `nft list table`.
     ///
     /// # Errors
     /// [`Error::Refused`].

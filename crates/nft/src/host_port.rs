@@ -12,7 +12,7 @@ use serde::Serialize;
 pub struct HostPort {
     /// IP version of the packets.
     pub version: IpVersion,
-    /// The host's address; `None` for all.
+    /// The host's address; `None` for all addresses of the host.
     pub address: Option<IpAddr>,
     /// Number of the transport protocol (IANA).
     pub protocol: u8,
@@ -75,7 +75,7 @@ impl Protocol {
         self as u8
     }
 
-    /// Returns the protocol with this number.
+    /// Returns the protocol with this number; `None` if it is not TCP, UDP or SCTP.
     pub fn of_number(number: u8) -> Option<Self> {
         let mut all = [Self::Tcp, Self::Udp, Self::Sctp].into_iter();
         all.find(|it| it.number() == number)

@@ -1,9 +1,9 @@
 //! `nf_tables` over netlink, without external programs.
 //!
 //! A [`Table`] describes sets and chains. The rules of the chains look packets up in the sets.
-//! [`Connection::update`] creates or repairs the table and adds [`Element`]s. The comment of an
-//! element names its owner; [`Connection::delete`] finds elements by their owner. Each change is
-//! one transaction.
+//! [`Connection::update`] creates or repairs the table and adds [`Element`]s to its sets. For each
+//! element, the caller names an owner. The kernel stores this name as the element's comment, and
+//! [`Connection::delete`] finds elements by it. Each change is one transaction.
 //!
 //! A change does not affect the translation of connections that the kernel already tracks, until
 //! the caller deletes their conntrack entries by [`Connection::forget`]. In tables of other

@@ -1,5 +1,5 @@
-//! A rate limit that all packets with the same key of a set share (`struct nft_limit_priv` in
-//! `net/netfilter/nft_limit.c`).
+//! The rate limit of an element in a set. All packets with the element's key share the limit. See
+//! `struct nft_limit_priv` in `net/netfilter/nft_limit.c`.
 
 use serde::{Deserialize, Serialize};
 
@@ -19,17 +19,18 @@ pub struct Limit {
 }
 
 impl Limit {
-    /// Creates a bucket of `burst` bytes that fills with `rate` bytes per second. Returns `None` if
-    /// the rate is 0, or if the sum of both numbers is more than 18 GB: the kernel multiplies the
-    /// sum by 10⁹ in 64 bits.
+    /// Creates a bucket that fills with `rate` bytes per second. Returns `None` if `rate` is 0, or
+    /// if `rate` plus `burst` is more than 18 GB, because the kernel multiplies this sum by 10⁹ in
+    /// 64 bits.
     pub fn new(rate: u64, burst: u32) -> Option<Self> {
         let in_a_second = rate.checked_add(burst.into())?;
         in_a_second.checked_mul(NANOSECONDS)?;
         (rate > 0).then_some(Self { rate, burst })
     }
 
-    /// Default limit of a set whose elements have limits. nft(8) rejects an element with a limit if
-    /// its set has no default. Each element has its own limit, so the default has no effect.
+    /// The default limit of each set whose elements have limits. nft(8) rejects an element with a
+    /// limit if its set has no default. The default has no effect, because each element has its own
+    /// limit.
     pub(crate) const OF_SETS: Self = Self { rate: 1, burst: 0 };
 
     /// Returns the expression `limit rate over …`. For packets above the limit, the kernel
@@ -49,7 +50,8 @@ impl Limit {
         value(expression, NAME).is_some_and(|it| text(it) == LIMIT)
     }
 
-    /// Reads an expression that [`Self::expression`] returned; `None` for any other expression.
+    /// Reads a limit from an expression that [`Self::expression`] encoded. Returns `None` for any
+    /// other expression.
     pub(crate) fn read(expression: &[u8]) -> Option<Self> {
         let data = value(expression, DATA)?;
         let kinds = [UNIT, KIND, FLAGS].map(|kind| number(value(data, kind)));

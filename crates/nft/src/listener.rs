@@ -21,8 +21,8 @@ impl Listener {
         self.0.make_room(ROOM).map_err(failed(LISTEN))
     }
 
-    /// Returns the next notification; `None` if it cannot be parsed. Returns [`Silence::Deadline`]
-    /// if no notification arrives within `patience`.
+    /// Returns the next notification; `None` if it cannot be parsed. Returns the error
+    /// [`Silence::Deadline`] if no notification arrives within `patience`.
     pub fn report(&self, patience: Duration) -> Result<Option<RawMessage>, Silence> {
         let Received { header, content } = self.0.receive(patience)?;
         Ok(match content {

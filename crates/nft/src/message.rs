@@ -78,7 +78,7 @@ impl Message {
     }
 }
 
-/// Returns the request for the generation number, which changes with every change of rules.
+/// Returns the request for the generation, a number that changes with every change of rules.
 pub(crate) fn get_generation() -> Message {
     let raw = RawMessage::new(GET_GENERATION, 0, Attributes::new());
     Message::new("read the generation of the rules".to_owned(), raw).needing([NF_TABLES])
@@ -98,9 +98,10 @@ pub(crate) fn list_rules(family: Family, table: &str) -> Message {
 }
 
 impl Table {
-    /// Returns the message that creates the table, or wakes an existing table that is dormant.
+    /// Returns the message that creates the table. The message also clears the flag `dormant` of an
+    /// existing table, so that the kernel applies its rules.
     pub(crate) fn create(&self) -> Message {
-        // In an existing table, the flags 0 clear the dormant flag.
+        // In an existing table, flags of 0 clear the flag `dormant`.
         let attributes = self.attributes().number(TABLE_FLAGS, 0);
         self.message(format!("create table {}", self.name), NEW_TABLE, attributes)
             .with(NLM_F_CREATE)
@@ -118,7 +119,8 @@ impl Table {
         self.message(what, GET_TABLE, self.attributes())
     }
 
-    /// Returns the message that creates a set. `id` identifies the set in this transaction.
+    /// Returns the message that creates a set. The caller guarantees that no other set in the
+    /// transaction has this `id`.
     pub(crate) fn create_set(&self, set: &Set, id: u32) -> Message {
         let named = self.attributes().text(SET_NAME, set.name);
         let shaped = named.and(&set.shape()).number(SET_ID, id);
@@ -179,8 +181,8 @@ impl Table {
         })
     }
 
-    /// Returns the message that adds a rule with this comment at the chain's head; with the flag
-    /// [`NLM_F_APPEND`], at its end.
+    /// Returns the message that adds a rule with the comment `text` at the chain's head. If the
+    /// caller sets the flag [`NLM_F_APPEND`], the kernel adds the rule at the chain's end.
     pub(crate) fn add_rule(&self, chain: &str, rule: &Rule, text: &str) -> Message {
         let attributes = self.rules_of(chain);
         let attributes = attributes
@@ -267,7 +269,8 @@ impl Set {
     /// Returns whether `found`, a set in the kernel, has the same shape as this set.
     pub(crate) fn fits(&self, found: &RawMessage) -> bool {
         let (shape, found) = (self.shape(), &found.attributes);
-        // If the targets are chains, the kernel reports a length, but `shape` contains none.
+        // For a set with chains as targets, the kernel reports a length, but `shape` contains none.
+        // So this function does not compare the length of such a set.
         let length = Some(SET_DATA_LENGTH).filter(|_| self.target != TargetType::Chain);
         let kinds = [SET_KEY_TYPE, SET_KEY_LENGTH, SET_FLAGS, SET_DATA_TYPE];
         let mut kinds = kinds.into_iter().chain(length);
@@ -312,6 +315,6 @@ pub(crate) const HOOK_LINKS: u16 = 4;
 /// `NFT_SET_MAP`
 const MAP: u32 = 8;
 
-/// The number that nft(8) gives its type `mark`, an integer in the host's byte order. The kernel
-/// ignores this number.
+/// The type of counts ([`TargetType::Count`]) in nft(8): `mark`, an integer in the host's byte
+/// order. The kernel ignores this number.
 const MARK: u32 = 19;

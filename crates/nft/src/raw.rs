@@ -1,5 +1,5 @@
-//! Netlink messages of netfilter, encoded as the kernel sends and accepts them. The attributes of
-//! an object in the kernel's message can create the same object in another namespace.
+//! Netlink messages of netfilter, with their attributes as raw bytes. The attributes that the
+//! kernel reports for an object can create a copy of the object in another namespace.
 
 use crate::attributes::{Attributes, attributes, number, text, value};
 use crate::comment::comment_of;
@@ -7,9 +7,9 @@ use crate::comment::comment_of;
 /// A message of `nf_tables` or of connection tracking.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RawMessage {
-    /// The type with its subsystem, such as [`NEW_TABLE`].
+    /// Type of the message, including the netfilter subsystem, such as [`NEW_TABLE`].
     pub kind: u16,
-    /// `NFPROTO_…`
+    /// Address family: `NFPROTO_…`.
     pub family: u8,
     pub attributes: Attributes,
 }
@@ -23,40 +23,42 @@ impl RawMessage {
         }
     }
 
-    /// Returns the value of a top-level attribute.
+    /// Returns the value of the top-level attribute `kind`; `None` if it is absent.
     pub fn value(&self, kind: u16) -> Option<&[u8]> {
         value(&self.attributes, kind)
     }
 
-    /// Returns the text of an attribute; empty if it is absent.
+    /// Returns the value of the attribute `kind` as text; empty if the attribute is absent.
     pub fn text(&self, kind: u16) -> String {
         text(self.value(kind).unwrap_or_default())
     }
 
-    /// Returns the number of an attribute; 0 if it is absent.
+    /// Returns the value of the attribute `kind` as a number; 0 if the attribute is absent.
     pub fn number(&self, kind: u16) -> u64 {
         number(self.value(kind))
     }
 
-    /// Returns the comment of a rule; `None` for a rule without a comment.
+    /// Returns the comment in a message about a rule; `None` for a rule without a comment.
     pub fn rule_comment(&self) -> Option<String> {
         self.value(RULE_USERDATA).and_then(comment_of)
     }
 
-    /// Returns a message of type `kind` that has only the attributes in `kept`.
+    /// Returns a message of type `kind` with only those attributes of this message that are in
+    /// `kept`.
     pub fn with_only(&self, kind: u16, kept: &[u16]) -> Self {
         let kept = attributes(&self.attributes).filter(|it| kept.contains(&it.kind));
         let attributes = kept.fold(Attributes::new(), |all, it| all.and(it.whole));
         Self::new(kind, self.family, attributes)
     }
 
-    /// Parses the content of a message of this type; `None` without a header (`struct nfgenmsg`).
+    /// Parses the content of a message of type `kind`; `None` if `body` is too short for the header
+    /// (`struct nfgenmsg`).
     pub fn read(kind: u16, body: &[u8]) -> Option<Self> {
         let ([family, ..], attributes) = body.split_first_chunk::<4>()?;
         Some(Self::new(kind, *family, Attributes::new().and(attributes)))
     }
 
-    /// Returns the content of the message.
+    /// Returns the content of the message: the header (`struct nfgenmsg`) and the attributes.
     pub fn body(&self) -> Vec<u8> {
         [&[self.family, 0, 0, 0], &*self.attributes].concat()
     }
@@ -90,23 +92,24 @@ pub(crate) const NEW_FLOW_TABLE: u16 = NF_TABLES + 22;
 pub(crate) const GET_CONNECTIONS: u16 = (1 << 8) + 1;
 pub(crate) const DELETE_CONNECTIONS: u16 = (1 << 8) + 2;
 
-/// `NFTA_…_TABLE`, and `NFTA_TABLE_NAME`: the table that a message is about.
+/// The attribute with the table's name, in messages about tables and their objects:
+/// `NFTA_TABLE_NAME`, `NFTA_CHAIN_TABLE`, `NFTA_RULE_TABLE` and so on.
 pub(crate) const TABLE: u16 = 1;
 
-/// `NFTA_CHAIN_…`
+/// Attributes of a chain: `NFTA_CHAIN_…`.
 pub(crate) const CHAIN_NAME: u16 = 3;
 pub(crate) const CHAIN_HOOK: u16 = 4;
 pub(crate) const CHAIN_POLICY: u16 = 5;
 pub(crate) const CHAIN_USES: u16 = 6;
 pub(crate) const CHAIN_TYPE: u16 = 7;
 
-/// `NFTA_RULE_…`
+/// Attributes of a rule: `NFTA_RULE_…`.
 pub(crate) const RULE_CHAIN: u16 = 2;
 pub(crate) const RULE_HANDLE: u16 = 3;
 pub(crate) const RULE_EXPRESSIONS: u16 = 4;
 pub(crate) const RULE_USERDATA: u16 = 7;
 
-/// `NFTA_SET_…`
+/// Attributes of a set: `NFTA_SET_…`.
 pub(crate) const SET_NAME: u16 = 2;
 pub(crate) const SET_FLAGS: u16 = 3;
 pub(crate) const SET_KEY_TYPE: u16 = 4;
@@ -117,9 +120,10 @@ pub(crate) const SET_ID: u16 = 10;
 pub(crate) const SET_USERDATA: u16 = 13;
 pub(crate) const SET_EXPRESSION: u16 = 17;
 
-/// `NFTA_SET_ELEM_LIST_SET` and `NFTA_SET_ELEM_LIST_ELEMENTS`
+/// Attributes of a message about elements, with the set's name and the list of elements:
+/// `NFTA_SET_ELEM_LIST_SET` and `NFTA_SET_ELEM_LIST_ELEMENTS`.
 pub(crate) const ELEMENTS_SET: u16 = 2;
 pub(crate) const ELEMENTS: u16 = 3;
 
-/// `NFTA_LIST_ELEM`
+/// The attribute of each item in a list: `NFTA_LIST_ELEM`.
 pub(crate) const ITEM: u16 = 1;

@@ -2,10 +2,10 @@
 
 use std::net::IpAddr;
 
-/// `NFT_REG_…` and `NFT_REG32_…`
+/// Number of a register: `NFT_REG_…` or `NFT_REG32_…`.
 pub(crate) type Register = u32;
 
-/// `NFT_REG_VERDICT`
+/// The register for verdicts: `NFT_REG_VERDICT`.
 pub(crate) const VERDICT: Register = 0;
 
 /// `NFT_REG_1`, for comparisons with a single value.
@@ -14,7 +14,7 @@ pub(crate) const SCRATCH: Register = 1;
 /// `NFT_REG32_00`, the first of sixteen registers of four bytes.
 pub(crate) const FIRST: Register = 8;
 
-/// Reads an address from its bytes; `None` if they have another length.
+/// Converts 4 or 16 bytes to an IP address; `None` for any other length.
 pub(crate) fn address(bytes: &[u8]) -> Option<IpAddr> {
     let v4 = <[u8; 4]>::try_from(bytes).map(IpAddr::from);
     v4.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from))

@@ -1,4 +1,4 @@
-//! Finds damage of a table and repairs it.
+//! Compares a table in the kernel with its description ([`Table`]), and repairs the differences.
 
 use std::collections::HashSet;
 
@@ -14,22 +14,24 @@ use crate::table::{Chain, Set, Table};
 
 /// Netlink messages that repair or recreate a table.
 pub(crate) enum Repairs {
-    /// Messages for the transaction that changes elements; empty if the table needs no repair.
+    /// Messages that repair the table. The caller adds them to its own transaction, which changes
+    /// elements. Empty if the table needs no repair.
     InPlace(Vec<Message>),
-    /// Messages for a separate transaction, before the one that changes elements. It recreates the
-    /// table ([`Updated::Table`]), or repairs chains and counts ([`Updated::Rules`]).
+    /// Messages for a separate transaction, which the caller commits before it changes elements.
+    /// They recreate the table ([`Updated::Table`]), or repair chains and the numbers in sets of
+    /// counts ([`Updated::Rules`]).
     Alone(Vec<Message>, Updated),
 }
 
-/// What the kernel has of a table.
+/// State of a table in the kernel.
 struct State<'t> {
-    /// The described chains, each with its content in the kernel.
+    /// All chains of the table's description, each with its content in the kernel.
     chains: Vec<(&'t Chain, Content)>,
     /// The kernel ignores the table's chains, because the table has the flag `dormant`.
     is_dormant: bool,
 }
 
-/// What the kernel has of a chain.
+/// Content of a chain in the kernel, compared with the chain's description.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Content {
     /// Exactly the described rules and, in a base chain, the policy `accept`.
@@ -42,7 +44,7 @@ enum Content {
 }
 
 impl<'t> State<'t> {
-    /// Returns the chains whose content satisfies `is_meant`.
+    /// Returns the described chains whose content satisfies `is_meant`.
     fn with(&self, is_meant: impl Fn(Content) -> bool) -> Vec<&'t Chain> {
         let chains = self.chains.iter().filter(|(_, it)| is_meant(*it));
         chains.map(|(chain, _)| *chain).collect()
@@ -89,9 +91,10 @@ impl Connection {
         Ok(Repairs::Alone(messages, Updated::Rules))
     }
 
-    /// Returns texts for the operator about damage of the chains and flags of `table`, which
-    /// [`Self::update`] would repair. A chain with all rules of another release is not damaged,
-    /// although [`Self::update`] replaces these rules.
+    /// Returns texts for the operator about damage of `table`: chains that are missing or changed,
+    /// and the flag `dormant`. [`Self::update`] repairs this damage. A chain with all rules of
+    /// another release of this suite is not damaged, although [`Self::update`] replaces these
+    /// rules.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -105,7 +108,8 @@ impl Connection {
             if found.iter().any(|(it, _)| it.name == *chain) {
                 return Some(format!("{subject} was changed"));
             }
-            // Another release that wrote chains of the table may not know this one.
+            // A missing chain is no damage if another release wrote chains of the table: that
+            // release may not have this chain.
             let others = state.with(|it| it == Content::OfAnotherRelease);
             others.is_empty().then(|| format!("{subject} is missing"))
         });
@@ -115,7 +119,7 @@ impl Connection {
         Ok(changed.chain(dormant).collect())
     }
 
-    /// Returns those of `chains` that exist, each with the kernel's report.
+    /// Returns those of `chains` that exist in the kernel, each with the kernel's report about it.
     fn found<'t>(&self, table: &Table, chains: &[&'t Chain]) -> Result<Vec<Found<'t>>, Error> {
         let reports = chains.iter().map(|it| table.get_chain(&it.name));
         let reports = self.find_each(reports)?;
@@ -124,8 +128,8 @@ impl Connection {
         Ok(found.collect())
     }
 
-    /// Returns whether `table` has to be recreated, because the kernel has a set or chain that
-    /// cannot be repaired.
+    /// Returns whether `table` has to be recreated. This is so if a set or chain in the kernel has
+    /// the name of a described one, but differs from it in a way that cannot be repaired.
     pub(crate) fn is_foreign(&self, table: &Table) -> Result<bool, Error> {
         let chains: Vec<_> = table.chains.iter().collect();
         let misfits = self.misfits(table, &chains)?;
@@ -133,28 +137,31 @@ impl Connection {
     }
 
     /// Returns whether the table can be repaired without being recreated. `misfits` are the chains
-    /// that have another shape in the kernel. A base chain can be replaced alone, because no rule
-    /// and no element points to it. A chain without a hook, or a set, can be replaced only together
-    /// with the table.
+    /// whose hook, priority or type differs in the kernel. A base chain can be replaced alone,
+    /// because no rule and no element points to it. A chain without a hook in the kernel, or a set,
+    /// can be replaced only together with the table.
     fn is_repairable(&self, table: &Table, misfits: &[Found<'_>]) -> Result<bool, Error> {
         let mut misfits = misfits.iter();
         let are_bases = misfits.all(|(_, found)| found.value(CHAIN_HOOK).is_some());
         Ok(are_bases && self.fitting(table)?.len() == table.sets.len())
     }
 
-    /// Returns those of `chains` that have another shape in the kernel.
+    /// Returns those of `chains` whose hook, priority or type differs in the kernel, each with the
+    /// kernel's report about it.
     fn misfits<'t>(&self, table: &Table, chains: &[&'t Chain]) -> Result<Vec<Found<'t>>, Error> {
         let mut found = self.found(table, chains)?;
         found.retain(|(chain, it)| !chain.fits(it));
         Ok(found)
     }
 
-    /// Returns netlink messages that recreate the table with its reusable elements. The elements of
-    /// a set with another shape in the kernel are lost. Elements that point to a chain which
-    /// `table` does not contain are lost, too, because this crate does not know the rules of that
-    /// chain. An owner that loses such a pointing element loses all its elements in the table: the
-    /// lost element may have restricted what the other elements permit, for example a port to some
-    /// clients.
+    /// Returns netlink messages that delete the table, and create it again with its elements. Two
+    /// kinds of elements are lost:
+    ///
+    /// - elements of a set whose key or target has other types in the kernel;
+    /// - elements that point to a chain which `table` does not contain, because this crate does not
+    ///   know the rules of that chain. All other elements of their owners are lost, too, because a
+    ///   lost element may have restricted what the others permit: for example, a port to some
+    ///   clients.
     fn recreation(&self, table: &Table) -> Result<Vec<Message>, Error> {
         let mut messages = vec![table.delete()];
         messages.extend(creation(table, &table.chains.iter().collect::<Vec<_>>()));
@@ -173,8 +180,9 @@ impl Connection {
         Ok(messages)
     }
 
-    /// Returns the sets of `table` whose elements can stay when the table is recreated: the sets
-    /// that have the same shape in the kernel, and the sets that do not exist there.
+    /// Returns the sets of `table` whose elements can stay when the table is recreated. These are
+    /// the sets with the same types of keys and targets in the kernel, and the sets that the kernel
+    /// does not have.
     fn fitting<'t>(&self, table: &'t Table) -> Result<Vec<&'t Set>, Error> {
         let found = self.find_each(table.sets.iter().map(|it| table.get_set(it)))?;
         let sets = table.sets.iter().zip(found);
@@ -190,7 +198,7 @@ impl Connection {
         Ok(found.is_some_and(|it| it.number(TABLE_OWNER) != 0))
     }
 
-    /// Returns whether the kernel has a table of this name.
+    /// Returns whether the kernel has a table with the name and family of `table`.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -198,17 +206,16 @@ impl Connection {
         Ok(self.find(table.get())?.is_some())
     }
 
-    /// Reads from the kernel whether it has the chains that `table` describes, with their rules,
-    /// and whether the table is dormant.
+    /// Returns the content of each chain that `table` describes, and whether the table is dormant.
     ///
     /// This function compares the comments of a chain's rules, in order. That is sufficient,
     /// because each comment contains a digest of the rule's expressions and the chain's hook
-    /// (`Rule::identity`). A chain is also complete if another release of this suite wrote all its
-    /// rules. The policy of a base chain must be `accept`. It is compared separately, because any
-    /// process can change it without a change of the rules.
+    /// (`Rule::identity`). This function compares the policy of a base chain separately, because
+    /// any process can change the policy without a change of the rules. The policy must be
+    /// `accept`.
     ///
-    /// Sets are not compared: if all rules exist, their sets exist, because the kernel does not
-    /// delete a set that a rule uses.
+    /// This function does not compare sets: if all rules exist, their sets exist, because the
+    /// kernel does not delete a set that a rule uses.
     fn state<'t>(&self, table: &'t Table) -> Result<State<'t>, Error> {
         let bases = table.chains.iter().filter(|it| it.base.is_some());
         let bases = bases.map(|it| table.get_chain(&it.name));
@@ -238,11 +245,11 @@ impl Connection {
     }
 }
 
-/// A described chain, and the chain of that name in the kernel.
+/// A described chain, with the kernel's report about the chain of the same name.
 type Found<'t> = (&'t Chain, RawMessage);
 
 /// Returns netlink messages that create the table, its sets and these chains. Objects that already
-/// exist stay as they are.
+/// exist stay as they are, except for a dormant table, which wakes.
 fn creation(table: &Table, chains: &[&Chain]) -> Vec<Message> {
     let mut messages = vec![table.create()];
     let sets = table.sets.iter().zip(1..);
@@ -251,8 +258,9 @@ fn creation(table: &Table, chains: &[&Chain]) -> Vec<Message> {
     messages
 }
 
-/// `NFTA_TABLE_OWNER`; a table without an owner has no such attribute
+/// The attribute with the owner of a table: `NFTA_TABLE_OWNER`. A table without an owner has no
+/// such attribute.
 const TABLE_OWNER: u16 = 7;
 
-/// `NFT_TABLE_F_DORMANT`
+/// The flag of a table whose chains the kernel ignores: `NFT_TABLE_F_DORMANT`.
 const DORMANT: u64 = 1;

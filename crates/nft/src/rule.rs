@@ -15,17 +15,18 @@ use crate::register::{FIRST, SCRATCH, VERDICT, padded, u32_of};
 use crate::rule_place::Place;
 use crate::tracked::DESTINATION_TRANSLATED;
 
-/// A rule: an action, and conditions that a packet has to satisfy. Each method that starts with
+/// A rule: conditions that a packet has to satisfy, and an action. Each method that starts with
 /// `when` or `unless` adds a condition. The rule matches if all conditions are satisfied.
 #[derive(Debug, Clone)]
 pub struct Rule {
     comment: &'static str,
     pub(crate) expressions: Attributes,
-    /// Build options that the kernel needs for the expressions.
+    /// Build options of the kernel (`CONFIG_…`) that the expressions need.
     pub(crate) needs: Vec<&'static str>,
 }
 
-/// Either [`Field::Source`] or [`Field::Destination`], as a function of the IP version.
+/// [`Field::Source`] or [`Field::Destination`], as a function that returns the field for an IP
+/// version.
 pub(crate) type Side = fn(IpVersion) -> Field;
 
 impl Rule {
@@ -39,12 +40,14 @@ impl Rule {
         }
     }
 
-    /// Matches if `field` equals `value`, in network byte order.
+    /// Matches packets whose `field` equals `value`. The caller encodes `value` in the byte order
+    /// of the field ([`Field`]).
     pub fn when(self, field: Field, value: &[u8]) -> Self {
         self.compared(field, Operator::Equal, value)
     }
 
-    /// Matches if `field` differs from `value`, in network byte order.
+    /// Matches packets whose `field` differs from `value`. The caller encodes `value` in the byte
+    /// order of the field ([`Field`]).
     pub fn unless(self, field: Field, value: &[u8]) -> Self {
         self.compared(field, Operator::NotEqual, value)
     }
@@ -60,8 +63,8 @@ impl Rule {
         self.in_network(Field::Destination, Operator::Equal, network)
     }
 
-    /// Matches packets to an address in `network`; for tables of any family. Packets that are too
-    /// short to contain an address do not match.
+    /// Matches packets to an address in `network`; for tables of any family, including `bridge`.
+    /// Packets that are too short to contain an address do not match.
     pub fn when_frame_to(self, network: IpNetwork) -> Self {
         let version: &[u8] = match network {
             IpNetwork::V4(_) => &ETHERTYPE_V4,
@@ -99,8 +102,8 @@ impl Rule {
         self.when_connection_has(CT_STATUS, DESTINATION_TRANSLATED)
     }
 
-    /// Matches packets of connections that were answered, and packets related to such a connection:
-    /// `ct state established,related`.
+    /// Matches packets of connections that were answered, and packets related to another
+    /// connection: `ct state established,related`.
     pub fn when_connected(self) -> Self {
         self.when_connection_has(CT_STATE, CONNECTED)
     }
@@ -122,15 +125,15 @@ impl Rule {
         self.lookup(fields, set, Lookup::Inverted)
     }
 
-    /// Lets a packet continue in the chain to which the set maps the packet's `fields`. The rule
-    /// does not match a packet whose fields are no key of the set.
+    /// Sends the packet to the chain to which the set maps the packet's `fields`. A packet whose
+    /// fields are not a key of the set does not match the rule.
     pub fn goto_by(self, fields: &[Field], set: &'static str) -> Self {
         self.lookup(fields, set, Lookup::Load(VERDICT))
     }
 
     /// Translates (DNAT) the connection to the address and port to which the set maps the packet's
-    /// `fields`. The address has IP version `version`. The rule does not match a packet whose
-    /// fields are no key of the set.
+    /// `fields`. The address has IP version `version`. A packet whose fields are not a key of the
+    /// set does not match the rule.
     pub fn dnat_by(self, version: IpVersion, fields: &[Field], set: &'static str) -> Self {
         let [address, port] = match version {
             IpVersion::V4 => [FIRST, FIRST + 1],
@@ -140,13 +143,14 @@ impl Rule {
             .with(&expression::translate(version, address, port))
     }
 
-    /// Lets a packet continue in the chain of this name.
+    /// Sends the packet to the chain of this name. Unlike after [`Self::jump`], the packet never
+    /// returns to the next rule of this chain.
     pub fn goto(self, chain: &str) -> Self {
         self.end(&to_chain(GOTO, chain))
     }
 
-    /// Lets a packet continue in the chain of this name. After that chain, the packet continues
-    /// with the next rule.
+    /// Sends the packet to the chain of this name. If that chain does not decide about the packet,
+    /// the packet continues with the next rule of this chain.
     pub fn jump(self, chain: &str) -> Self {
         self.end(&to_chain(JUMP, chain))
     }
@@ -177,8 +181,8 @@ impl Rule {
         self.end(&verdict(DROP))
     }
 
-    /// Lets the packet return to the rule after the jump to this chain. In a base chain, the
-    /// chain's policy decides about the packet.
+    /// Ends this chain for the packet, which continues with the rule after the jump to this chain.
+    /// In a base chain, the chain's policy decides about the packet.
     pub fn return_to_caller(self) -> Self {
         self.end(&verdict(RETURN))
     }
@@ -194,7 +198,8 @@ impl Rule {
             .with(&set_meta(META_TRACE))
     }
 
-    /// Matches if the connection's state or status (`key`) has at least one of these bits.
+    /// Matches if a property of the packet's connection has at least one of these bits. `key` is
+    /// the property: [`CT_STATE`] or [`CT_STATUS`].
     fn when_connection_has(self, key: u32, bits: u32) -> Self {
         self.with(&expression::connection(key))
             .masked(&bits.to_ne_bytes())
@@ -214,7 +219,8 @@ impl Rule {
         self.with(&expression::immediate(VERDICT, verdict))
     }
 
-    /// Keeps the bits of the loaded value that are set in `mask`.
+    /// Changes the value in the register [`SCRATCH`]: keeps the bits that are set in `mask`, and
+    /// clears all others.
     fn masked(self, mask: &[u8]) -> Self {
         self.with(&expression::changed(mask, &vec![0; mask.len()]))
     }
@@ -240,8 +246,8 @@ impl Rule {
         self.when_ip(version).within(side, operator, network)
     }
 
-    /// Compares the address of this side with `network`, without a check of the packet's IP
-    /// version.
+    /// Compares the packet's source or destination address (`side`) with `network`. The caller adds
+    /// the condition on the packet's IP version.
     fn within(self, side: Side, operator: Operator, network: IpNetwork) -> Self {
         let field = side(IpVersion::of(network.network()));
         let [prefix, mask] = [network.network(), network.mask()].map(octets);
@@ -266,8 +272,8 @@ impl Rule {
 
     /// Returns the comment that the kernel stores with the rule: the rule's own text, a digest, and
     /// the rule's place in its chain, as in `comment [7f39dbf6 2/5]`. The digest is computed from
-    /// the chain's shape and the rule's expressions. So if an existing rule has the wanted comment,
-    /// it also has the wanted expressions.
+    /// `shape` (the chain's hook, priority and type) and the rule's expressions. So if an existing
+    /// rule has this comment, it also has these expressions.
     pub(crate) fn identity(&self, shape: &[u8], place: Place) -> String {
         let digest = Sha256::new().chain_update(shape);
         let digest = digest.chain_update(&*self.expressions).finalize();
@@ -279,8 +285,8 @@ impl Rule {
 const ETHERTYPE_V4: [u8; 2] = [0x08, 0x00];
 const ETHERTYPE_V6: [u8; 2] = [0x86, 0xdd];
 
-/// `NF_DROP`
+/// The verdict `drop`: `NF_DROP`.
 const DROP: u32 = 0;
 
-/// `NFT_RETURN`
+/// The verdict `return`: `NFT_RETURN`.
 const RETURN: u32 = 5_u32.wrapping_neg();

@@ -16,8 +16,8 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Returns the place at the end of a rule's comment. Returns `None` if the comment does not end
-    /// with a place, because another program wrote the rule.
+    /// Returns the place at the end of a rule's comment. Returns `None` if there is no place:
+    /// another program wrote the rule.
     fn read(comment: &str) -> Option<Self> {
         let (_, place) = comment.strip_suffix(']')?.rsplit_once(' ')?;
         let (number, count) = place.split_once('/')?;
@@ -34,9 +34,9 @@ impl fmt::Display for Place {
     }
 }
 
-/// Returns whether a chain is complete. `comments` are the comments of its rules, in order; `None`
-/// for a rule without a comment. A chain is complete if it has rules, and the rules have the places
-/// 1 to the number of rules, in this order.
+/// Returns whether a chain has exactly the rules that one release wrote: it has rules, and their
+/// places are `1/n`, `2/n` to `n/n`, in this order, where `n` is the number of rules. `comments`
+/// are the comments of the chain's rules, in order; `None` for a rule without a comment.
 pub(crate) fn is_complete(comments: &[Option<String>]) -> bool {
     let count = comments.len();
     let places = comments.iter().map(|it| Place::read(it.as_deref()?));

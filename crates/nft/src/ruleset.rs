@@ -1,9 +1,10 @@
-//! Copies of all rules of a namespace: read in one namespace, loaded into another one.
+//! Copies all `nf_tables` rules of a namespace: reads them there, and loads them into another
+//! namespace.
 //!
-//! The kernel reports all attributes that are necessary to create a table, set or rule again, and
-//! also numbers that only the original has, such as handles. This module copies the necessary
-//! attributes without parsing them. So the copy includes expressions of any kind, rules of
-//! iptables, and elements with their state.
+//! To create a copy of an object, the kernel needs only some of the attributes that it reports. It
+//! also reports attributes that only the original can have, such as handles. This module copies the
+//! necessary attributes without parsing them. So the copy includes expressions of any kind, rules
+//! of iptables, and elements with their state.
 
 use std::collections::BTreeSet;
 
@@ -20,7 +21,7 @@ use crate::raw::{
     NEW_RULE, NEW_SET, NEW_TABLE, RULE_EXPRESSIONS, RawMessage, SET_FLAGS, SET_ID, SET_NAME, TABLE,
 };
 
-/// The rules of a namespace.
+/// All rules of a namespace, with their tables, chains, sets and elements.
 #[derive(Debug, Default)]
 pub struct Ruleset {
     messages: Vec<RawMessage>,
@@ -30,19 +31,19 @@ pub struct Ruleset {
 /// Location of a rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RulePlace {
-    /// Number of the family: `NFPROTO_…`.
+    /// Address family of the table: `NFPROTO_…`.
     pub(crate) family: u8,
     /// The table's name.
     pub table: String,
     /// The chain's name.
     pub chain: String,
-    /// Handle, as in `nft --handle list ruleset`.
+    /// The rule's handle, as in `nft --handle list ruleset`.
     pub handle: u64,
 }
 
 impl Connection {
-    /// Reads all rules of this namespace. Equivalent to `nft list ruleset`. Reads them again if they
-    /// changed meanwhile, up to eight times.
+    /// Reads all rules of this namespace. Equivalent to `nft list ruleset`. If another process
+    /// changes the rules meanwhile, reads them again, at most eight times in total.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -75,7 +76,7 @@ impl Connection {
         Ok(Ruleset { messages, rules })
     }
 
-    /// Returns messages that create the elements of all these sets.
+    /// Reads the elements of all these sets. Returns messages that create the same elements.
     fn every_element(&self, sets: &[RawMessage]) -> Result<Vec<RawMessage>, Error> {
         let mut elements = Vec::new();
         for set in sets {
@@ -97,7 +98,8 @@ impl Connection {
         self.dump(&Message::new(format!("read {what}"), question))
     }
 
-    /// Creates the objects of `messages` in one transaction.
+    /// Creates the objects of `messages` in one transaction. `what` describes them in error
+    /// messages.
     pub(crate) fn create(&self, what: &str, messages: Vec<RawMessage>) -> Result<(), Error> {
         let messages = messages.into_iter().map(|raw| {
             let of = format!("{what} of table {}", raw.text(TABLE));
@@ -142,7 +144,7 @@ impl RulePlace {
 }
 
 impl Ruleset {
-    /// Returns the original locations of all rules.
+    /// Returns the locations of all rules in the namespace from which they were read.
     pub fn rules(&self) -> &[RulePlace] {
         &self.rules
     }
@@ -169,14 +171,14 @@ impl Ruleset {
         links
     }
 
-    /// Returns the size in bytes of the netlink messages that create the rules.
+    /// Returns the size in bytes of all messages of the rule set, without their headers.
     pub fn size(&self) -> usize {
         self.messages.iter().map(|it| it.attributes.len()).sum()
     }
 }
 
-/// Converts `message`, with which the kernel described an object, to a message that creates a copy
-/// of the object:
+/// Converts `message`, the kernel's description of an object, to a message that creates a copy of
+/// the object:
 ///
 /// - A set loses the flag `anonymous` and gets the ID `number`. The caller guarantees that the ID
 ///   is unique in the transaction.
@@ -184,7 +186,7 @@ impl Ruleset {
 /// - A rule of iptables gets the attribute `NFTA_RULE_COMPAT` if it compares the protocol
 ///   ([`compatible`]).
 ///
-/// Other objects do not change.
+/// Descriptions of other objects are returned unchanged.
 fn loadable(message: &RawMessage, number: u32) -> RawMessage {
     let flags = |kind| u32::try_from(message.number(kind)).unwrap_or_default();
     let all = 1..=SET_EXPRESSIONS;
@@ -245,7 +247,7 @@ fn is_protocol_field(family: u8, payload: &[u8]) -> bool {
     (base, offset, length) == (1, place, 1)
 }
 
-/// The kinds of objects, in the order in which the kernel accepts them. Each entry has a
+/// The kinds of objects, in the order in which the kernel accepts them. Each tuple has a
 /// description, the message type that creates the object, and the attributes that the kernel
 /// accepts in that message. The message type that reads the object is greater by 1. The numbers are
 /// from `include/uapi/linux/netfilter/nf_tables.h`.
@@ -271,11 +273,12 @@ const HOOK_LINK: u16 = 3;
 const FLOW_TABLE_HOOK: u16 = 3;
 const FLOW_TABLE_LINKS: u16 = 3;
 
-/// `NFT_TABLE_F_DORMANT`: the only flag that affects packets.
+/// The only flag of a table that affects packets: `NFT_TABLE_F_DORMANT`.
 const DORMANT: u32 = 1;
 
-/// `NFT_SET_ANONYMOUS`: only one rule refers to such a set, and the kernel deletes the set with the
-/// rule. A set cannot be created with this flag before its rule, so the copy has no such flag.
+/// The flag of a set that only one rule uses: `NFT_SET_ANONYMOUS`. The kernel deletes such a set
+/// with its rule. A set with this flag cannot be created before its rule, so the copy has no such
+/// flag.
 const ANONYMOUS: u32 = 1;
 
 /// Maximum number of attempts to read the rules while no other process changes them. After the last

@@ -1,4 +1,4 @@
-//! Constant rules in tables of other programs.
+//! Adds rules of this suite to chains of other programs, and finds out whether they still exist.
 //!
 //! If one base chain drops a packet, the packet is lost, even if other base chains of the hook
 //! accept it. So if a chain of another program drops a packet, only a rule in that chain can let
@@ -32,7 +32,7 @@ pub struct Standing {
     pub family: Family,
     /// The table's name.
     pub table: &'static str,
-    /// The chains with such rules.
+    /// The chains in this table that have to contain rules.
     pub chains: Vec<StandingChain>,
 }
 
@@ -41,8 +41,8 @@ pub struct Standing {
 pub struct StandingChain {
     /// The chain's name.
     pub name: String,
-    /// The hook of the chain, if this crate has to create the chain; its policy is then `accept`.
-    /// `None` for a chain without a hook.
+    /// The hook of a base chain, and `None` for any other chain. If the chain does not exist, this
+    /// crate creates it. A base chain then has the policy `accept`.
     pub base: Option<BaseChain>,
     /// Rules that the chain has to contain. In the chain, jumps have to precede accepting rules,
     /// because accepted packets would not reach a jump.
@@ -66,14 +66,14 @@ pub(crate) enum Deed {
 }
 
 impl StandingRule {
-    /// Creates a rule at the chain's head that sends all packets to the chain `to`.
+    /// Describes a jump at the chain's head, which sends all packets to the chain `to`.
     pub fn jump(to: &str, comment: &'static str) -> Self {
         let deed = Deed::Jump(to.to_owned());
         Self { deed, comment }
     }
 
-    /// Creates a rule at the chain's end that accepts packets whose firewall mark has all of these
-    /// bits.
+    /// Describes a rule at the chain's end, which accepts packets whose firewall mark has all of
+    /// these bits.
     pub fn accept_marked(bits: u32, comment: &'static str) -> Self {
         let deed = Deed::AcceptMarked(bits);
         Self { deed, comment }
@@ -98,7 +98,8 @@ impl StandingRule {
 }
 
 impl Connection {
-    /// Adds the missing rules of `standing`. Creates their table and chains if necessary.
+    /// Adds the missing rules of `standing`, and creates their table and chains if necessary.
+    /// Returns [`Updated::Rules`] if it added anything, else [`Updated::Nothing`].
     ///
     /// # Errors
     /// [`Error::Refused`], [`Error::Unsupported`], [`Error::Owned`] and [`Error::Busy`]: nothing
@@ -117,7 +118,8 @@ impl Connection {
         Ok(updated)
     }
 
-    /// Returns a text for the operator about each object that [`Self::stand`] would add.
+    /// Returns a text for the operator about each table, chain and rule that [`Self::stand`] would
+    /// add.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -126,8 +128,8 @@ impl Connection {
         Ok(lacking.map(|(what, _)| what).collect())
     }
 
-    /// Returns a text for the operator about each object that is missing, and the netlink message
-    /// that creates it. The messages are in the order in which the kernel accepts them.
+    /// Returns a text for the operator about each missing table, chain and rule, and the netlink
+    /// message that creates it. The messages are in the order in which the kernel accepts them.
     fn lacking(&self, standing: &Standing) -> Result<Vec<(String, Message)>, Error> {
         let table = standing.as_table();
         let name = format!("table {} {}", table.family.name(), table.name);
@@ -136,7 +138,7 @@ impl Connection {
             let found = self.deeds(standing, &chain.name)?;
             let missing = chain.missing(&found);
             let of_chain = format!("chain {} of nf_tables {name}", chain.name);
-            // If all described rules are there, so is the chain, and it need not be looked up.
+            // A chain whose rules all exist also exists, so this look-up is unnecessary.
             if (chain.rules.is_empty() || !missing.is_empty())
                 && !self.has_chain(&table, &chain.name)?
             {
@@ -163,8 +165,8 @@ impl Connection {
         Ok(self.find(table.get_chain(chain))?.is_some())
     }
 
-    /// Returns the effects of a chain's rules, in the order of the rules; `None` for a rule whose
-    /// effect is no [`Deed`].
+    /// Returns the effects of a chain's rules, in the order of the rules; `None` for a rule with an
+    /// effect that [`Deed`] cannot describe.
     fn deeds(&self, standing: &Standing, chain: &str) -> Result<Vec<Option<Deed>>, Error> {
         let rules = self.dump(&standing.as_table().list_rules(chain))?;
         let expressions = rules.iter().map(|it| it.value(RULE_EXPRESSIONS));
@@ -179,9 +181,10 @@ impl Standing {
 }
 
 impl StandingChain {
-    /// Returns the rules that a chain lacks. `found` are the effects of the chain's rules. A jump
-    /// also counts as missing if one of the described accepting rules precedes it in the chain,
-    /// because accepted packets would not reach the jump.
+    /// Returns those of the chain's described rules that the kernel lacks. `found` are the effects
+    /// of the rules that the kernel's chain has. A jump also counts as missing if one of the
+    /// described accepting rules precedes it in the chain, because accepted packets would not reach
+    /// the jump.
     fn missing(&self, found: &[Option<Deed>]) -> Vec<&StandingRule> {
         let is_wanted = |deed: &Option<Deed>| {
             let mut rules = self.rules.iter();
@@ -210,8 +213,9 @@ impl StandingChain {
 }
 
 impl Deed {
-    /// Reads the expressions of a rule that nft(8), any version of iptables-nft or this crate
-    /// wrote. Returns `None` for a rule whose effect is no [`Deed`].
+    /// Reads the effect of a rule that nft(8), any version of iptables-nft or this crate wrote.
+    /// Returns `None` for an effect that [`Deed`] cannot describe. `expressions` are the rule's
+    /// encoded expressions.
     pub fn read(expressions: &[u8]) -> Option<Self> {
         let (mut mask, mut marked, mut deed) = (None, None, None);
         for (name, data) in parts(expressions) {
@@ -235,9 +239,9 @@ impl Deed {
     }
 }
 
-/// Returns the effect of a rule with this verdict. `marked` has the bits of the firewall mark that
-/// the rule requires; `None` if it requires none. Returns `None` unless the rule is a jump without
-/// this condition, or accepts with this condition.
+/// Returns the effect of a rule with this verdict. If the rule compares the firewall mark, `marked`
+/// contains the bits that the mark must have. Returns `None` unless the rule is a jump without this
+/// comparison, or accepts packets with this comparison.
 fn verdict(verdict: &[u8], marked: Option<u32>) -> Option<Deed> {
     let code = u32::try_from(number(value(verdict, VERDICT_CODE))).ok()?;
     match (code, marked) {
@@ -247,16 +251,16 @@ fn verdict(verdict: &[u8], marked: Option<u32>) -> Option<Deed> {
     }
 }
 
-/// Returns the bits that the expression `bitwise` keeps; `None` if it also flips bits or cannot be
-/// read.
+/// Returns the bits that the expression `bitwise` keeps. Returns `None` if the expression also
+/// flips bits, or if it cannot be parsed.
 fn mask_of(bitwise: &[u8]) -> Option<u32> {
     let [mask, flipped] = [BITWISE_MASK, BITWISE_XOR]
         .map(|kind| value(value(bitwise, kind)?, DATA_VALUE).and_then(native));
     mask.filter(|_| flipped == Some(0))
 }
 
-/// Reads an iptables match. Returns the bits of `-m mark --mark BITS/BITS` (`struct
-/// xt_mark_mtinfo1`: mark, mask, invert); `None` for any other match.
+/// Returns the bits of the iptables match `-m mark --mark BITS/BITS` (`struct xt_mark_mtinfo1`:
+/// mark, mask, invert). Returns `None` for any other match.
 fn marked_for_iptables(data: &[u8]) -> Option<u32> {
     let is_of_marks = text(value(data, MATCH_NAME)?) == "mark";
     let info = value(data, MATCH_INFO).filter(|_| is_of_marks)?;

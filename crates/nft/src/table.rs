@@ -1,4 +1,5 @@
-//! Description of a table: its sets, and its chains, whose rules look packets up in the sets.
+//! Description of an `nf_tables` table: its sets, and its chains, whose rules look packets up in
+//! the sets.
 
 use netlink::IpVersion;
 
@@ -6,7 +7,7 @@ use crate::register::padded;
 use crate::rule::Rule;
 use crate::rule_place::Place;
 
-/// Description of a table.
+/// Description of an `nf_tables` table.
 #[derive(Debug, Clone)]
 pub struct Table {
     /// Family: the packets that the table sees.
@@ -19,20 +20,20 @@ pub struct Table {
     pub chains: Vec<Chain>,
 }
 
-/// Packets that a table sees.
+/// Address family of a table: which packets the table sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Family {
     /// Frames on bridges.
     Bridge,
     /// IPv4 and IPv6.
     Inet,
-    /// IPv4: the tables of iptables.
+    /// IPv4 packets. iptables uses tables of this family.
     Ipv4,
-    /// IPv6: the tables of ip6tables.
+    /// IPv6 packets. ip6tables uses tables of this family.
     Ipv6,
 }
 
-/// A set or map that packets are looked up in.
+/// A set or map in which rules look packets up.
 #[derive(Debug, Clone)]
 pub struct Set {
     /// The set's name.
@@ -55,19 +56,20 @@ pub enum TargetType {
     /// Limits. A rule finds a packet's key in the set only if the packets with this key exceed the
     /// key's limit.
     Limit,
-    /// Counts of elements in the set of this name. The count of a key is the number of that set's
-    /// elements whose keys end in this key. A transaction of this crate that changes these elements
-    /// also changes the count. A key without such elements is absent, so no count is 0.
+    /// Counts of elements in another set, which has this name. The count of a key is the number of
+    /// elements in the other set whose keys end in this key. A transaction of this crate that
+    /// changes these elements also changes the count. A key without such elements is absent, so no
+    /// count is 0.
     Count(&'static str),
 }
 
-/// Type of a part of a key or target. Its number (`enum datatypes` in nftables, include/datatype.h)
-/// is for `nft list`; the kernel ignores it.
+/// Type of a part of a key or target. Only `nft list` uses the type's number (`enum datatypes` in
+/// nftables, include/datatype.h); the kernel ignores it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Type {
-    /// The name of a link.
+    /// Name of a network link.
     InterfaceName = 41,
-    /// A MAC.
+    /// A MAC address.
     EtherAddress = 9,
     /// An IPv4 address.
     Ipv4Address = 7,
@@ -85,7 +87,8 @@ pub struct Chain {
     /// The chain's name.
     pub name: String,
     /// The hook of a base chain. `None` for other chains: packets reach such a chain only from
-    /// rules and map elements, and the chain is deleted with the last element that points to it.
+    /// rules and map elements. [`crate::Connection::delete`] deletes such a chain with the last
+    /// element that points to it.
     pub base: Option<BaseChain>,
     /// The chain's rules.
     pub rules: Vec<Rule>,
@@ -111,33 +114,33 @@ pub enum ChainKind {
     Nat,
 }
 
-/// A hook in a packet's path through the host. The numbers are `NF_INET_…`, which has the same
-/// values as `NF_BR_…`.
+/// A hook in a packet's path through the host. The numbers are `NF_INET_…`, and `NF_BR_…` has the
+/// same ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hook {
-    /// Incoming packets.
+    /// Packets that the host receives, before it routes or bridges them.
     Prerouting = 0,
     /// Packets that the host forwards.
     Forward = 2,
-    /// Packets of the host itself.
+    /// Packets that the host itself sends.
     Output = 3,
-    /// Outgoing packets.
+    /// Packets that the host forwards or itself sends, before they leave.
     Postrouting = 4,
 }
 
 impl Family {
-    /// `NFPROTO_…`
+    /// Returns the number of the family: `NFPROTO_…`.
     pub(crate) fn number(self) -> u8 {
         self.facts().0
     }
 
-    /// Returns the build option that the kernel needs for the family.
+    /// Returns the build option (`CONFIG_…`) without which the kernel has no tables of the family.
     pub(crate) fn option(self) -> &'static str {
         self.facts().1
     }
 
-    /// Returns the build option that the kernel needs for rules of the family, besides
-    /// [`Self::option`]; `None` if it needs no other.
+    /// Returns the further build option that the kernel needs for rules of the family, besides
+    /// [`Self::option`]; `None` if it needs no further one.
     pub(crate) fn rule_option(self) -> Option<&'static str> {
         (self == Self::Bridge).then_some("CONFIG_NFT_BRIDGE_META")
     }
@@ -147,7 +150,7 @@ impl Family {
         self.facts().2
     }
 
-    /// Returns `NFPROTO_…`, the build option, and the name in nft(8).
+    /// Returns the family's number (`NFPROTO_…`), build option, and name in nft(8).
     fn facts(self) -> (u8, &'static str, &'static str) {
         match self {
             Self::Inet => (1, "CONFIG_NF_TABLES_INET", "inet"),
@@ -159,7 +162,7 @@ impl Family {
 }
 
 impl Table {
-    /// Returns the description of another program's table, without sets and chains.
+    /// Describes a table of another program, without its sets and chains.
     pub(crate) fn of_others(family: Family, name: &'static str) -> Self {
         Self {
             family,
@@ -178,7 +181,7 @@ impl Set {
 }
 
 impl Chain {
-    /// Returns the texts that identify the rules of this chain ([`Rule::identity`]).
+    /// Returns the comments that identify the rules of this chain, in order ([`Rule::identity`]).
     pub(crate) fn identities(&self) -> impl Iterator<Item = String> {
         let (shape, count) = (self.shape(), self.rules.len());
         let rules = self.rules.iter().zip(1..);
@@ -204,7 +207,7 @@ impl Type {
         }
     }
 
-    /// Returns the length in bytes.
+    /// Returns the length in bytes of a value of this type.
     pub(crate) fn len(self) -> usize {
         match self {
             Self::Protocol => 1,
@@ -216,7 +219,8 @@ impl Type {
     }
 }
 
-/// Returns the type number of a concatenation: six bits for each part.
+/// Returns the number of a key's or target's type: the numbers of its parts, joined as six bits
+/// each.
 pub(crate) fn type_number(parts: &[Type]) -> u32 {
     let join = |joined: u32, part: &Type| (joined << 6) | *part as u32;
     parts.iter().fold(0, join)
@@ -231,11 +235,12 @@ pub(crate) fn type_len(parts: &[Type]) -> usize {
     }
 }
 
-/// Returns the user data of a set, which nft(8) needs in order to print the set. The data are the
-/// byte order of the keys and, in a set of counts, the byte order of the counts. Each byte order is
-/// encoded as a type, a length, and an `enum byteorder` (nftables, include/datatype.h) in the
-/// host's byte order. The types are `NFTNL_UDATA_SET_KEYBYTEORDER` and
-/// `NFTNL_UDATA_SET_DATABYTEORDER`.
+/// Returns the user data of a set, from which `nft list` learns the byte order of the keys and, in
+/// a set of counts, of the counts.
+///
+/// Each byte order is encoded as a type (`NFTNL_UDATA_SET_KEYBYTEORDER` or
+/// `NFTNL_UDATA_SET_DATABYTEORDER`), a length, and an `enum byteorder` (nftables,
+/// include/datatype.h). The `enum` itself is in the host's byte order.
 pub(crate) fn byte_order(set: &Set) -> Vec<u8> {
     let order: u32 = match set.key.as_slice() {
         [Type::InterfaceName] => HOST_ENDIAN,

@@ -1,7 +1,7 @@
 //! Finds the rules that stop packets, like `nft monitor trace`.
 //!
-//! Rules of this module set the trace mark (`meta nftrace`) of packets. The kernel then reports
-//! each rule that such a packet matches.
+//! Rules that this module creates set the trace mark (`meta nftrace`) of packets. The kernel then
+//! reports each rule that such a packet matches.
 
 use std::fmt;
 use std::time::Duration;
@@ -22,15 +22,15 @@ use crate::raw::{
 use crate::rule::Rule;
 use crate::ruleset::RulePlace;
 
-/// Receives the kernel's trace reports on packets of one namespace.
+/// Receives the kernel's trace reports about packets of one namespace.
 pub struct Tracer {
     listener: Listener,
 }
 
-/// The place and the verdict that ended a packet's path.
+/// A verdict that ended a packet's path, with the rule or chain that has this verdict.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ended {
-    /// The rule with the verdict. If the chain's policy decided, the handle is 0.
+    /// Location of the rule with the verdict. If the chain's policy decided, the handle is 0.
     pub place: RulePlace,
     /// Verdict of the rule or policy.
     pub verdict: EndVerdict,
@@ -73,7 +73,8 @@ impl Tracer {
         Ok(Self { listener })
     }
 
-    /// Returns where packets were dropped or queued since the last call. Does not wait.
+    /// Returns where the kernel dropped or queued packets since the last call. Does not wait for
+    /// packets.
     ///
     /// # Errors
     /// [`Error::Socket`].
@@ -83,8 +84,9 @@ impl Tracer {
             match self.listener.report(Duration::ZERO) {
                 Ok(report) => ended.extend(report.as_ref().and_then(Ended::read)),
                 Err(Silence::Deadline) => return Ok(ended),
-                // Reports were lost. That is harmless: a sender without an answer repeats its
-                // packet, and the kernel reports on the repeated packet.
+                // Reports were lost because the socket overflowed. That is harmless: a sender
+                // without an answer repeats its packet, and the kernel reports on the repeated
+                // packet.
                 Err(Silence::Lost) => {}
                 Err(Silence::Socket(source)) => return Err(failed(RECEIVE)(source)),
             }
@@ -113,7 +115,7 @@ impl Ended {
 }
 
 impl RulePlace {
-    /// Returns the family's name in nft(8).
+    /// Returns the name of the table's family in nft(8); `?` for an unknown family.
     pub fn family(&self) -> &'static str {
         match self.family {
             INET => "inet",
@@ -128,7 +130,7 @@ impl RulePlace {
 }
 
 impl fmt::Display for RulePlace {
-    /// Formats `table ip filter, chain FORWARD`.
+    /// Formats the location without the handle: `table ip filter, chain FORWARD`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (family, table, chain) = (self.family(), &self.table, &self.chain);
         write!(f, "table {family} {table}, chain {chain}")
@@ -161,7 +163,7 @@ fn marking(family: u8, hook: u32, links: &Attributes) -> Vec<RawMessage> {
     messages.collect()
 }
 
-/// `NFNLGRP_NFTRACE`
+/// Multicast group of the trace reports: `NFNLGRP_NFTRACE`.
 const TRACES: u32 = 9;
 
 /// Attributes of a trace report: `NFTA_TRACE_TYPE`, `NFTA_TRACE_VERDICT` and `NFTA_TRACE_POLICY`.
@@ -169,13 +171,14 @@ const TYPE: u16 = 4;
 const VERDICT: u16 = 5;
 const POLICY_VERDICT: u16 = 16;
 
-/// `NFT_TRACETYPE_POLICY`
+/// Type of a trace report about a chain's policy: `NFT_TRACETYPE_POLICY`.
 const POLICY: u64 = 1;
 
-/// `NF_VERDICT_MASK`; the upper 16 bits are the number of a queue, or the error of a drop.
+/// The bits of a verdict that contain its code: `NF_VERDICT_MASK`. The upper 16 bits are the number
+/// of a queue, or the error of a drop.
 const VERDICT_MASK: u64 = 0xff;
 
-/// `NFPROTO_…`
+/// Address families: `NFPROTO_…`.
 const INET: u8 = 1;
 const NETDEV: u8 = 5;
 const BRIDGE: u8 = 7;

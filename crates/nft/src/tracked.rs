@@ -12,9 +12,9 @@ use crate::register::address;
 /// Direction of a connection: `CTA_TUPLE_ORIG` or `CTA_TUPLE_REPLY`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Direction {
-    /// The client's packets, with addresses before translation.
+    /// Packets of the client, with their addresses before translation.
     Original = 1,
-    /// The server's packets, with the addresses that they have before the kernel translates them
+    /// Packets of the server, with the addresses that they have before the kernel translates them
     /// back.
     Reply = 2,
 }
@@ -24,11 +24,12 @@ pub(crate) enum Direction {
 #[derive(Debug, Clone)]
 pub(crate) struct Part {
     direction: Direction,
-    /// [`ADDRESSES`] or [`TRANSPORT`]
+    /// The attribute that contains the part: [`ADDRESSES`] or [`TRANSPORT`].
     group: u16,
     kind: u16,
     value: Vec<u8>,
-    /// `CTA_FILTER_F_…` (`net/netfilter/nf_internals.h`)
+    /// The bit that makes the kernel's filter compare the part: `CTA_FILTER_F_…`
+    /// (`net/netfilter/nf_internals.h`).
     flag: u32,
 }
 
@@ -80,7 +81,8 @@ impl Direction {
 }
 
 impl Part {
-    /// Returns whether the connection has this part.
+    /// Returns whether `connection`, the kernel's description of a connection, contains this part
+    /// with this value.
     pub fn is_of(&self, connection: &RawMessage) -> bool {
         let tuple = connection.value(self.direction as u16);
         let found = tuple.and_then(|it| value(value(it, self.group)?, self.kind));
@@ -89,23 +91,23 @@ impl Part {
 }
 
 impl Status {
-    /// Returns whether the connection satisfies the condition.
+    /// Returns whether the status bits of `connection` satisfy the condition.
     pub fn is_of(self, connection: &RawMessage) -> bool {
         connection.number(STATUS) & u64::from(self.mask) == u64::from(self.status)
     }
 }
 
-/// Returns the destination address of the client's packets, before any translation; `None` if the
-/// kernel's description contains no such address.
+/// Returns the destination address of the client's packets, before any translation. Returns `None`
+/// if `connection`, the kernel's description, contains no such address.
 pub(crate) fn destination(connection: &RawMessage) -> Option<IpAddr> {
     let addresses = value(connection.value(Direction::Original as u16)?, ADDRESSES)?;
     let v4 = value(addresses, V4_DESTINATION);
     address(v4.or_else(|| value(addresses, V6_DESTINATION))?)
 }
 
-/// Returns the netlink attributes of a filter for connections with all `parts` and this `status`.
-/// With a filter, the kernel does not send all connections of a busy host
-/// (`ctnetlink_alloc_filter`, Linux 5.8).
+/// Returns the netlink attributes of a filter for connections with all `parts` and this `status`. A
+/// kernel that supports filters (`ctnetlink_alloc_filter`, Linux 5.8) then sends only these
+/// connections, not all connections of a busy host.
 pub(crate) fn filter(parts: &[Part], status: Option<Status>) -> Attributes {
     let (mut tuples, mut flags) = (Attributes::new(), Attributes::new());
     for direction in [Direction::Original, Direction::Reply] {
@@ -141,21 +143,25 @@ pub(crate) const DESTINATION_TRANSLATED: u32 = 1 << 5;
 const ADDRESSES: u16 = 1;
 const TRANSPORT: u16 = 2;
 
-/// `CTA_IP_V4_SRC`, `CTA_IP_V4_DST`, `CTA_IP_V6_SRC` and `CTA_IP_V6_DST`
+/// Attributes inside `CTA_TUPLE_IP`: `CTA_IP_V4_SRC`, `CTA_IP_V4_DST`, `CTA_IP_V6_SRC` and
+/// `CTA_IP_V6_DST`.
 const V4_SOURCE: u16 = 1;
 const V4_DESTINATION: u16 = 2;
 const V6_SOURCE: u16 = 3;
 const V6_DESTINATION: u16 = 4;
 
-/// `CTA_PROTO_NUM`, `CTA_PROTO_SRC_PORT` and `CTA_PROTO_DST_PORT`
+/// Attributes inside `CTA_TUPLE_PROTO`: `CTA_PROTO_NUM`, `CTA_PROTO_SRC_PORT` and
+/// `CTA_PROTO_DST_PORT`.
 const PROTOCOL: u16 = 1;
 const SOURCE_PORT: u16 = 2;
 const DESTINATION_PORT: u16 = 3;
 
-/// `CTA_FILTER`. Its attributes `CTA_FILTER_ORIG_FLAGS` and `CTA_FILTER_REPLY_FLAGS` have the same
-/// numbers as `CTA_TUPLE_ORIG` and `CTA_TUPLE_REPLY`.
+/// The attribute with the bits of `Part::flag`: `CTA_FILTER`. Its attributes
+/// `CTA_FILTER_ORIG_FLAGS` and `CTA_FILTER_REPLY_FLAGS` have the same numbers as `CTA_TUPLE_ORIG`
+/// and `CTA_TUPLE_REPLY`.
 const FILTER: u16 = 25;
 
-/// `CTA_STATUS` and `CTA_STATUS_MASK`
+/// Attributes with a connection's status bits, and with the mask of a filter: `CTA_STATUS` and
+/// `CTA_STATUS_MASK`.
 const STATUS: u16 = 3;
 const STATUS_MASK: u16 = 26;

@@ -10,14 +10,14 @@ use crate::heard::Heard;
 use crate::listener::Listener;
 use crate::table::Table;
 
-/// A socket for notifications only. Requests use another socket, so no answer to a request is lost
-/// if this socket overflows.
+/// A socket that receives only notifications. Requests use another socket, so no answer to a
+/// request is lost if this socket overflows.
 pub struct Watch {
     listener: Listener,
 }
 
 impl Watch {
-    /// Starts to listen in the calling thread's namespace.
+    /// Starts to receive notifications of the calling thread's namespace.
     ///
     /// # Errors
     /// [`Error::Socket`].
@@ -35,8 +35,8 @@ impl Watch {
         self.listener.make_room()
     }
 
-    /// Returns the next notification; `None` if there is none within `patience`. A notification
-    /// about a table that is not in `tables` is [`Heard::Other`].
+    /// Waits up to `patience` for the next notification. Returns `None` if none arrives. A
+    /// notification about a table that is not in `tables` is [`Heard::Other`].
     ///
     /// # Errors
     /// [`Error::Socket`].
@@ -53,8 +53,8 @@ impl Watch {
     }
 
     /// Waits up to `patience` until `table` or an object in it is deleted. Returns `true` after
-    /// such a deletion. Also returns `true` if notifications were lost, because one of them may
-    /// have reported a deletion.
+    /// such a deletion, and `false` if there is none. Also returns `true` if notifications were
+    /// lost, because one of them may have reported a deletion.
     ///
     /// # Errors
     /// [`Error::Socket`].
@@ -74,5 +74,6 @@ impl Watch {
     }
 }
 
-/// `NFNLGRP_NFTABLES` in include/uapi/linux/netfilter/nfnetlink.h
+/// Multicast group of the notifications: `NFNLGRP_NFTABLES`
+/// (include/uapi/linux/netfilter/nfnetlink.h).
 const NFTABLES: u32 = 7;

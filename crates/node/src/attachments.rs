@@ -1,4 +1,4 @@
-//! Attachments in the cache of runtimes, and leases.
+//! Reads the attachments in the cache of runtimes, and the leases of host-local.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,32 +14,32 @@ use runtime::{Cache, Conflist, Entry, may_exist, paths_in};
 use super::configuration::Configuration;
 use super::keys::lease_directories;
 
-/// An attachment in the cache of a runtime.
+/// An attachment that a runtime has in its cache.
 #[derive(Debug)]
 pub struct Attached {
     /// Network, container and interface.
     pub attachment: Attachment,
-    /// The cached entry.
+    /// What the runtime cached at ADD: configuration, arguments and result.
     pub entry: Entry,
     /// Whether the sandbox exists; true if this process cannot find out.
     pub is_alive: bool,
-    /// When the runtime wrote the entry; `None` if unknown.
+    /// When the runtime last wrote the cached entry; `None` if unknown.
     pub since: Option<SystemTime>,
 }
 
-/// A leased address.
+/// An address that host-local leased. The lease is a file in the network's directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lease {
-    /// The network: the name of the file's directory.
+    /// Name of the network: the name of the lease file's directory.
     pub network: String,
-    /// The address: the name of the file.
+    /// The leased address: the name of the lease file.
     pub address: IpAddr,
-    /// The holder. `None` if the file cannot be read or names no valid container ID. No DEL can
-    /// release such a lease.
+    /// Container and interface that hold the lease. `None` if the lease file cannot be read or
+    /// contains no valid container ID. No DEL can release such a lease.
     pub holder: Option<Holder>,
-    /// The file.
+    /// Path of the lease file.
     pub path: PathBuf,
-    /// When the file last changed; `None` if unknown.
+    /// When the lease file last changed; `None` if unknown.
     pub since: Option<SystemTime>,
 }
 
@@ -50,8 +50,9 @@ impl Attached {
         ips.iter().map(|it| it.address).collect()
     }
 
-    /// Returns the gateway of the default route of this family that ADD reported. If the route has
-    /// no gateway, returns the gateway of a reported address.
+    /// Returns the gateway of the default route that ADD reported for this IP version. If the route
+    /// has no gateway, returns the gateway of a reported address. Returns `None` if ADD reported no
+    /// such route, or no gateway.
     pub fn default_gateway(&self, is_ipv4: bool) -> Option<IpAddr> {
         let result = self.entry.reported();
         let mut routes = result.routes.iter();
@@ -61,9 +62,9 @@ impl Attached {
         route.gw.or(of_address)
     }
 
-    /// Returns the configuration list that the ADD used. If the cached entry contains no valid
-    /// list, returns the current list of the same network; `None` if that network is not
-    /// configured.
+    /// Returns the configuration list that ADD used for the attachment. If the cached entry
+    /// contains no valid list, returns the current list of the network with the same name; `None`
+    /// if no such network is configured.
     pub fn network(&self, configuration: &Configuration) -> Option<Conflist> {
         let then = self.entry.network(&configuration.directory).ok().flatten();
         then.or_else(|| {
@@ -74,9 +75,9 @@ impl Attached {
 }
 
 impl Lease {
-    /// Returns the attachment of the holder; `None` if the lease has no holder or its network has
-    /// no valid name. An old version of the Go plugin `host-local` wrote no interface; for such a
-    /// lease, the function assumes eth0.
+    /// Returns the attachment that holds the lease; `None` if the lease has no holder or its
+    /// network has no valid name. Old versions of the Go plugin `host-local` wrote no interface
+    /// into the lease file; for such a lease, this function assumes eth0.
     pub fn attachment(&self) -> Option<Attachment> {
         let holder = self.holder.clone()?;
         Some(Attachment {
@@ -86,14 +87,14 @@ impl Lease {
         })
     }
 
-    /// Returns whether the lease is in a network's directory in this `dataDir`.
+    /// Returns whether `data_dir` directly contains the network's directory with the lease file.
     pub fn is_in(&self, data_dir: &Path) -> bool {
         self.path.parent().and_then(Path::parent) == Some(data_dir)
     }
 }
 
-/// Returns the attachments in the cache, and the number of invalid files. This function does not
-/// report the invalid files; `cnitool reload` does.
+/// Returns the attachments in the cache, and the number of invalid files in the cache. This
+/// function does not return the names of these files; `cnitool reload` reports them.
 pub(super) fn attached(cache: &Cache) -> anyhow::Result<(Vec<Attached>, usize)> {
     let entries = cache.entries()?;
     let files = entries.len();
@@ -111,18 +112,18 @@ pub(super) fn attached(cache: &Cache) -> anyhow::Result<(Vec<Attached>, usize)> 
     Ok((attached, invalid))
 }
 
-/// Returns each `dataDir` in which host-local keeps leases: the directories that networks
-/// configure, and the default one.
+/// Returns all directories in which host-local keeps leases: each `dataDir` that a network
+/// configures, and the default one.
 pub(super) fn data_directories(configuration: &Configuration) -> BTreeSet<PathBuf> {
     let networks = configuration.networks();
     let configured = networks.flat_map(|(_, it)| lease_directories(&it.list));
     configured.chain([DEFAULT_DATA_DIR.into()]).collect()
 }
 
-/// Returns all leases below these directories.
+/// Returns all leases in the networks' directories that `directories` contain.
 ///
 /// # Errors
-/// A directory cannot be read.
+/// A directory exists and cannot be read.
 pub(super) fn leases(directories: &BTreeSet<PathBuf>) -> anyhow::Result<Vec<Lease>> {
     let mut leases = Vec::new();
     for directory in directories {

@@ -1,4 +1,4 @@
-//! Network configurations, and the plugins that they name.
+//! Reads the network configurations, and finds the plugins that they name.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -22,73 +22,77 @@ pub struct Configuration {
     pub path: String,
     /// Configuration files in the order in which runtimes read them: by name.
     pub files: Vec<File>,
-    /// State of each plugin that a network names, by name.
+    /// State of each plugin that a network names, by the plugin's name. Only [`crate::Node::read`]
+    /// fills this map.
     pub programs: BTreeMap<String, Program>,
 }
 
-/// A configuration file.
+/// A network configuration file.
 #[derive(Debug)]
 pub struct File {
-    /// The name, without the directory.
+    /// Name of the file, without the directory.
     pub name: String,
     /// The network that the file configures, or why the file is invalid.
     pub network: Result<Network, String>,
 }
 
-/// A valid network.
+/// A network from a valid configuration file.
 #[derive(Debug)]
 pub struct Network {
-    /// The parsed list.
+    /// The parsed configuration list.
     pub list: Conflist,
-    /// The JSON document of the list, with keys that [`Conflist`] does not use.
+    /// The list as a JSON document, which also has the keys that [`Conflist`] does not use.
     pub document: Value,
-    /// The text of the file.
+    /// The text of the configuration file.
     pub text: String,
-    /// The node's pod CIDRs, by the path of the `podCidrFile`.
+    /// The node's pod CIDRs, by the path of the file that contains them (`podCidrFile`).
     pub pod_cidrs: BTreeMap<PathBuf, Vec<IpNetwork>>,
 }
 
 /// State of a plugin executable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Program {
-    /// The executable answers VERSION.
+    /// The executable can be run, and VERSION succeeds, or fails with an error code. The code 100
+    /// does not count, because it stands for any failure.
     Found {
-        /// The path.
+        /// Path of the executable.
         path: PathBuf,
-        /// The versions of the specification that the plugin reports; `None` if it reports none.
+        /// Versions of the specification that the plugin reports; `None` if it reports none.
         versions: Option<Vec<String>>,
-        /// Whether the plugin reports its verbs, which only plugins of this suite do.
+        /// Whether the plugin belongs to this suite. Only such plugins report their verbs.
         is_ours: bool,
     },
-    /// The file exists without an execute permission.
+    /// The file exists, but has no execute permission.
     NotExecutable(PathBuf),
     /// The file is on a file system with the mount option `noexec`.
     NotExecutableMount(PathBuf),
-    /// The executable answers VERSION neither with a result nor with an error of the specification.
+    /// The executable cannot be run, or VERSION fails without an error code. The code 100, which
+    /// stands for any failure, counts as none.
     Broken {
-        /// The path.
+        /// Path of the executable.
         path: PathBuf,
-        /// The reason.
+        /// Why the call of VERSION failed.
         reason: String,
     },
-    /// No directory of `CNI_PATH` has the executable.
+    /// No directory of `CNI_PATH` contains the executable.
     Missing,
 }
 
-/// A plugin with its network and file.
+/// A plugin in the configuration of a network.
 #[derive(Debug, Clone, Copy)]
 pub struct Source<'a> {
     configuration: &'a Configuration,
-    /// The configuration file.
+    /// The file that configures the network.
     pub file: &'a File,
-    /// The network.
+    /// The network that names the plugin.
     pub network: &'a Network,
-    /// The plugin.
+    /// The plugin's section in the configuration list.
     pub plugin: &'a PluginConfig,
 }
 
 impl Configuration {
-    /// Reads the directory of networks and the files that they name.
+    /// Reads the configuration files in the directory of networks, and the further files that these
+    /// refer to. Does not look for the plugins.
     ///
     /// # Errors
     /// The directory exists and cannot be listed.
@@ -104,7 +108,8 @@ impl Configuration {
         })
     }
 
-    /// Finds the plugins, and asks each for its versions.
+    /// Stores the state of each plugin that a network names: looks for its executable, and calls
+    /// VERSION of the executable.
     pub(super) fn find_programs(&mut self, directories: &Directories) {
         let names: BTreeSet<_> = self.sources().flat_map(|it| it.plugin.programs()).collect();
         let programs = names.into_iter();
@@ -112,13 +117,14 @@ impl Configuration {
         self.programs = programs.collect();
     }
 
-    /// Returns whether the executable with this name is a plugin of this suite.
+    /// Returns whether the plugin with this name belongs to this suite. Returns `false` if no
+    /// network names the plugin, or if its executable is missing or fails.
     pub fn has_ours(&self, name: &str) -> bool {
         let program = self.programs.get(name);
         matches!(program, Some(Program::Found { is_ours: true, .. }))
     }
 
-    /// Returns all valid networks with their files.
+    /// Returns all valid networks, each with its configuration file.
     pub fn networks(&self) -> impl Iterator<Item = (&File, &Network)> {
         let files = self.files.iter();
         files.filter_map(|file| Some((file, file.network.as_ref().ok()?)))
@@ -137,23 +143,24 @@ impl Configuration {
         })
     }
 
-    /// Returns the file that runtimes use: the first by name, if it is valid.
+    /// Returns the configuration file that runtimes use, which is the first one by name. Returns
+    /// `None` if that file is invalid, or if there is no file.
     pub fn chosen(&self) -> Option<&File> {
         self.files.first().filter(|file| file.network.is_ok())
     }
 
-    /// Returns the network with this name.
+    /// Returns the valid network with this name.
     pub fn network(&self, name: &str) -> Option<&Network> {
         let mut networks = self.networks().map(|(_, it)| it);
         networks.find(|it| it.list.name.as_str() == name)
     }
 
-    /// Returns the names of the bridges of all networks, without duplicates.
+    /// Returns the names of all bridges that plugins `bridge` use, without duplicates.
     pub fn bridges(&self) -> BTreeSet<&str> {
         self.sources().filter_map(Source::bridge).collect()
     }
 
-    /// Returns the path of the file.
+    /// Returns the path of a configuration file.
     pub fn place(&self, file: &File) -> String {
         self.directory.join(&file.name).display().to_string()
     }
@@ -173,7 +180,8 @@ impl File {
         Self::new(&name, read())
     }
 
-    /// Parses a file from its name and content.
+    /// Parses `bytes`, the content of a configuration file called `name`. Reads no further files
+    /// that the content refers to.
     pub fn parse(name: &str, bytes: &[u8]) -> Self {
         Self::new(name, Network::parse(bytes))
     }
@@ -185,7 +193,7 @@ impl File {
         }
     }
 
-    /// Returns whether the name has the extension of a list.
+    /// Returns whether the file's name has the extension of configuration lists: `conflist`.
     pub fn is_list(&self) -> bool {
         let extension = Path::new(&self.name).extension();
         extension.is_some_and(|it| it == "conflist")
@@ -204,18 +212,20 @@ impl Network {
 }
 
 impl<'a> Source<'a> {
-    /// Returns the path of the file.
+    /// Returns the path of the plugin's configuration file.
     pub fn place(self) -> String {
         self.configuration.place(self.file)
     }
 
-    /// Returns the items of a key's list; empty if the key is absent.
+    /// Returns the items of the list that the plugin's key `name` contains; empty if the key is
+    /// absent or contains no list.
     pub fn list(self, name: &str) -> &'a [Value] {
         let list = self.plugin.key(name).and_then(Value::as_array);
         list.map_or(&[], Vec::as_slice)
     }
 
-    /// Returns the node's pod CIDRs if the IPAM plugin leases from them, else an empty list.
+    /// Returns the node's pod CIDRs if the `ipam` section configures leases from them; empty
+    /// otherwise.
     pub fn pod_cidrs(self) -> &'a [IpNetwork] {
         let file = self.plugin.ipam().and_then(pod_cidrs::file_of);
         let cidrs = file.and_then(|it| self.network.pod_cidrs.get(it));
@@ -227,7 +237,8 @@ impl<'a> Source<'a> {
         bridge_of(self.plugin)
     }
 
-    /// Returns whether the node is the gateway of the pods.
+    /// Returns whether the plugin makes the node the gateway of its pods: it is `ptp`, or its key
+    /// `isGateway` or `isDefaultGateway` is `true`.
     pub fn is_gateway(self) -> bool {
         let mut keys = ["isGateway", "isDefaultGateway"].into_iter();
         self.is_routed() || keys.any(|it| self.plugin.is_set(it))
@@ -239,13 +250,13 @@ impl<'a> Source<'a> {
         self.plugin.program == "ptp"
     }
 
-    /// Returns whether the network is in a VLAN of its bridge. Then the gateway's address is on the
-    /// VLAN's link instead of the bridge.
+    /// Returns whether the plugin puts its pods into a VLAN of the bridge (key `vlan` above 0).
+    /// Then the gateway's address is on the VLAN's link instead of the bridge.
     pub fn has_vlan(self) -> bool {
         self.plugin.key("vlan").and_then(Value::as_u64) > Some(0)
     }
 
-    /// Returns the network's name.
+    /// Returns the name of the network.
     pub fn name(self) -> &'a str {
         self.network.list.name.as_str()
     }

@@ -1,4 +1,4 @@
-//! Reads only the parts of a node that metrics need.
+//! Reads the parts of a node's state that metrics need.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -13,8 +13,8 @@ use super::tables::TableState;
 use super::{Node, Part};
 
 impl Node {
-    /// Reads the attachments and their counters. Calls no plugin, and does not read the node's
-    /// addresses and routes.
+    /// Reads only what metrics need, such as leases, attachments, and counters of links. Calls no
+    /// plugin, and does not read the node's addresses and routes.
     pub fn counted(directories: &Directories) -> Self {
         let mut node = Self::leased(directories);
         node.resting = node.take(Part::Leases, resting(&node.configuration));
@@ -36,7 +36,8 @@ impl Node {
     }
 }
 
-/// Returns the released addresses of all networks that are still in their cooldown.
+/// Returns the released addresses that are still in their cooldown, each with the name of its
+/// network. host-local does not lease these addresses unless a caller requests them.
 fn resting(configuration: &Configuration) -> anyhow::Result<BTreeSet<(String, IpAddr)>> {
     let mut resting = BTreeSet::new();
     for source in configuration.sources() {

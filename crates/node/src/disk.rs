@@ -1,11 +1,11 @@
-//! File systems with leases.
+//! Reads the free space of the file systems that contain leases.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use rustix::fs::{StatVfsMountFlags, statvfs};
 
-/// Free space of a file system.
+/// Free space of a file system that contains leases.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Disk {
     /// A directory on the file system.
@@ -14,12 +14,12 @@ pub struct Disk {
     pub bytes: (u64, u64),
     /// Free and total inodes; a total of 0 means no limit.
     pub files: (u64, u64),
-    /// The file system is mounted read-only.
+    /// Whether the file system is mounted read-only.
     pub is_read_only: bool,
 }
 
-/// Returns the file system of each directory. A directory that does not exist counts as its closest
-/// existing parent.
+/// Returns the file system of each directory. For a directory that does not exist, uses its closest
+/// existing parent. Skips a file system whose state cannot be read.
 pub(super) fn disks(directories: &BTreeSet<PathBuf>) -> Vec<Disk> {
     let disks = directories.iter().filter_map(|directory| {
         let directory = directory.ancestors().find(|it| it.is_dir())?;

@@ -1,5 +1,5 @@
-//! Tables in which a live attachment should have elements, according to the configuration that its
-//! ADD used.
+//! Finds the `nf_tables` tables that should have elements of a live attachment, according to the
+//! configuration that ADD used.
 
 use attach::BRIDGE_NF_CALL;
 use netlink::LinkKind;
@@ -9,7 +9,8 @@ use serde_json::Value;
 use super::{Attached, Consequence, Node, Traces};
 
 impl Node {
-    /// Returns whether a link or an element is tagged with the attachment.
+    /// Returns whether this suite made the attachment: whether a link or an element in `nf_tables`
+    /// is tagged with it.
     pub fn is_ours(&self, attached: &Attached) -> bool {
         let owner = attached.attachment.owner();
         let mut elements = self.firewall.elements.iter();
@@ -17,7 +18,8 @@ impl Node {
         elements.any(|it| it.owner == owner) || links.any(|it| it.alias.as_ref() == Some(&owner))
     }
 
-    /// Returns the tables that should have elements of the attachment.
+    /// Returns the tables that should have elements of the attachment, according to the
+    /// configuration that ADD used.
     pub fn expected_tables(&self, attached: &Attached) -> Vec<&'static str> {
         let network = attached.entry.network(&self.configuration.directory);
         let plugins = network.ok().flatten().map(|it| it.plugins);
@@ -49,9 +51,9 @@ impl Node {
 }
 
 impl Traces<'_> {
-    /// Returns the tables in which the attachment should have elements and has none. Returns no
-    /// table if the sandbox does not exist. Also returns no table for an attachment of the Go
-    /// plugins, which make rules instead of elements.
+    /// Returns the tables that should have elements of the attachment and have none. Returns no
+    /// table if the attachment has no cached entry or no sandbox. Also returns no table for an
+    /// attachment that the Go plugins made, because they make rules instead of elements.
     pub fn lacking_tables(&self, node: &Node) -> Vec<&'static str> {
         let is_ours = !self.links.is_empty() || !self.elements.is_empty();
         let Some(attached) = self.cached.filter(|it| it.is_alive && is_ours) else {
@@ -63,8 +65,8 @@ impl Traces<'_> {
     }
 }
 
-/// Returns whether ADD set a second limit for the attachment's egress, in `nf_tables`. Root in the
-/// pod can evade the first limit, a qdisc, but not the second one. ADD sets no second limit if the
+/// Returns whether ADD added a limit in `nf_tables` for what the pod sends. This limit comes in
+/// addition to a qdisc, because root in the pod can evade the qdisc. ADD does not add it if the
 /// kernel does not support it.
 fn has_backstop(node: &Node, attached: &Attached) -> bool {
     let owner = attached.attachment.owner();
@@ -74,8 +76,10 @@ fn has_backstop(node: &Node, attached: &Attached) -> bool {
         && !lacks.any(|it| it.need.consequence == Consequence::LimitsEvadable)
 }
 
-/// Returns whether ADD added elements that drop the copies of a promiscuous bridge. It does so for
-/// addresses of an IP version whose bridged frames netfilter sees.
+/// Returns whether ADD added elements that drop duplicate frames. Duplicates exist because a
+/// promiscuous bridge also gives the host a copy of each frame, and the host sends this copy
+/// through the bridge again. ADD adds such elements only for IP versions whose bridged frames
+/// netfilter sees.
 fn has_copies(node: &Node, attached: &Attached) -> bool {
     let [v4, v6] = BRIDGE_NF_CALL.map(|it| node.sysctl(&format!("net.bridge.{it}")) == Some("1"));
     let mut addresses = attached.addresses().into_iter();
@@ -86,7 +90,8 @@ fn has_ports(attached: &Attached, declared: &[String]) -> bool {
     let asked = attached.entry.arguments.runtime_config(declared);
     let ports = asked.get("portMappings").and_then(Value::as_array);
     let addresses = attached.addresses();
-    // portmap ignores a port if the pod has no address of the port's family.
+    // portmap ignores a mapping for a host address if the pod has no address of the same IP
+    // version.
     let is_served = |mapping: Mapping| {
         let mut addresses = addresses.iter();
         mapping.host == HostAddress::Any || addresses.any(|it| mapping.is_for(it.ip()))

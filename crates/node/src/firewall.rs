@@ -1,4 +1,4 @@
-//! Elements of this suite in `nf_tables`, and chains of other programs.
+//! Reads the elements of this suite in `nf_tables`, and the chains of other programs.
 
 use std::fs;
 use std::net::IpAddr;
@@ -6,42 +6,45 @@ use std::net::IpAddr;
 use nft::{Connection, Element, Family, HeldChain, Table, Value};
 use portmap::Forward;
 
-/// State of `nf_tables`.
+/// Firewall rules of the node.
 #[derive(Debug, Default)]
 pub struct Firewall {
     /// Elements in the tables of this suite.
     pub elements: Vec<Held>,
-    /// All chains of `nf_tables`. Their names show which program made them.
+    /// All chains of the families `inet`, `ip` and `ip6`. The names show which program made a
+    /// chain.
     pub chains: Vec<HeldChain>,
-    /// Comments of the rules in the tables of newer versions of the Go plugins.
+    /// Comments of all rules in [`REFERENCE_TABLES`], the tables of the Go plugins.
     pub rule_comments: Vec<RuleComment>,
-    /// Addresses of containers that the Go plugin `firewall` lets pass in `nf_tables`.
+    /// Container addresses whose packets the Go plugin `firewall` accepts by rules in `nf_tables`.
     pub admissions: Vec<IpAddr>,
-    /// Families with tables of legacy iptables: `ip`, `ip6`.
+    /// Families (`ip`, `ip6`) for which the kernel has tables of legacy iptables.
     pub legacy: Vec<String>,
-    /// Whether both rules exist with which portmap protects 127.0.0.0/8 against neighbours.
+    /// Whether `nf_tables` contains both rules by which portmap protects 127.0.0.0/8 against
+    /// neighbours.
     pub guards_localnet: bool,
 }
 
-/// The comment of a rule of the Go plugins.
+/// The comment of a rule that a Go plugin made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RuleComment {
-    /// The table.
+    /// Name of the rule's table.
     pub table: &'static str,
-    /// The comment.
+    /// Text of the comment.
     pub comment: String,
 }
 
 /// An element in a table of this suite.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Held {
-    /// The table.
+    /// Name of the table.
     pub table: &'static str,
-    /// The tag of the attachment.
+    /// Tag of the attachment to which the element belongs; empty for an element without a tag.
     pub owner: String,
-    /// The host port and its target; `None` if the element does not forward a port.
+    /// The host port and the container's port to which portmap forwards it; `None` if the element
+    /// does not forward a port.
     pub port: Option<Forward>,
-    /// The container's address, if the element has one.
+    /// The container's address, if the element contains it.
     pub address: Option<IpAddr>,
 }
 
@@ -77,19 +80,20 @@ impl Firewall {
         })
     }
 
-    /// Returns whether a table with this name exists and has a chain.
+    /// Returns whether [`Self::chains`] has a chain in a table with this name.
     pub fn has_table(&self, name: &str) -> bool {
         self.chains.iter().any(|it| it.table == name)
     }
 
-    /// Returns whether a chain has this name.
+    /// Returns whether [`Self::chains`] has a chain with this name.
     pub fn has_chain(&self, name: &str) -> bool {
         self.chains.iter().any(|it| it.name == name)
     }
 }
 
 impl Held {
-    /// Returns the elements of the table, without those that the attachments of a bridge share.
+    /// Converts `elements`, which are in sets of `table`. Skips elements that all attachments on a
+    /// bridge share.
     pub(super) fn all_of(table: &Table, elements: &[Element]) -> Vec<Self> {
         let owned = elements.iter().filter(|it| !firewall::is_shared(it));
         owned.map(|it| Self::of(table, it)).collect()
@@ -107,9 +111,9 @@ impl Held {
     }
 }
 
-/// Returns the container's address in the key of an element. If the key has two addresses, the
-/// second one is the container's. Returns `None` for a key with a port, because the address in such
-/// a key is the host's.
+/// Returns the container's address from an element's key; `None` if the key has no address. If the
+/// key has two addresses, the second one is the container's. Also returns `None` for a key with a
+/// port, because the address in such a key is the host's.
 fn pod(table: &Table, element: &Element) -> Option<IpAddr> {
     let set = table.sets.iter().find(|it| it.name == element.set)?;
     let key = element.key(set);
@@ -137,8 +141,8 @@ fn rule_comments(
     Ok(rule_comments)
 }
 
-/// Returns whether portmap's chain has both rules: the rule for packets to 127.0.0.0/8, and the
-/// rule for packets from 127.0.0.0/8.
+/// Returns whether portmap's chain has the two rules that protect 127.0.0.0/8: one for packets to
+/// these addresses, and one for packets from them.
 fn guards_localnet(connection: &Connection, chains: &[HeldChain]) -> Result<bool, nft::Error> {
     let (family, table) = (Family::Inet, portmap::TABLE);
     let chain = (family, table, portmap::LOCALNET_CHAIN);
@@ -153,22 +157,24 @@ fn guards_localnet(connection: &Connection, chains: &[HeldChain]) -> Result<bool
     Ok(comments.len() >= 2)
 }
 
-/// Name of the table in which newer versions of the Go plugin `portmap` forward ports.
+/// Name of the table in which the Go plugin `portmap` forwards ports if its backend is nftables
+/// (since version 1.6).
 pub const REFERENCE_PORTMAP: &str = "cni_hostport";
 
-/// Name of the table in which newer versions of the Go plugins masquerade.
+/// Name of the table in which the Go plugins masquerade if their backend is nftables (since version
+/// 1.6).
 pub const REFERENCE_MASQUERADE: &str = "cni_plugins_masquerade";
 
-/// Families and names of the tables that the Go plugins create since version 1.6
-/// (`portmap_nftables.go` and `ipmasq_nftables_linux.go`). The comments of their rules identify the
-/// attachment.
+/// Families and names of the tables in which the Go plugins forward ports and masquerade if their
+/// backend is nftables (`portmap_nftables.go` and `ipmasq_nftables_linux.go`, since version 1.6).
+/// The comment of a rule for an attachment identifies the attachment or its container.
 pub const REFERENCE_TABLES: [(Family, &str); 3] = [
     (Family::Ipv4, REFERENCE_PORTMAP),
     (Family::Ipv6, REFERENCE_PORTMAP),
     (Family::Inet, REFERENCE_MASQUERADE),
 ];
 
-/// Returns the tables of this suite, each with the name of the plugin that adds elements to it.
+/// Returns the tables of this suite, each with the name of a plugin that adds elements to it.
 pub fn tables() -> Vec<(&'static str, Table)> {
     let bridge = attach::tables().map(|it| ("bridge", it)).into_iter();
     let portmap = portmap::tables().map(|it| ("portmap", it));

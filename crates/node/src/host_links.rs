@@ -1,10 +1,9 @@
-//! Host ends of veth pairs whose peers are in sandboxes: the kernel's own proof that an attachment
-//! is live.
+//! Host ends of veth pairs whose peers are in sandboxes.
 //!
 //! The kernel deletes a veth together with the namespace of its peer. So a host end proves that the
-//! sandbox exists, even without a runtime's cache or the sandbox's path. A process that knows the
-//! number (nsid) of the sandbox's namespace can ask the kernel for the addresses there, even if it
-//! sees no file of that namespace.
+//! sandbox exists. To see this, a process needs neither a runtime's cache nor the path of the
+//! sandbox's namespace. With the number (nsid) of this namespace, the process can also ask the
+//! kernel for the addresses in the sandbox.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -12,18 +11,20 @@ use std::net::IpAddr;
 use cni::Attachment;
 use netlink::{Address, Connection, Link, LinkKind};
 
-/// Host ends of veth pairs whose peer is in another namespace, or that are tagged with an owner.
+/// Host ends of veth pairs: veths whose peer is in another namespace, or whose alias is the tag of
+/// an attachment.
 #[derive(Debug, Default)]
 pub struct HostLinks(pub Vec<HostLink>);
 
 /// The host's end of a veth pair.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostLink {
-    /// The name.
+    /// The link's name.
     pub name: String,
-    /// Interface index of the bridge that the link is a port of.
+    /// Interface index of the bridge that the link is a port of; `None` if it is no port.
     pub master: Option<u32>,
-    /// The tag of the attachment, if this suite created the link.
+    /// The attachment's tag, which this suite writes into the link's alias; `None` if the alias is
+    /// not a tag.
     pub owner: Option<String>,
     /// Addresses in the sandbox, without those of `lo` and link-local ones; `None` if the kernel
     /// does not list them.
@@ -31,8 +32,7 @@ pub struct HostLink {
 }
 
 impl HostLinks {
-    /// Selects from `links` the host ends of veth pairs whose peer is in another namespace, or that
-    /// are tagged with an owner. Reads the addresses in the namespaces of their peers.
+    /// Selects the host ends from `links`. Reads the addresses in the namespaces of their peers.
     pub fn read(connection: &Connection, links: &[Link]) -> Self {
         let pairs = links.iter().filter(|it| it.kind == LinkKind::Veth);
         let links = pairs.filter_map(|link| {
@@ -41,8 +41,8 @@ impl HostLinks {
             let addresses = match listed {
                 Some(Ok(addresses)) => Some(outward(addresses)),
                 Some(Err(error)) if !error.is_no_namespace() => None,
-                // The peer is in this namespace, or the kernel is deleting the peer's namespace.
-                // Only a link with an owner counts then, without addresses.
+                // The peer is in this namespace, or the kernel is deleting the peer's namespace. So
+                // there are no addresses, and only the tag shows that the link is a host end.
                 _ if owner.is_some() => Some(BTreeSet::new()),
                 _ => return None,
             };
@@ -56,37 +56,38 @@ impl HostLinks {
         Self(links.collect())
     }
 
-    /// Returns a host link whose owner satisfies `is_owner`.
+    /// Returns a host link whose tag satisfies `is_owner`; `None` if there is none.
     pub fn of_owner(&self, is_owner: impl Fn(&str) -> bool) -> Option<&HostLink> {
         let mut links = self.0.iter();
         links.find(|it| it.owner.as_deref().is_some_and(&is_owner))
     }
 
-    /// Returns the host link that has no owner and whose sandbox has this address.
+    /// Returns the host link that has no tag and whose sandbox has this address; `None` if there is
+    /// no such link.
     pub fn of_address(&self, address: IpAddr) -> Option<&HostLink> {
         let mut links = self.untagged();
         links.find(|it| it.known_addresses().any(|it| it == address))
     }
 
-    /// Returns the owners of all links that have one.
+    /// Returns the tags of all host links that have one.
     pub fn owners(&self) -> impl Iterator<Item = &str> {
         self.0.iter().filter_map(|it| it.owner.as_deref())
     }
 
-    /// Returns a host link with a sandbox whose addresses the kernel does not list; `None` if there
-    /// is no such link.
+    /// Returns a host link for which the kernel does not list the addresses in the sandbox; `None`
+    /// if there is no such link.
     pub fn hidden(&self) -> Option<&HostLink> {
         self.0.iter().find(|it| it.addresses.is_none())
     }
 
-    /// Returns the host links without owner whose sandboxes have no known address. Such a sandbox
-    /// can belong to any attachment.
+    /// Returns the host links without a tag whose sandboxes have no address, or whose addresses the
+    /// kernel does not list. Such a link can belong to any attachment.
     pub fn unexplained(&self) -> impl Iterator<Item = &HostLink> {
         let links = self.untagged();
         links.filter(|it| it.addresses.as_ref().is_none_or(BTreeSet::is_empty))
     }
 
-    /// Returns the host links without owner.
+    /// Returns the host links without a tag.
     pub fn untagged(&self) -> impl Iterator<Item = &HostLink> {
         self.0.iter().filter(|it| it.owner.is_none())
     }

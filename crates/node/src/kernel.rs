@@ -9,7 +9,7 @@ use super::firewall;
 /// A missing kernel feature.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lack {
-    /// The kernel's error.
+    /// Text that names the missing feature, or the kernel's error.
     pub reason: String,
     /// Which plugins need the feature, and what happens without it.
     pub need: Need,
@@ -20,9 +20,10 @@ pub struct Lack {
 pub enum Consequence {
     /// Every ADD fails.
     AddFails,
-    /// ADD succeeds, but only tc limits what pods send. Root in a pod can evade this limit.
+    /// ADD succeeds, but only tc limits what pods send, without the second limit in `nf_tables`.
+    /// Root in a pod can send packets that bypass tc.
     LimitsEvadable,
-    /// ADD succeeds, but all packets of a limited pod wait in one queue.
+    /// ADD succeeds, but all packets of a limited pod wait in one queue, without `fq_codel`.
     OneQueue,
 }
 
@@ -30,18 +31,19 @@ pub enum Consequence {
 /// configuration has one of `keys`. If `keys` is empty, all of `plugins` always need the feature.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Need {
-    /// The plugins.
+    /// Names of the plugins.
     pub plugins: &'static [&'static str],
-    /// The keys.
+    /// Keys of the plugins' configuration.
     pub keys: &'static [&'static str],
     /// What happens if the kernel lacks the feature.
     pub consequence: Consequence,
 }
 
-/// Returns all missing features.
+/// Returns the missing features.
 ///
 /// # Errors
-/// The kernel refuses to create the temporary namespace, or a socket in it.
+/// The kernel refuses to create the temporary namespace or a socket in it, to look up a link, or to
+/// create a qdisc, filter or ifb for a reason other than a missing module.
 pub(super) fn lacks() -> anyhow::Result<Vec<Lack>> {
     Netns::run_in_new(|| {
         let mut lacks = links()?;
@@ -86,8 +88,8 @@ fn links() -> anyhow::Result<Vec<Lack>> {
     Ok(lacks.collect())
 }
 
-/// Returns an error that names the missing feature. If the kernel refused for another reason,
-/// returns `error`.
+/// Returns an error which says that the kernel does not support `feature`. If the kernel refused
+/// for another reason, returns `error` itself.
 fn refused(error: netlink::Error, feature: &str) -> anyhow::Error {
     if error.is_not_supported() {
         return anyhow!("the kernel does not support {feature}");
@@ -122,8 +124,8 @@ fn tables() -> anyhow::Result<Vec<Lack>> {
             _ if BACKSTOP.plugins.contains(&plugin) => BACKSTOP,
             _ => MASQUERADE,
         };
-        // bandwidth has two tables, for ports of bridges and for other links. If the kernel
-        // supports neither, the missing feature is listed once.
+        // bandwidth has two tables, for ports of bridges and for other links. They share one
+        // `Need`, so it is listed only once if the kernel supports neither table.
         let is_new = lacks.iter().all(|it| it.need != need);
         if let Err(error) = connection.dry_run(&table)
             && is_new

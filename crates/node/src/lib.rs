@@ -56,52 +56,54 @@ pub use self::traces::Traces;
 /// The state of a node.
 #[derive(Debug, Default)]
 pub struct Node {
-    /// Networks and the plugins that they name.
+    /// The configured networks, and the plugins that they name.
     pub configuration: Configuration,
-    /// As `ip link show`.
+    /// All links, as `ip link show` lists them.
     pub links: Vec<Link>,
     /// Host ends of veth pairs whose other ends are in sandboxes.
     pub host_links: HostLinks,
-    /// As `ip address show`.
+    /// Addresses of all links, as `ip address show` lists them.
     pub addresses: Vec<Address>,
-    /// As `ip route show table all`.
+    /// Unicast routes of all tables.
     pub routes: Vec<Route>,
     /// Routes that drop packets, of all tables.
     pub discarding_routes: Vec<Route>,
-    /// Live attachments whose host links exist, with what is inside their sandboxes.
+    /// Live attachments whose host end of the veth pair exists, with their sandboxes' links,
+    /// addresses and routes.
     pub pods: Vec<Pod>,
     /// Limits of the traffic that links send, by the index of the link.
     pub limits: BTreeMap<u32, CountedLimit>,
-    /// Counters by the index of the link. Only [`Node::counted`] reads them.
+    /// Traffic counters of links, by the index of the link. Only [`Node::counted`] reads them.
     pub counters: BTreeMap<u32, LinkCounters>,
     /// Kernel features that plugins may need and the kernel lacks.
     pub lacks: Vec<Lack>,
     /// Values of kernel parameters by name, without those that the kernel lacks.
     pub sysctls: BTreeMap<String, String>,
-    /// Programs other than the plugins that manage links.
+    /// What udev, systemd-networkd and `NetworkManager` do to the node's links.
     pub managers: Managers,
     /// Ports that processes of the node listen on.
     pub sockets: Vec<Socket>,
     /// Errors that plugins returned for STATUS.
     pub refusals: Vec<Refusal>,
-    /// File systems with leases.
+    /// File systems on which host-local keeps leases.
     pub disks: Vec<Disk>,
-    /// Elements of this suite in `nf_tables`, and chains of other programs.
+    /// State of `nf_tables`: among others the elements of this suite, and all chains.
     pub firewall: Firewall,
-    /// Tables of this suite. Only [`Node::read`] and [`Node::counted`] read them.
+    /// States of this suite's tables in `nf_tables`. Only [`Node::read`] and [`Node::counted`] read
+    /// them.
     pub tables: Vec<TableState>,
-    /// Protection of 127.0.0.0/8 outside of `nf_tables`.
+    /// portmap's protection of 127.0.0.0/8 outside of `nf_tables`, by `IPsec` policies.
     pub localnet: Localnet,
-    /// Outcomes of packets that [`Node::try_packets`] sent through a copy of all rules.
+    /// Outcomes of packets that [`Node::try_packets`] sent through a copy of the firewall rules.
     pub probes: Vec<Probe>,
     /// Attachments with an entry in the cache of runtimes.
     pub attached: Vec<Attached>,
-    /// Number of files in the cache of runtimes that are no valid entries.
+    /// Number of files in the cache of runtimes that are not valid entries.
     pub invalid_entries: usize,
-    /// Leases of all networks, including those without holder.
+    /// Leases of all networks, including leases that name no attachment.
     pub leases: Vec<Lease>,
-    /// Networks and their released addresses that are in their cooldown. Only [`Node::counted`]
-    /// reads them.
+    /// Released addresses that are in their cooldown, each after the name of its network. Only
+    /// [`Node::counted`] reads them.
     pub resting: BTreeSet<(String, IpAddr)>,
     /// Parts that could not be read, with the reason.
     pub unread: Vec<(Part, String)>,
@@ -127,7 +129,8 @@ pub enum Part {
 }
 
 impl Node {
-    /// Reads everything, in the network namespace of this process.
+    /// Reads the node's state in the network namespace of this process. Leaves empty what only
+    /// [`Node::counted`] or [`Node::try_packets`] reads.
     pub fn read(directories: &Directories) -> Self {
         let mut node = Self::attachments(directories);
         if node.unread.iter().all(|it| it.0 != Part::Firewall) {
@@ -145,8 +148,8 @@ impl Node {
         node
     }
 
-    /// Sends packets through a copy of the node's rules, and stores their outcomes in
-    /// [`Node::probes`]. Does nothing if the rules could not be read.
+    /// Sends packets through a copy of the node's firewall rules, and stores their outcomes in
+    /// [`Node::probes`]. Does nothing if [`Node::read`] could not read `nf_tables`.
     pub fn try_packets(&mut self, stages: &[Stage]) {
         if stages.is_empty() || self.unread.iter().any(|it| it.0 == Part::Firewall) {
             return;
@@ -154,7 +157,7 @@ impl Node {
         self.probes = probe::probe(stages, &self.firewall.legacy);
     }
 
-    /// Reads only the parts that show which attachments exist. Calls no plugin.
+    /// Reads the parts that show which attachments exist. Calls no plugin.
     ///
     /// This function reads leases first and links last, in the order in which an ADD makes them. So
     /// if it sees the lease of a concurrent ADD, it usually sees the link, too, which proves that
@@ -199,16 +202,16 @@ impl Node {
         Ok(())
     }
 
-    /// Returns the names of the links between which packets of pods are forwarded: bridges and
-    /// uplinks.
+    /// Returns the names of the configured bridges and of the uplinks. The kernel forwards packets
+    /// of pods between these links.
     fn forwarding_links(&self) -> BTreeSet<&str> {
         let mut links = self.configuration.bridges();
         links.extend(self.uplinks().iter().map(|it| it.name.as_str()));
         links
     }
 
-    /// Returns the links of the default routes that packets of pods take, without duplicates,
-    /// sorted by index.
+    /// Returns the links of the default routes in the tables that the kernel looks up for every
+    /// packet, without duplicates, sorted by index.
     pub fn uplinks(&self) -> Vec<&Link> {
         let routes = self.routes.iter();
         let default = routes.filter(|it| it.is_default() && is_looked_up(it.table));
@@ -216,12 +219,13 @@ impl Node {
         links.into_iter().filter_map(|it| self.link(it)).collect()
     }
 
-    /// Returns the value of a kernel parameter by its name in sysctl(8).
+    /// Returns the value of a kernel parameter by its name in sysctl(8); `None` if the kernel lacks
+    /// the parameter or [`Node::read`] does not read it.
     pub fn sysctl(&self, key: &str) -> Option<&str> {
         self.sysctls.get(key).map(String::as_str)
     }
 
-    /// Returns the link with this name.
+    /// Returns the link with this name; `None` if there is none.
     pub fn link_called(&self, name: &str) -> Option<&Link> {
         self.links.iter().find(|it| it.name == name)
     }
@@ -243,7 +247,7 @@ impl Node {
         addresses.any(|it| it.address.ip() == address)
     }
 
-    /// Returns the attachments whose sandboxes exist.
+    /// Returns the attachments whose sandboxes exist, or for which this process cannot find out.
     pub fn alive(&self) -> impl Iterator<Item = &Attached> {
         self.attached.iter().filter(|it| it.is_alive)
     }
@@ -254,7 +258,7 @@ impl Node {
         bridge.is_some_and(|it| self.ports(it.index).next().is_some())
     }
 
-    /// Returns the link with this index.
+    /// Returns the link with this index; `None` if there is none.
     pub fn link(&self, index: u32) -> Option<&Link> {
         self.links.iter().find(|it| it.index == index)
     }
@@ -272,8 +276,8 @@ pub fn is_looked_up(table: u32) -> bool {
     (DEFAULT_TABLE..=LOCAL_TABLE).contains(&table)
 }
 
-/// Number of the routing table `default` (`RT_TABLE_DEFAULT`). The number of `main` is 254, between
-/// those of `default` and `local`.
+/// Number of the routing table `default` (`RT_TABLE_DEFAULT`), the first of three consecutive
+/// numbers: 254 is `main`, 255 is `local`.
 const DEFAULT_TABLE: u32 = 253;
 const LOCAL_TABLE: u32 = 255;
 

@@ -8,11 +8,11 @@ use std::collections::BTreeSet;
 
 use netlink::{Packets, Policies};
 
-/// portmap's protection outside of `nf_tables`.
+/// portmap's protection of 127.0.0.0/8 outside of `nf_tables`: `IPsec` policies.
 #[derive(Debug, Default)]
 pub struct Localnet {
-    /// Packets of [`portmap::localnet_packets`] that no `IPsec` policy blocks; `None` if the kernel
-    /// does not support such policies.
+    /// Those of [`portmap::localnet_packets`] (packets to and packets from 127.0.0.0/8) that no
+    /// `IPsec` policy blocks. `None` if the kernel does not support such policies.
     pub accepted: Option<Vec<Packets>>,
     /// Indexes of the links for which portmap set `route_localnet`.
     pub links: BTreeSet<u32>,

@@ -11,18 +11,19 @@ use netlink::Link;
 pub struct Managers {
     /// Links that systemd-networkd or `NetworkManager` manages.
     pub managed: Vec<Managed>,
-    /// The `.link` file whose `MACAddressPolicy` makes udev replace the MACs of new links.
+    /// The `.link` file whose `MACAddressPolicy` makes udev replace the MACs of new links; `None`
+    /// if no file does.
     pub mac_policy: Option<PathBuf>,
 }
 
-/// A managed link.
+/// A link that a network manager manages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Managed {
     /// The link's name.
     pub link: String,
-    /// The network manager.
+    /// The network manager's name.
     pub by: &'static str,
-    /// The file by which the manager configures the link, if the manager reports it.
+    /// The network manager's configuration file for the link, if the manager reports it.
     pub file: Option<String>,
 }
 
@@ -38,7 +39,8 @@ impl Managers {
     }
 }
 
-/// Reads systemd-networkd's state of a link.
+/// Returns the link as one that systemd-networkd manages. Returns `None` if systemd-networkd does
+/// not manage the link, or has no state file of it.
 fn networkd(link: &Link) -> Option<Managed> {
     let state = fs::read_to_string(format!("{NETWORKD}/{}", link.index)).ok()?;
     let is_managed = value(&state, "ADMIN_STATE").is_some_and(|it| it != "unmanaged");
@@ -49,7 +51,8 @@ fn networkd(link: &Link) -> Option<Managed> {
     })
 }
 
-/// Reads `NetworkManager`'s state of a link.
+/// Returns the link as one that `NetworkManager` manages. Returns `None` if `NetworkManager` does
+/// not manage the link, or has no state file of it.
 fn network_manager(link: &Link) -> Option<Managed> {
     let state = fs::read_to_string(format!("{NETWORK_MANAGER}/{}", link.index)).ok()?;
     (value(&state, "managed") == Some("true")).then(|| Managed {
@@ -64,8 +67,9 @@ fn value<'a>(state: &'a str, key: &str) -> Option<&'a str> {
     values.find_map(|(found, value)| (found == key).then_some(value))
 }
 
-/// Returns the first `.link` file by name whose `MACAddressPolicy` is not `none`. A file hides
-/// files of the same name in later directories (systemd.link(5)).
+/// Returns the `.link` file whose `MACAddressPolicy` is set, but not to `none`; `None` if there is
+/// no such file. Of several such files, returns the first by name. A file hides files of the same
+/// name in later directories (systemd.link(5)).
 fn mac_policy(directories: &[&Path]) -> Option<PathBuf> {
     let mut files = BTreeMap::new();
     for directory in directories.iter().rev() {

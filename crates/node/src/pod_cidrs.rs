@@ -11,8 +11,8 @@ use ipnetwork::IpNetwork;
 use runtime::{Conflist, PluginConfig};
 use serde_json::{Map, Value};
 
-/// Returns the pod CIDRs in each file that plugins of the list name. The key is the path of the
-/// file.
+/// Returns the pod CIDRs in each file from which plugins of the list lease. The key is the path of
+/// the file.
 pub(super) fn of(list: &Conflist) -> BTreeMap<PathBuf, Vec<IpNetwork>> {
     let files = list.plugins.iter().filter_map(PluginConfig::ipam);
     let files = files.filter_map(file_of);
@@ -20,8 +20,8 @@ pub(super) fn of(list: &Conflist) -> BTreeMap<PathBuf, Vec<IpNetwork>> {
     files.map(|file| (file.to_owned(), cidrs(file))).collect()
 }
 
-/// Returns the file with the pod CIDRs for this `ipam` section; `None` if the section names its
-/// subnets itself.
+/// Returns the file with the pod CIDRs for this `ipam` section; `None` if the section's `subnet` is
+/// not `usePodCidr`.
 pub(super) fn file_of(ipam: &Map<String, Value>) -> Option<&Path> {
     let text = |key| json::value(ipam, key).and_then(Value::as_str);
     pod_cidr::file_of(text("subnet")?, text("podCidrFile").unwrap_or_default())

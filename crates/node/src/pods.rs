@@ -1,10 +1,10 @@
-//! Reads links, addresses and routes in the sandboxes of live attachments with a host link.
+//! Reads links, addresses and routes in the sandboxes of live attachments.
 
 use netlink::{Address, Connection, Link, LinkKind, Route};
 
 use super::{Attached, Node};
 
-/// A live attachment whose host link exists.
+/// A live attachment whose host end of the veth pair exists.
 #[derive(Debug)]
 pub struct Pod {
     /// Position of the attachment in [`Node::attached`].
@@ -20,15 +20,15 @@ pub struct Pod {
 pub struct Inside {
     /// The container's end of the veth pair.
     pub link: Link,
-    /// Addresses of all links.
+    /// Addresses of all links in the sandbox.
     pub addresses: Vec<Address>,
-    /// All unicast routes.
+    /// Unicast routes of all tables in the sandbox.
     pub routes: Vec<Route>,
 }
 
-/// Reads the link, addresses and routes inside the sandbox of each attachment whose sandbox exists
-/// and whose host's end of the veth pair exists. Skips an attachment if the namespace at its cached
-/// path does not contain the peer of that end: another sandbox has reused the path.
+/// Returns the live attachments whose host end of the veth pair exists, with what is inside their
+/// sandboxes. Skips an attachment if the peer of its host end is not in the namespace at the cached
+/// path, for example because another sandbox has reused the path.
 pub(super) fn pods(node: &Node) -> anyhow::Result<Vec<Pod>> {
     let connection = Connection::open()?;
     let pods = node.attached.iter().enumerate().filter_map(|(place, it)| {
@@ -56,9 +56,9 @@ fn host_link<'n>(node: &'n Node, attached: &Attached) -> Option<&'n Link> {
     pairs.find(is_of)
 }
 
-/// Reads the sandbox behind `host_link`. Returns `None` if there is no namespace at the cached
-/// path. Also returns `None` if the link's peer is not in that namespace, for example because
-/// another sandbox reused the path.
+/// Returns what is inside the attachment's sandbox, or the reason why it cannot be read. Returns
+/// `None` if there is no namespace at the cached path, or if the peer of `host_link` is not in that
+/// namespace, for example because another sandbox has reused the path.
 fn inside(
     connection: &Connection,
     attached: &Attached,

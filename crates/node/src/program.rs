@@ -7,8 +7,7 @@ use anyhow::{Context as _, ensure};
 use cni::files::if_present;
 
 /// Runs a program with `input` as its standard input, and returns its standard output. Returns
-/// `None` if the program is not installed. Callers read or change the rules of a program in this
-/// way, and a program that is not installed has no rules.
+/// `None` if the program is not installed, because this is no error for most callers.
 ///
 /// # Errors
 /// The program cannot be run, or fails.

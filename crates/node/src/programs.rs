@@ -8,9 +8,9 @@ use super::configuration::{Configuration, Program, Source};
 /// An error that a plugin returned for STATUS: no ADD of its network can succeed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
-    /// The configuration file.
+    /// Name of the network's configuration file.
     pub file: String,
-    /// The error.
+    /// Text of the error.
     pub reason: String,
 }
 

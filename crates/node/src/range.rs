@@ -9,13 +9,14 @@ use ipnetwork::IpNetwork;
 
 use super::{Attached, Node, Source};
 
-/// A range of addresses, and the network that leases them.
+/// A range of addresses from which host-local leases.
 #[derive(Debug, Clone)]
 pub struct Range<'a> {
     /// The subnet that contains the addresses.
     pub subnet: IpNetwork,
     own: host_local::Range,
-    /// Number of the range set in the configuration. A pod gets one address of each set.
+    /// Number of the set that the range belongs to, in the order of the configuration. A pod gets
+    /// one address of each set.
     pub set: usize,
     /// The plugin whose `ipam` section configures the range.
     pub source: Source<'a>,
@@ -64,7 +65,8 @@ impl<'a> Range<'a> {
             && !excluded.any(|it| it.contains(address))
     }
 
-    /// Returns the gateway's address, with the prefix length of the subnet.
+    /// Returns the gateway's address with the subnet's prefix length; `None` if this length is not
+    /// valid for the address.
     pub fn gateway(&self) -> Option<IpNetwork> {
         IpNetwork::new(self.own.gateway, self.subnet.prefix()).ok()
     }
@@ -74,7 +76,7 @@ impl<'a> Range<'a> {
         self.own.contains(address)
     }
 
-    /// Returns the number of addresses that can be leased.
+    /// Returns the number of addresses for which [`Self::offers`] returns `true`.
     pub fn size(&self) -> u128 {
         let numbers = self.own.numbers();
         let mut excluded = self.own.exclude.clone();
@@ -100,10 +102,13 @@ impl<'a> Range<'a> {
         self.leases(other.own.first) || other.leases(self.own.first)
     }
 
-    /// Returns whether the link with this name may have addresses of the range: the network's
-    /// bridge, or a VLAN link on the bridge. Returns `false` for every link of a network of `ptp`.
-    /// Returns `true` for every link if the plugin is another one, such as macvlan, because the
-    /// node itself may be in the pods' network.
+    /// Returns whether the link with this name may have addresses of the range. It depends on the
+    /// range's plugin:
+    ///
+    /// - `bridge`: true for the plugin's bridge and for VLAN links on it.
+    /// - `ptp`: false for every link. [`Self::is_gateway_of_pairs`] covers the host ends.
+    /// - Another plugin, such as macvlan: true for every link, because the node itself may be in
+    ///   the pods' network.
     pub fn is_own_link(&self, name: &str) -> bool {
         let Some(bridge) = self.source.bridge() else {
             return !self.source.is_routed();
@@ -112,9 +117,9 @@ impl<'a> Range<'a> {
         name == bridge || vlan.is_some_and(|it| it.parse::<u16>().is_ok())
     }
 
-    /// Returns whether `address` is the gateway's address with the prefix length of a single
-    /// address, as `ptp` gives it to the host ends of its veth pairs. Returns `false` for other
-    /// plugins.
+    /// Returns whether the range's plugin is `ptp` and `address` is the gateway's address with the
+    /// prefix length 32 (IPv4) or 128 (IPv6). `ptp` gives this address to the host ends of its veth
+    /// pairs.
     pub fn is_gateway_of_pairs(&self, address: IpNetwork) -> bool {
         self.source.is_routed() && address == IpNetwork::from(self.own.gateway)
     }
@@ -126,8 +131,8 @@ pub(super) fn storage(source: Source<'_>) -> Option<Storage> {
     Storage::new(&source.plugin.ipam_of("host-local")?).ok()
 }
 
-/// Returns the subnets of the plugin's pods. If the configuration has no ranges, they are derived
-/// from the addresses of the bridge and of live pods.
+/// Returns the subnets of the plugin's pods. If the configuration has no valid range, returns the
+/// addresses of the bridge and of live pods, with their prefix lengths.
 pub fn pod_networks(node: &Node, source: Source<'_>) -> Vec<IpNetwork> {
     let ranges = Range::all_of(source);
     if !ranges.is_empty() {

@@ -49,8 +49,9 @@ fn listener(line: &str, state: &str) -> Option<(SocketAddr, u64)> {
     (found == state).then_some((SocketAddr::new(address(local)?, port), inode))
 }
 
-/// Parses an address: one or four numbers of 32 bits in native byte order (`get_tcp4_sock()` in
-/// `net/ipv4/tcp_ipv4.c`).
+/// Parses an address of `/proc/net/tcp`: one (IPv4) or four (IPv6) hexadecimal numbers of 32 bits
+/// in native byte order (`get_tcp4_sock()` in `net/ipv4/tcp_ipv4.c`). Returns `None` for other
+/// text.
 fn address(digits: &str) -> Option<IpAddr> {
     let mut bytes = Vec::new();
     for place in (0..digits.len()).step_by(8) {

@@ -8,11 +8,11 @@ use super::firewall::{Held, tables};
 /// A table of this suite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TableState {
-    /// The family in nft(8).
+    /// The table's family, as nft(8) names it.
     pub family: &'static str,
-    /// The name.
+    /// The table's name.
     pub name: &'static str,
-    /// Whether the table exists and has all rules as the plugins make them.
+    /// Whether the table is complete, damaged or absent.
     pub condition: Condition,
     /// Number of elements in the sets of the table, except for sets that only count elements of
     /// other sets.
@@ -22,16 +22,18 @@ pub struct TableState {
 /// Condition of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Condition {
-    /// All chains have exactly the plugins' rules.
+    /// Each chain has exactly the rules of this release or all rules of another release.
     Complete,
-    /// Another program changed a chain, or made the table dormant. The next ADD repairs it.
+    /// Another program changed a chain, or made the table dormant (without effect). The next ADD
+    /// repairs it.
     Damaged,
     /// The table does not exist: no plugin needed it yet, or another program deleted it.
     Absent,
 }
 
 impl TableState {
-    /// Reads all tables of this suite, and their elements.
+    /// Returns the states of all tables of this suite, and their elements, without those that the
+    /// attachments of a bridge share.
     pub(super) fn read_all() -> Result<(Vec<Self>, Vec<Held>), nft::Error> {
         let connection = Connection::open()?;
         let (mut states, mut held) = (Vec::new(), Vec::new());

@@ -1,4 +1,4 @@
-//! Groups what the node has of each attachment by the attachment's tag.
+//! Groups cache entries, links, `nf_tables` elements and leases by the tag of their attachment.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use netlink::Link;
 
 use super::{Attached, Held, Lease, Node};
 
-/// All traces of one attachment.
+/// What the node has of one attachment.
 #[derive(Debug, Default)]
 pub struct Traces<'n> {
     /// The entry in a runtime's cache.
@@ -22,8 +22,8 @@ pub struct Traces<'n> {
 
 impl Traces<'_> {
     /// Returns network, container and interface of the attachment with the tag `owner`, each empty
-    /// if unknown. The names in a runtime's cache take precedence, because a tag has hashes in place
-    /// of long names.
+    /// if unknown. The names in a runtime's cache take precedence, because a tag has hashes in
+    /// place of long names.
     pub fn names<'a>(&'a self, owner: &'a str) -> [&'a str; 3] {
         if let Some(Attached { attachment, .. }) = self.cached {
             return [
@@ -39,8 +39,9 @@ impl Traces<'_> {
 }
 
 impl Node {
-    /// Returns links, elements, leases and cached results of all attachments, grouped by the
-    /// attachment's tag. The key of elements without a tag is the empty string.
+    /// Returns cache entries, links, elements and leases of all attachments, grouped by the
+    /// attachment's tag. The key of elements without a tag is the empty string. The key of a lease
+    /// without a holder is the path of its file.
     pub fn traces(&self) -> BTreeMap<String, Traces<'_>> {
         let mut all = BTreeMap::<_, Traces<'_>>::new();
         for attached in &self.attached {
@@ -63,11 +64,12 @@ impl Node {
         all
     }
 
-    /// Returns the key of a lease in [`Node::traces`]:
-    /// - the tag of the lease's holder;
-    /// - if the lease names no interface, the tag of a cached attachment of the same container to
-    ///   the same network, or else a tag without interface;
-    /// - if the lease has no holder, the path of its file.
+    /// Returns the key of a lease in [`Node::traces`]. This is the tag of the attachment that holds
+    /// the lease, with two exceptions:
+    ///
+    /// - The lease names no interface. The key is then the tag of a cached attachment of the same
+    ///   container to the same network. If the cache has none, the key is a tag without interface.
+    /// - The lease has no holder. The key is then the path of its file.
     fn holder(&self, lease: &Lease) -> String {
         let Some(holder) = &lease.holder else {
             return lease.path.display().to_string();

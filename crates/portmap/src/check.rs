@@ -8,11 +8,12 @@ use crate::plan::Plan;
 use crate::record::Record;
 use crate::{firewall, localnet, table};
 
-/// Compares ports and chains. If a port of 127.0.0.1 is forwarded, also compares the sysctl
-/// `route_localnet` and the `IPsec` policies that keep other hosts off 127.0.0.0/8.
+/// Compares the attachment's elements and chains in `nf_tables` with the configuration. If a port
+/// of 127.0.0.1 is forwarded, also compares the sysctl `route_localnet` and the `IPsec` policies
+/// that keep other hosts off 127.0.0.0/8.
 ///
 /// # Errors
-/// - Code 7: `prevResult` is missing.
+/// - Code 7: a key is invalid, or `prevResult` is missing.
 /// - Code 100: the attachment differs from the configuration. One error names all differences.
 pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
     let Some(plan) = Plan::of(request)? else {

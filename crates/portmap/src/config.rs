@@ -200,10 +200,10 @@ impl Mapping {
         })
     }
 
-    /// Returns whether both mappings are for the same addresses of the host but for different ports
-    /// of the container. The caller ensures that both have the same protocol and host port. A
-    /// mapping for a single address does not contradict a mapping for all addresses, because the
-    /// single address takes precedence.
+    /// Returns whether both mappings are for the same address, or for all addresses of the same
+    /// family, but forward to different ports of the container. The caller ensures that both have
+    /// the same protocol and host port. A mapping for a single address does not contradict a
+    /// mapping for all addresses, because the single address takes precedence.
     fn contradicts(self, other: Self) -> bool {
         let is_same_host = match (self.host, other.host) {
             (HostAddress::One(one), HostAddress::One(other)) => one == other,

@@ -9,15 +9,16 @@ use crate::element::{concerned_port, count_element, host_port, port_element};
 use crate::names::address_set;
 use crate::table::Claim;
 
-/// Why a claim cannot be installed.
+/// Why the elements that an attachment wants cannot be installed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Refusal {
     /// Another attachment forwards `port`. `holder` is the element with which that attachment
     /// forwards it.
     #[error("{port} is held")]
     Held { port: HostPort, holder: Element },
-    /// `nf_tables` has an element of the attachment that is not in the attachment's record. The
-    /// caller adds the element to the record and tries again.
+    /// `nf_tables` has an element of the attachment that the attachment's record (its file in
+    /// `/run/cni/portmap`) does not list. The caller adds the element to the record and tries
+    /// again.
     #[error("the record is not complete")]
     Unlisted,
     #[error(transparent)]
@@ -29,10 +30,11 @@ struct Found<'a> {
     /// Each element of the claim, paired with the element that `nf_tables` has under the same key.
     /// `None` if `nf_tables` has no element with this key.
     places: Vec<(&'a Element, Option<Element>)>,
-    /// For each claimed port, an element that shows a possible conflict between a single address
-    /// and all addresses. If the claimed port is of a single address, this is the element that
-    /// forwards the same port for all addresses. If the claimed port is of all addresses, this is
-    /// the element that counts the single addresses for which the port is forwarded.
+    /// For each claimed port, the element of `nf_tables`, if any, that may conflict with the claim:
+    ///
+    /// - The port is claimed for a single address: the element forwards it for all addresses.
+    /// - The port is claimed for all addresses: the element counts the single addresses for which
+    ///   the port is already forwarded.
     others: HashMap<HostPort, Element>,
 }
 
@@ -40,10 +42,10 @@ struct Found<'a> {
 /// addresses.
 #[derive(Default)]
 struct Singles {
-    /// For each such port, the elements that forward it for single addresses. The key is the port
-    /// of all addresses.
+    /// For each claimed port, the elements that forward it for single addresses.
     elements: HashMap<HostPort, Vec<Element>>,
-    /// Whether the change computes new counts from the kernel's counts or from a list of all ports.
+    /// How the change computes the new counts of single addresses for each port: from the counts in
+    /// the kernel or, if one of these is wrong, from a list of all elements.
     counts: Counts,
 }
 
@@ -56,9 +58,9 @@ struct Singles {
 ///   another attachment.
 /// - The change deletes elements of this attachment that are not in the claim.
 ///
-/// `had` contains the elements in the attachment's record. `behind` contains the owners of
-/// attachments of the same container. If one of these already forwards a claimed port, this
-/// attachment only stands by for the port.
+/// `had` contains the elements that the record of an earlier ADD lists. `behind` contains the tags
+/// of other attachments of the same container. If one of these already forwards a claimed port,
+/// this attachment stands by: it gets the port when the other attachment is deleted.
 pub(crate) fn decide(
     connection: &Connection,
     claim: &Claim,
@@ -68,9 +70,9 @@ pub(crate) fn decide(
     let found = find(connection, claim)?;
     let singles = singles(connection, claim, &found)?;
     let standing = ports_behind(claim, &found, &singles, behind)?;
-    // An ADD may have been killed while it replaced an element by another with the same key. Its
-    // record then lists both, of which `nf_tables` has at most one. So the map needs only one of
-    // them.
+    // An ADD may have been killed while it replaced an element by another with the same key. The
+    // record then lists both elements. The map keeps one of them, which is enough to look up the
+    // key in `nf_tables`.
     let mut known: BTreeMap<_, _> = had.iter().map(|it| (it.place(), it)).collect();
     let stands_by = |it: &Element| concerned_port(it).is_some_and(|it| standing.contains(&it));
     let mut change = Change {
@@ -111,8 +113,8 @@ fn find<'a>(connection: &Connection, claim: &'a Claim) -> Result<Found<'a>, nft:
     Ok(Found { places, others })
 }
 
-/// Returns the claimed ports that an attachment in `behind` already forwards. The attachments in
-/// `behind` are of the same container.
+/// Returns the claimed ports that another attachment of the same container already forwards.
+/// `behind` contains the tags of such attachments.
 ///
 /// # Errors
 /// [`Refusal::Held`]: an attachment that is not in `behind` forwards a claimed port, for all
@@ -149,8 +151,9 @@ fn ports_behind(
 /// for single addresses.
 ///
 /// The kernel looks up only whole keys, and these include the address. So the function has to list
-/// all ports of single addresses. It does so only if a count shows that such a port exists. If it
-/// finds no port for a count, the count is too high, and the function requests new counts.
+/// all elements of single addresses. It does so only if the kernel counts such elements for a
+/// claimed port. If the list contains none for this port, the count is wrong, and the function sets
+/// [`Singles::counts`] so that the change counts again.
 fn singles(
     connection: &Connection,
     claim: &Claim,

@@ -1,19 +1,19 @@
-//! DEL: removes the ports, then the record.
+//! DEL: removes the attachment's ports, then its record (a file in `/run/cni/portmap`).
 
 use cni::{Attachment, DelRequest};
 
 use crate::record::{self, Record};
 use crate::{firewall, localnet};
 
-/// Removes the ports and the record of the attachment. A missing item counts as removed.
+/// Removes the ports of the attachment, then its record. Succeeds also if they do not exist.
 ///
 /// # Errors
-/// The kernel refuses a request. The record then stays.
+/// The kernel refuses a request, or a file cannot be removed. The record then stays.
 pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
     remove(&request.attachment)
 }
 
-/// Removes the ports and the record of `attachment`.
+/// Removes the ports of `attachment`, then its record.
 pub(crate) fn remove(attachment: &Attachment) -> anyhow::Result<()> {
     let owner = attachment.owner();
     cni::step("remove the ports");

@@ -1,4 +1,4 @@
-//! Conversion between host ports and elements of the table.
+//! Conversion between host ports and elements of portmap's table in `nf_tables`.
 
 use nft::{Element, HostPort, IpVersion, Value};
 
@@ -13,8 +13,8 @@ pub(crate) fn port_element(port: HostPort, owner: &str) -> Element {
     element(port, FORWARDING, owner)
 }
 
-/// Returns the element for the conditions of `port`. The caller adds the element's target: the
-/// chain with the conditions.
+/// Returns the element that limits the forwarding of `port` to packets that meet conditions. The
+/// caller adds the element's target: the chain with the conditions.
 pub(crate) fn condition_element(port: HostPort, owner: &str) -> Element {
     element(port, CONDITIONAL, owner)
 }
@@ -24,15 +24,15 @@ fn element(port: HostPort, [single, every]: [SetName; 2], owner: &str) -> Elemen
     Element::new(set.of(port.version), &key(port), owner)
 }
 
-/// Returns the element that counts for how many single addresses the protocol and number of `port`
-/// are forwarded. `nf_tables` has this element only while the count is at least 1.
+/// Returns the element that counts the single addresses of the host for which the protocol and
+/// number of `port` are forwarded. `nf_tables` has this element only while the count is at least 1.
 pub(crate) fn count_element(port: HostPort) -> Element {
     let key = key(port.of_every_address());
     Element::new(COUNTS.of(port.version), &key, "")
 }
 
-/// Returns the host port that `element` forwards; `None` for an element of conditions, a count or
-/// masquerading.
+/// Returns the host port that `element` forwards. `None` if `element` does not forward a port, but
+/// has conditions or a count, or masquerades.
 pub(crate) fn host_port(element: &Element) -> Option<HostPort> {
     port_in_key(element, FORWARDING)
 }
@@ -47,7 +47,8 @@ pub(crate) fn concerned_port(element: &Element) -> Option<HostPort> {
 /// the element does not forward a port.
 pub fn forward(element: &Element) -> Option<Forward> {
     let port = host_port(element)?;
-    // Both sets of forwarded ports have targets of the same types.
+    // The set of ports of single addresses has targets of the same types as this set of ports of
+    // all addresses.
     let set = port_set(port.version);
     let [Value::Address(pod), Value::Port(container_port)] = *element.target(&set).as_slice()
     else {

@@ -15,11 +15,11 @@ use crate::standby;
 use crate::succession::{self, Removed};
 use crate::table::{self, Claim};
 
-/// Removes the elements of `owner` if it has no record. Each attempt of the transaction looks for
-/// the record again, because a concurrent ADD may write one.
+/// Removes the elements of the attachment with the tag `owner` if it has no record. Each attempt of
+/// the transaction looks for the record again, because a concurrent ADD may write one.
 ///
 /// # Errors
-/// The kernel refuses a request.
+/// The kernel refuses a request, or the standby list cannot be changed.
 pub(crate) fn remove_unrecorded(owner: &str) -> anyhow::Result<()> {
     let has_none = || !record::files().has(owner);
     if has_none() {
@@ -30,12 +30,12 @@ pub(crate) fn remove_unrecorded(owner: &str) -> anyhow::Result<()> {
     finish(connection, removed).map(drop)
 }
 
-/// Removes elements of the owners for which `is_stale` returns true. With `record`, removes the
-/// elements that the record lists; without it, all elements that have such an owner as their
-/// comment. A missing element counts as removed. Returns the owners of the removed elements.
+/// Removes the elements of the owners for which `is_stale` returns true, and returns the owners of
+/// the removed elements. If `record` is given, it lists the elements to remove. Without a record,
+/// the function finds the elements by their comments, which contain the owner.
 ///
 /// # Errors
-/// The kernel refuses a request.
+/// The kernel refuses a request, or the standby list cannot be changed.
 pub(crate) fn remove(
     is_stale: impl Fn(&str) -> bool,
     record: Option<&Record>,
@@ -51,7 +51,8 @@ pub(crate) fn remove(
     Ok(removed.into_iter().map(|it| it.owner).collect())
 }
 
-/// Removes the owners for which `is_stale` returns true from the standby list. Returns the owners
+/// Removes the owners for which `is_stale` returns true from the standby list. This list has the
+/// attachments that wait for a port of another attachment of the same container. Returns the owners
 /// that remain on the list.
 ///
 /// The caller removes elements only after this call. A concurrent verb may pass a port on to one of
@@ -65,11 +66,12 @@ fn leave_standby(is_stale: impl Fn(&str) -> bool) -> anyhow::Result<BTreeSet<Str
 }
 
 /// Deletes the conntrack entries of removed ports that are UDP or that another attachment serves
-/// now. Closes the connection and returns the removed elements.
+/// now. Closes `connection` and returns the removed elements. If the kernel lacks a part of
+/// `nf_tables`, returns none.
 ///
-/// Uses the connection of the removal, because closing any `nf_tables` socket waits until the kernel
-/// has freed the deleted objects. Only this connection leaves the wait to another process
-/// ([`Connection::close`]).
+/// `connection` must be the one that removed the elements. Closing any `nf_tables` socket waits
+/// until the kernel has freed the deleted objects, and only a connection that deleted objects
+/// leaves this wait to another process ([`Connection::close`]).
 fn finish(
     connection: Connection,
     removed: Result<Removed, nft::Error>,
@@ -115,9 +117,9 @@ pub(crate) fn differences(claim: &Claim, record: &Record) -> anyhow::Result<Vec<
     Ok(found)
 }
 
-/// Returns a message for each of `elements` that forwards a port of a single address and is not
-/// counted. Without the count, a later ADD of the same port for all addresses would not notice the
-/// conflict.
+/// Returns a message for each of `elements` that forwards a port of a single address, but for which
+/// `nf_tables` has no count. Without the count, a later ADD of the same port for all addresses
+/// would not notice the conflict.
 fn uncounted(
     connection: &Connection,
     claim: &Claim,
@@ -195,7 +197,7 @@ fn host_addresses(host: &netlink::Connection, ports: &[HostPort]) -> Vec<IpNetwo
 }
 
 /// Deletes the conntrack entries of connections that the elements in `deleted` translated to a
-/// container. Ignores ports for which `are_meant` returns false.
+/// container. Ignores ports for which `are_meant` returns false. Logs a failure.
 pub(crate) fn forget_translated(
     connection: &Connection,
     deleted: &[Element],

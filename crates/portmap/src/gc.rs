@@ -1,4 +1,5 @@
-//! GC: removes ports and records of attachments that the runtime does not list.
+//! GC: removes ports and records (files in `/run/cni/portmap`) of attachments that the runtime does
+//! not list.
 
 use cni::{GcRequest, note};
 
@@ -8,7 +9,7 @@ use crate::{firewall, localnet};
 /// Removes the ports and records of attachments of this network that the runtime does not list.
 ///
 /// # Errors
-/// - The kernel refuses a request. All records then stay.
+/// - The records cannot be listed, or a port cannot be removed. All records then stay.
 /// - A record cannot be removed, or `route_localnet` cannot be reset. The error contains all such
 ///   failures.
 pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {

@@ -13,9 +13,12 @@ use netns::Netns;
 use crate::record::{Identity, Record};
 use crate::unrecorded;
 
-/// Returns whether the attachment of `owner` has certainly ended. `record` is its record, or `None`
-/// if the record is missing or unreadable. Returns `false` for an attachment with an unreadable
-/// record, and for an `owner` that is not an attachment's, because no plugin added its elements.
+/// Returns whether the attachment with the tag `owner` has certainly ended. `record` is what ADD
+/// recorded about the attachment, or `None` if the record is missing or unreadable.
+///
+/// Returns `false` if the record is unreadable, or if `owner` is not the tag of an attachment
+/// (`cni:…`). If the record is missing, returns `false` if [`unrecorded::may_live`] fails or
+/// returns `true`.
 pub(crate) fn is_gone(firewall: &nft::Connection, owner: &str, record: Option<&Record>) -> bool {
     match record {
         Some(record) => is_over(record),
@@ -25,8 +28,8 @@ pub(crate) fn is_gone(firewall: &nft::Connection, owner: &str, record: Option<&R
 }
 
 /// Returns whether the attachment of `record` has ended: its sandbox no longer exists, or the
-/// sandbox has lost all addresses that ports are forwarded to. In the table, "the path" is the path
-/// of the sandbox's namespace in the record (`CNI_NETNS` of the attachment's ADD).
+/// sandbox has lost all addresses that ports are forwarded to. The path in the following table is
+/// `CNI_NETNS` of the attachment's ADD.
 ///
 /// | what is at the path | the host's end of the veth pair | result |
 /// |---|---|---|
@@ -40,9 +43,9 @@ pub(crate) fn is_gone(firewall: &nft::Connection, owner: &str, record: Option<&R
 /// index, so an existing interface of that index is the host's end itself. The index is not
 /// recorded if `prevResult` names no veth of the host, or if an earlier version wrote the record.
 ///
-/// Without the index, only the path shows whether the sandbox exists. A runtime removes a path that
-/// is a mount only together with the sandbox, so a missing mount means that the attachment has
-/// ended. A path below /proc is not a mount: it depends on a process, which may end before the
+/// Without the index, only the path shows whether the sandbox exists. If the path was a mount of
+/// the namespace, the attachment has ended, because a runtime keeps the mount as long as the
+/// sandbox. A path below /proc is not a mount: it depends on a process, which may end before the
 /// sandbox does, and the kernel reuses process IDs. A symbolic link may point to such a path, so it
 /// does not count as a mount either.
 pub(crate) fn is_over(record: &Record) -> bool {

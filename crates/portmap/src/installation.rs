@@ -1,8 +1,9 @@
 //! Installs the ports of an attachment, and removes ports that only an earlier ADD of the
 //! attachment installed.
 //!
-//! During the change, the record lists both the elements that exist and those that will be added.
-//! So DEL finds all elements even if an ADD is killed at any point.
+//! The attachment's record is a file that lists its elements in `nf_tables`. Before a change, the
+//! record lists both the elements that exist and those that the change adds. So DEL finds all
+//! elements even if an ADD is killed at any point.
 
 use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
@@ -27,28 +28,29 @@ use crate::{del, holder, localnet, standby, succession};
 pub(crate) struct Installation<'a> {
     attachment: &'a Attachment,
     claim: Claim,
-    /// The record after success.
+    /// The attachment's record as it will be after success.
     record: Record,
     host: netlink::Connection,
-    /// The link of the host through which packets from 127.0.0.1 reach the container. `None` if no
-    /// port of 127.0.0.1 is forwarded.
+    /// The link of the host through which packets from 127.0.0.1 reach the container; `None` if the
+    /// container gets no such packets.
     localnet: Option<Link>,
     writing: Writing,
-    /// The record of an earlier ADD.
+    /// The record that an earlier ADD of the attachment wrote; `None` if there was none.
     earlier: Option<Record>,
-    /// The change that the last attempt decided; `None` before the first decision.
+    /// The change of `nf_tables` that [`Self::attempt`] last decided; `None` if it decided none.
     decided: Option<Change>,
-    /// Tags of other attachments of the same container that already forward ports which this
-    /// attachment wants. This attachment gets such a port when the other one is deleted.
+    /// Tags of other attachments of the same container. Each of them already forwards a port that
+    /// this attachment wants, and passes the port on to this attachment at its DEL.
     behind: BTreeSet<String>,
 }
 
 impl<'a> Installation<'a> {
-    /// Reads the state of the sandbox and the record of an earlier ADD.
+    /// Reads the state of the sandbox and the record of an earlier ADD. Installs nothing yet.
     ///
     /// # Errors
     /// - Code 4: the sandbox does not exist.
-    /// - Code 100: the kernel refuses a request.
+    /// - Code 100: the kernel refuses a request. Or `writing` is [`Writing::Existing`], and the
+    ///   attachment has no readable record.
     pub fn new(request: &'a AddRequest, plan: &Plan, writing: Writing) -> anyhow::Result<Self> {
         let attachment = &request.attachment;
         let sandbox = Netns::open(&request.netns).map_err(Error::sandbox)?;
@@ -71,7 +73,7 @@ impl<'a> Installation<'a> {
         };
         let mut earlier = match writing {
             Writing::All => Record::read(&claim.owner),
-            // RELOAD restores only an attachment that has a record.
+            // This is RELOAD, which restores the rules of an attachment only if it has a record.
             Writing::Existing => Some(Record::find(attachment)?),
         };
         if earlier.is_none() && Record::is_torn(&claim.owner) {
@@ -95,8 +97,9 @@ impl<'a> Installation<'a> {
     /// If a live attachment holds a port, the function waits until that attachment's DEL has
     /// released the port, but at most for `patience`.
     ///
-    /// Then permits packets from 127.0.0.1 to leave the host. This comes last because it needs the
-    /// rules that keep other hosts off 127.0.0.0/8.
+    /// If a port of 127.0.0.1 is forwarded with masquerading, the function then permits packets
+    /// from 127.0.0.1 to leave the host. This step is the last because it needs the rules that keep
+    /// other hosts off 127.0.0.0/8.
     ///
     /// Returns the ports that may have conntrack entries with an old destination. The caller passes
     /// these ports to [`Self::forget`].
@@ -122,20 +125,21 @@ impl<'a> Installation<'a> {
         })
     }
 
-    /// Rolls this ADD back: restores the state that an earlier ADD left. If there was none, removes
-    /// everything of the attachment.
+    /// Rolls this ADD or RELOAD back: restores the state before it. If the attachment had no record
+    /// of an earlier ADD, removes everything of the attachment.
     ///
     /// # Errors
-    /// The kernel refuses a request. The record then lists everything that may exist.
+    /// The kernel refuses a request, or a file cannot be written or removed. The record then still
+    /// lists all elements that the attachment may have.
     pub fn put_back(&self) -> anyhow::Result<()> {
         let Some(earlier) = &self.earlier else {
-            // Elements may exist: this ADD decided a change, or another attachment passed a port on
-            // to this attachment because it was on standby.
+            // The attachment may have elements: this ADD may have carried out its change, or the
+            // DEL of another attachment may have passed a port on to this attachment.
             if self.decided.is_some() || !self.behind.is_empty() {
                 return del::remove(self.attachment);
             }
-            // This ADD added no elements, so only its record is left. The plugin does not list
-            // elements here, because the kernel may not permit it.
+            // The attachment has no elements, so only its record is left. This ADD may have failed
+            // because the kernel refuses requests, so the plugin sends no request here.
             return record::files().retire(&self.claim.owner).remove();
         };
         if let Some(Change { delete, .. }) = &self.decided {
@@ -146,8 +150,9 @@ impl<'a> Installation<'a> {
         earlier.write(&self.claim.owner, self.writing)
     }
 
-    /// Removes what only an earlier ADD needed; it existed until now for the rollback. If a step
-    /// fails, the function logs the failure, and the remaining resources stay until DEL.
+    /// Removes resources that only an earlier ADD needed, such as chains of conditions. They
+    /// existed until now because a rollback would have needed them. If a step fails, the function
+    /// logs the failure, and the remaining resources stay until DEL.
     pub fn finish(&self) {
         if self.everything() == self.record {
             return;
@@ -201,7 +206,8 @@ impl<'a> Installation<'a> {
     ///
     /// - The other attachment has ended. This function has removed its elements.
     /// - The DEL of the other attachment has released the port.
-    /// - The other attachment is of the same container. This attachment now stands by for the port.
+    /// - The other attachment is of the same container. This attachment now stands by: it gets the
+    ///   port at the DEL of the other attachment.
     ///
     /// # Errors
     /// - Code 11: the other attachment still has the port at the deadline of `wait`.
@@ -241,8 +247,9 @@ impl<'a> Installation<'a> {
         Err(held(port, owner).into())
     }
 
-    /// Adds this attachment's elements in `deleted` again, and removes those that this ADD added.
-    /// The function works whether or not the kernel committed the transaction of this ADD.
+    /// Reverts this ADD's change of `nf_tables`: removes the elements that the change added, and
+    /// adds this attachment's elements in `deleted` again. `deleted` are all elements that the
+    /// change deletes. The function works whether or not the kernel has carried out the change.
     fn restore(&self, deleted: &[Element]) -> Result<(), nft::Error> {
         let (connection, table) = (Connection::open()?, table::table());
         let is_own = |it: &Element| it.owner == self.claim.owner;
@@ -260,8 +267,7 @@ impl<'a> Installation<'a> {
         firewall::forget(&self.host, ports);
     }
 
-    /// Returns the ports that the decided change adds or deletes and whose protocol is
-    /// connectionless, without duplicates.
+    /// Returns the UDP ports that the change in `self.decided` adds or deletes, without duplicates.
     fn connectionless_ports(&self) -> Vec<HostPort> {
         let decided = self.decided.iter();
         let elements = decided.flat_map(|it| it.add.iter().chain(&it.delete));
@@ -270,9 +276,9 @@ impl<'a> Installation<'a> {
         ports.collect()
     }
 
-    /// Removes everything of an attachment that has ended if this ADD replaced one of its elements.
-    /// The key of such an element contains this container's address, which an attachment of another
-    /// live container cannot have.
+    /// Removes everything of ended attachments whose elements this ADD replaced. Such an element
+    /// usually masquerades: its key contains this container's address. So its owner has ended,
+    /// unless the owner is another attachment of this container.
     fn take_over_displaced(&self, connection: &Connection) -> anyhow::Result<()> {
         let deleted = self.decided.iter().flat_map(|it| &it.delete);
         let owners: BTreeSet<_> = deleted.map(|it| it.owner.as_str()).collect();
@@ -280,8 +286,8 @@ impl<'a> Installation<'a> {
         others.try_for_each(|it| take_over_if_gone(connection, it).map(drop))
     }
 
-    /// Removes this attachment from the users of `route_localnet` on all links except `localnet`.
-    /// An earlier ADD or this ADD may have registered the attachment as a user of another link.
+    /// Removes this attachment from the users of the sysctl `route_localnet` on the links of this
+    /// ADD and of an earlier ADD. Skips the link with the index `localnet`.
     fn release_all_but(&self, localnet: Option<u32>) -> anyhow::Result<()> {
         let records = [Some(&self.record), self.earlier.as_ref()];
         let others = records.into_iter().flatten();
@@ -289,7 +295,7 @@ impl<'a> Installation<'a> {
         cni::all(others.map(|it| localnet::release(&self.claim.owner, Some(it))))
     }
 
-    /// Returns the elements that the record of an earlier ADD lists.
+    /// Returns the elements in the record of an earlier ADD; none if there is no such record.
     fn had(&self) -> &[Element] {
         self.earlier.as_ref().map_or(&[], |it| &it.elements)
     }
@@ -312,7 +318,7 @@ impl<'a> Installation<'a> {
     }
 }
 
-/// Returns all elements that have the claim's owner as their comment.
+/// Returns all elements in portmap's table that are tagged with the owner of `claim`.
 fn owned(connection: &Connection, claim: &Claim) -> anyhow::Result<Vec<Element>> {
     let mut elements = connection.elements(&claim.table).map_err(coded)?;
     elements.retain(|it| it.owner == claim.owner);
@@ -357,6 +363,6 @@ fn held(port: HostPort, owner: &str) -> Error {
     Error::TryAgain(format!("hostPort: {port} is held by {holder}"))
 }
 
-/// Maximum number of attempts to install the ports. Each failed attempt finds the holder of one
-/// more port, so the maximum exceeds the number of ports that one container has in practice.
+/// Maximum number of attempts to install the ports. An attempt fails at the first port that another
+/// attachment holds. So the maximum is more than the number of ports of a container in practice.
 const MOST_HOLDERS: usize = 100;

@@ -16,7 +16,8 @@ use crate::networks::LOCALNET;
 use crate::plan::Plan;
 use crate::record::Record;
 
-/// Returns the host's link towards each of `pods`. Logs and omits an address without a route.
+/// Returns each container address in `pods` with the host's link towards it. Logs and omits an
+/// address without a route.
 ///
 /// # Errors
 /// The kernel refuses a request.
@@ -37,7 +38,8 @@ pub(crate) fn links(
 }
 
 /// Returns the host's link through which packets from 127.0.0.1 reach the container. `None` if
-/// `plan` forwards no port of 127.0.0.1, or if the container's address has no route.
+/// `plan` forwards no port of 127.0.0.1 with masquerading, or if `links` lacks the container's
+/// address because it has no route.
 pub(crate) fn link<'l>(links: &'l [(IpAddr, Link)], plan: &Plan) -> Option<&'l Link> {
     let pod = plan.localnet()?;
     let mut links = links.iter();
@@ -45,8 +47,8 @@ pub(crate) fn link<'l>(links: &'l [(IpAddr, Link)], plan: &Plan) -> Option<&'l L
 }
 
 /// Returns a message if `route_localnet` of `link` is 0, and a message for each missing `IPsec`
-/// policy. Requires no policies if `localnet` in the record is `None`: an earlier version of the
-/// plugin, which installed no policies, wrote that record.
+/// policy. Requires no policies if the kernel does not support them, or if `record.localnet` is
+/// `None`: then an earlier version of the plugin, which installed no policies, wrote the record.
 ///
 /// # Errors
 /// The kernel refuses a request.
@@ -66,10 +68,12 @@ pub(crate) fn differences(link: &Link, record: &Record) -> anyhow::Result<Vec<St
     Ok(found)
 }
 
-/// Permits packets from 127.0.0.1 to leave through `link`, and registers `owner` as a user of this
-/// permission, unless another program has set the sysctl. The permission would also let other hosts
-/// send packets to and from 127.0.0.0/8 (CVE-2020-8558). Both rules in `nf_tables` and `IPsec`
-/// policies drop such packets, so a flush of the rules does not expose the host.
+/// Permits packets from 127.0.0.1 to leave through `link`: sets the sysctl `route_localnet` to 1.
+/// Registers `owner` as a user of the sysctl, unless another program has set it.
+///
+/// The sysctl would also let other hosts send packets to and from 127.0.0.0/8 (CVE-2020-8558).
+/// portmap's rules in `nf_tables` drop such packets. This function also installs `IPsec` policies
+/// that drop them, so a flush of the rules does not expose the host.
 ///
 /// # Errors
 /// The sysctl cannot be set, or the kernel refuses a policy.
@@ -94,11 +98,11 @@ pub(crate) fn let_out(host: &Connection, link: &Link, owner: &str) -> anyhow::Re
     Ok(host.execute(vec![set_to(link.index, 1)])?)
 }
 
-/// Removes `owner` from the users of the link that `record` names. Without a record, removes
-/// `owner` from the users of all links. When a link has no user left, its sysctl returns to 0.
+/// Removes `owner` from the users of `route_localnet` on the link that `record` names; without a
+/// record, on all links. If a link has no user left, resets its sysctl to 0.
 ///
 /// # Errors
-/// The sysctl cannot be reset; the next call tries again.
+/// The list of users cannot be changed, or the sysctl cannot be reset. The next call tries again.
 pub(crate) fn release(owner: &str, record: Option<&Record>) -> anyhow::Result<()> {
     let links = match record {
         Some(record) => record.localnet.into_iter().collect(),
@@ -122,10 +126,12 @@ fn users(link: u32) -> OwnerFiles {
     OwnerFiles(PathBuf::from(USERS).join(link.to_string()))
 }
 
-/// Removes `owner` from the users of the link. If no user is left, the function resets the sysctl
-/// to 0, then removes the directory. Another user may join between these two steps. Either that
-/// user reads 0 and sets the sysctl itself, or the directory cannot be removed and this function
-/// sets the sysctl to 1 again.
+/// Removes `owner` from the users of `route_localnet` on the link. If no user is left, the function
+/// resets the sysctl to 0, then removes the directory of users.
+///
+/// Another attachment may join the users meanwhile. If it joins before the removal, the directory
+/// is not empty and cannot be removed, so this function sets the sysctl to 1 again. If it joins
+/// after the removal, it sets the sysctl to 1 itself.
 fn leave(link: u32, owner: &str) -> anyhow::Result<()> {
     let owners = users(link);
     owners.remove(owner)?;
@@ -145,7 +151,7 @@ fn leave(link: u32, owner: &str) -> anyhow::Result<()> {
     }
 }
 
-/// Sets the sysctl. A link that does not exist is no error.
+/// Sets `route_localnet` of the link to `value`. A link that does not exist is no error.
 fn set_if_present(link: u32, value: u32) -> anyhow::Result<()> {
     match Connection::open()?.execute(vec![set_to(link, value)]) {
         Err(error) if error.is_not_found() => Ok(()),
@@ -164,6 +170,6 @@ pub fn localnet_packets() -> Vec<Packets> {
     vec![Packets::To(LOCALNET), Packets::From(LOCALNET)]
 }
 
-/// The directory with one directory of users for each link. A reboot deletes it together with all
-/// links.
+/// The directory with one subdirectory of users for each link. A reboot empties /run, so no user
+/// outlives the links.
 const USERS: &str = "/run/cni/localnet";

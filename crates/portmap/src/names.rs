@@ -1,28 +1,33 @@
-//! The sets of each IP version, and the rules that look packets up in these sets.
+//! The `nf_tables` sets and maps of portmap for each IP version, and the rules that look packets up
+//! in them.
 
 use nft::{Field, IpVersion, Rule, Set, SourcePort, TargetType, Type};
 
 use crate::networks::LOCALNET;
 
-/// The names of the set for IPv4 and of the set for IPv6.
+/// The two names of a set: the name of its IPv4 variant and the name of its IPv6 variant.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SetName(&'static str, &'static str);
 
-/// Map from address, protocol and port of the host to address and port of a container.
+/// Map for ports that are forwarded on single addresses of the host: from address, protocol and
+/// port of the host to address and port of a container.
 pub(crate) const ADDRESS_PORTS: SetName = SetName("address-ports4", "address-ports6");
 
-/// Map from protocol and port of the host to address and port of a container.
+/// Map for ports that are forwarded on all addresses of the host: from protocol and port of the
+/// host to address and port of a container.
 pub(crate) const PORTS: SetName = SetName("ports4", "ports6");
 
-/// Map from protocol and port to a number: at how many single addresses of the host this port is
+/// Map from protocol and port to the number of single addresses of the host on which this port is
 /// forwarded.
 pub(crate) const COUNTS: SetName = SetName("address-port-counts4", "address-port-counts6");
 
-/// Map from address, protocol and port of the host to a chain with the port's conditions.
+/// Map for ports in [`ADDRESS_PORTS`] with conditions (`conditionsV4`, `conditionsV6`): from
+/// address, protocol and port of the host to the chain that checks the conditions.
 pub(crate) const ADDRESS_CONDITIONS: SetName =
     SetName("address-conditions4", "address-conditions6");
 
-/// Map from protocol and port of the host to a chain with the port's conditions.
+/// Map for ports in [`PORTS`] with conditions (`conditionsV4`, `conditionsV6`): from protocol and
+/// port of the host to the chain that checks the conditions.
 pub(crate) const CONDITIONS: SetName = SetName("conditions4", "conditions6");
 
 /// Set of pairs of source and destination address. Translated connections from such a source to
@@ -94,7 +99,7 @@ pub(crate) fn sets(version: IpVersion) -> Vec<Set> {
     sets
 }
 
-/// Returns the rules that look up the conditions of ports.
+/// Returns the rules that send packets for a port with conditions to the chain that checks them.
 pub(crate) fn conditions(version: IpVersion) -> [Rule; 2] {
     let rule = || Rule::new("ports of networks with conditions").when_ip(version);
     [
@@ -105,9 +110,9 @@ pub(crate) fn conditions(version: IpVersion) -> [Rule; 2] {
 
 /// Returns the rules that translate destinations to containers (DNAT).
 ///
-/// The rule for single addresses has another comment than in earlier versions of the plugin, which
-/// kept no counts. So an ADD notices the table of such a version, replaces the rule and counts the
-/// ports.
+/// Earlier versions of the plugin did not count ports ([`COUNTS`]), and their rule for single
+/// addresses had another comment. So an ADD notices the table of such a version by this comment,
+/// replaces the rule and counts the ports.
 pub(crate) fn translate(version: IpVersion) -> [Rule; 2] {
     let rule = |comment| Rule::new(comment).when_ip(version);
     let [single, every] = [ADDRESS_PORTS, PORTS].map(|it| it.of(version));
@@ -121,7 +126,7 @@ pub(crate) fn translate(version: IpVersion) -> [Rule; 2] {
     ]
 }
 
-/// Returns the rules that masquerade.
+/// Returns the rules that masquerade connections: one rule for each `masquerade-…` set.
 pub(crate) fn masquerade(version: IpVersion) -> Vec<Rule> {
     let (from, to) = (Field::Source(version), Field::Destination(version));
     let rule = |comment| Rule::new(comment).when_translated().when_ip(version);

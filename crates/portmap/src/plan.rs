@@ -14,24 +14,25 @@ use crate::config::{Config, HostAddress, Mapping, SourceNat};
 pub(crate) struct Plan {
     /// The ports that are forwarded, without duplicates.
     pub forwards: Vec<Forward>,
-    /// The configuration, from which the plan follows.
+    /// The network's configuration.
     pub config: Config,
 }
 
-/// A port of the host, for one family, and its destination.
+/// A port of the host, for one IP family, and its destination: a port of the container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Forward {
     /// The host's port.
     pub port: HostPort,
-    /// The container's address, of the same family.
+    /// The container's address, of the IP family of `port`.
     pub pod: IpAddr,
     /// The container's port.
     pub container_port: u16,
 }
 
 impl Plan {
-    /// Returns the plan for `request`; `None` if there is nothing to forward. A mapping whose IP
-    /// family the container lacks is logged and not forwarded. It is no error, as in the Go plugin.
+    /// Returns the plan for `request`; `None` if there is nothing to forward. If the container has
+    /// no address of a mapping's IP family, the function logs and omits the mapping. As in the Go
+    /// plugin, this is no error.
     ///
     /// # Errors
     /// Code 7: a key is invalid, or `prevResult` is missing.
@@ -47,8 +48,9 @@ impl Plan {
         Ok(Some(plan).filter(|it| !it.forwards.is_empty()))
     }
 
-    /// Returns the plan for `config` and the container's addresses in `result`: those on `interface`
-    /// or, if there are none, those not on an interface of the host.
+    /// Returns the plan that forwards the ports in `config` to the container. The container's
+    /// address of an IP family is the first in `result` on `interface` or, if there is none, the
+    /// first that is not on an interface of the host.
     pub fn new(config: Config, result: &AddResult, interface: &InterfaceName) -> Self {
         let pods = pods(result, interface);
         let forwards = config.mappings.iter().flat_map(|mapping| {
@@ -108,9 +110,9 @@ impl Forward {
     }
 }
 
-/// Returns the container's addresses, at most one of each family: the first address on `interface`.
-/// If the result assigns no addresses to `interface`, the function returns the first address that
-/// the result does not assign to an interface of the host.
+/// Returns the container's addresses, at most one of each family: the first address in `result` on
+/// `interface` or, if there is none of this family, the first that is not on an interface of the
+/// host.
 fn pods(result: &AddResult, interface: &InterfaceName) -> Vec<IpAddr> {
     let link = |ip: &IpConfig| ip.interface.and_then(|it| result.interfaces.get(it));
     let is_own = |ip: &&IpConfig| {

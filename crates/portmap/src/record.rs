@@ -1,9 +1,9 @@
-//! Records of attachments. A record contains data by which later verbs find out whether the sandbox
-//! still exists, and the attachment's elements in `nf_tables`.
+//! Records of attachments. A record is a file that ADD writes for later verbs. It lists the
+//! attachment's elements in `nf_tables`, and shows whether the sandbox still exists.
 //!
-//! DEL and GC retire (rename) the record before they remove ports. RELOAD forwards only ports of
-//! attachments with a record. Afterwards it looks for the record again, and removes the ports if
-//! DEL or GC has retired the record in the meantime.
+//! DEL and GC retire (rename) the record before they remove ports. RELOAD, a verb of this suite,
+//! restores only ports of attachments with a record. Afterwards it looks for the record again, and
+//! removes the ports if DEL or GC has retired the record in the meantime.
 
 use std::fs;
 use std::io;
@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::conditions::Conditions;
 
-/// The record of an attachment.
+/// What ADD records about an attachment for later verbs, in a JSON file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Record {
     /// The format of this record. A record in a later format cannot be parsed.
@@ -34,23 +34,25 @@ pub(crate) struct Record {
     /// The index of the host's end of the veth pair, if `prevResult` named one.
     #[serde(default)]
     pub host_link: Option<u32>,
-    /// The index of the host's link by which packets from 127.0.0.1 leave to the container; `None`
-    /// if no port of 127.0.0.1 is forwarded.
+    /// The index of the host's link through which packets from 127.0.0.1 reach the container;
+    /// `None` if the container gets no such packets, or if an earlier version wrote the record.
     #[serde(default)]
     pub localnet: Option<u32>,
     /// The container's addresses that ports are forwarded to.
     pub addresses: Vec<IpAddr>,
-    /// All elements that the attachment may have in `nf_tables`: those that exist, and those of
-    /// ports for which the attachment is on standby, because another attachment of the same
-    /// container may pass the port on.
+    /// All elements that the attachment has or may get in `nf_tables`. It may get the elements of a
+    /// port for which it is on standby: another attachment of the same container forwards this port
+    /// now, and passes it on at its DEL.
     pub elements: Vec<Element>,
-    /// The conditions of the attachment's ports. If there are none, no element of the attachment
-    /// points to a chain of conditions.
+    /// The conditions for packets to the attachment's ports (`conditionsV4`, `conditionsV6`). If
+    /// the DEL of another attachment passes a port on to this one, that DEL creates the chain that
+    /// checks these conditions.
     #[serde(flatten)]
     pub conditions: Conditions,
 }
 
-/// Device and inode of a file. They differ from those of a later file at the same path.
+/// Device and inode of a file. If they change, the path has another file. But the kernel may give a
+/// new namespace the same numbers as a deleted one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Identity {
     device: u64,
@@ -79,13 +81,15 @@ impl Record {
         serde_json::from_str(text).ok()
     }
 
-    /// Returns whether `owner` has a record that is not retired but unreadable, for example because
-    /// a later version of the plugin wrote it in another format.
+    /// Returns whether the record of `owner` exists but is unreadable, for example because a later
+    /// version of the plugin wrote it in another format. Returns `false` if DEL or GC has retired
+    /// (renamed) the record.
     pub fn is_torn(owner: &str) -> bool {
         files().has(owner) && Self::read(owner).is_none()
     }
 
-    /// Writes the record of `owner`.
+    /// Writes this record as the record of `owner`. `writing` determines whether the function
+    /// creates a missing record or fails.
     pub fn write(&self, owner: &str, writing: Writing) -> anyhow::Result<()> {
         files().write(owner, &serde_json::to_string(self)?, writing)
     }

@@ -1,4 +1,5 @@
-//! RELOAD, a verb of this suite: restores the ports that ADD forwarded.
+//! RELOAD, a verb of this suite: forwards the ports of an attachment again, after another program
+//! has removed the rules.
 
 use std::cell::RefCell;
 use std::time::Duration;
@@ -12,13 +13,14 @@ use crate::plan::Plan;
 use crate::record::{self, Record};
 use crate::{firewall, holder, localnet};
 
-/// Forwards the missing ports. Ports that are already forwarded stay untouched, and so do their
-/// connections.
+/// Forwards those ports of the attachment that are no longer forwarded. The other ports stay
+/// untouched, and so do their connections.
 ///
 /// # Errors
 /// - Code 7: `prevResult` is missing.
 /// - Code 11: another live attachment has taken a port.
-/// - Code 100: the record is missing, or the sandbox is not the one that the record names.
+/// - Code 100: the attachment has no record, or its sandbox no longer exists or has other
+///   addresses. Or a DEL has removed the attachment during this call.
 /// - Code 100: the kernel refuses a request.
 pub(crate) fn reload(request: &CheckRequest) -> anyhow::Result<()> {
     let Some(plan) = Plan::of(request)? else {
@@ -43,10 +45,10 @@ pub(crate) fn reload(request: &CheckRequest) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Fails and removes the ports again if a concurrent DEL or GC has retired (renamed) the record.
-/// DEL and GC retire the record before they list the ports, so they may have missed ports that
-/// RELOAD forwarded later. A concurrent ADD is not affected, because it writes a new record before
-/// it forwards any port.
+/// Removes the attachment's ports and returns an error if a concurrent DEL or GC has retired
+/// (renamed) the attachment's record. DEL and GC retire the record before they look for the ports,
+/// so they may have missed ports that RELOAD forwarded later. A concurrent ADD is not affected,
+/// because it writes a new record before it forwards any port.
 fn yield_to_removal(attachment: &Attachment) -> anyhow::Result<()> {
     let owner = attachment.owner();
     if record::files().has(&owner) {

@@ -1,12 +1,14 @@
-//! Removes elements of ports, and passes the ports on to attachments of the same container that are
-//! on standby.
+//! Removes elements that forward ports, and passes the ports on to other attachments of the same
+//! container. These are on the standby list because they want the same ports.
 //!
-//! One transaction removes a port's element and adds the successor's element for this port.
-//! Attachments may join or leave the standby list at the same time, so this module reads the list
-//! before and after the transaction. An attachment that joins after the second reading finds that
-//! the port is free. An attachment that leaves removes its file in the standby list before it lists
-//! its elements. So if this module passes a port on to it too late, either this module or the
-//! attachment removes the element.
+//! One transaction removes a port's element and adds the element of the attachment that gets the
+//! port. Attachments may join or leave the standby list at the same time, so this module reads the
+//! list before and after the transaction:
+//!
+//! - An attachment that joins the list after the second reading finds that the port is free.
+//! - DEL removes its attachment from the list before it looks for the attachment's elements. If
+//!   this module adds an element for this attachment afterwards, either DEL finds the element, or
+//!   the second reading shows that the attachment has left, and this module removes the element.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -22,7 +24,7 @@ use crate::{standby, table};
 pub(crate) struct Removed {
     /// The removed elements.
     pub elements: Vec<Element>,
-    /// The removed ports that another attachment serves now.
+    /// Those of the removed ports that another attachment now forwards.
     pub passed_on: BTreeSet<HostPort>,
 }
 
@@ -33,8 +35,8 @@ struct Heir {
     record: Record,
 }
 
-/// Removes those elements of `known` that still have the owner given there. Passes their ports on
-/// to owners in `standing`, the current standby list.
+/// Removes those of the elements `known` that still have the same owner in `nf_tables`. Passes
+/// their ports on to attachments of the same container in `standing`, the standby list.
 ///
 /// # Errors
 /// The kernel refuses a request.
@@ -54,9 +56,9 @@ pub(crate) fn remove(
     removal.finish(heirs)
 }
 
-/// Removes all elements of `owner` and passes their ports on like [`remove`], but only if
-/// `are_meant` returns true. The transaction may need several attempts. Each attempt calls
-/// `are_meant` again.
+/// Removes all elements of `owner` and passes their ports on like [`remove`], if `are_meant`
+/// returns true. If another process changes rules at the same time, the function tries again and
+/// calls `are_meant` again.
 ///
 /// # Errors
 /// As [`remove`].
@@ -76,7 +78,7 @@ struct Removal<'a> {
     connection: &'a Connection,
     /// Elements to remove.
     known: Vec<Element>,
-    /// Elements that successors have received.
+    /// Elements that were added for attachments on standby.
     passed: Vec<Element>,
     removed: Removed,
 }
@@ -91,8 +93,9 @@ impl<'a> Removal<'a> {
         }
     }
 
-    /// Runs more transactions until a reading of the standby list finds the same heirs as the
-    /// previous one. Then returns the removed elements and the ports passed on.
+    /// Reads the standby list again, and runs another transaction if the heirs (attachments that
+    /// may get the ports) have changed. Repeats this until they have not changed. Then returns the
+    /// removed elements and the ports that were passed on.
     fn finish(mut self, mut heirs: Vec<Heir>) -> Result<Removed, nft::Error> {
         while !self.removed.elements.is_empty() {
             let standing = standby::owners();
@@ -114,8 +117,8 @@ impl<'a> Removal<'a> {
         Ok(self.removed)
     }
 
-    /// Runs one transaction, which removes known elements and passes free ports on to `heirs`. If
-    /// `are_meant` returns false, the transaction changes nothing.
+    /// Runs one transaction, which removes the elements `self.known` and passes free ports on to
+    /// `heirs`. If `are_meant` returns false, the transaction removes and adds no element.
     fn step(&mut self, heirs: &[Heir], are_meant: impl Fn() -> bool) -> Result<(), nft::Error> {
         let table = table_of(heirs);
         let (mut stale, mut passed) = (Vec::new(), Vec::new());
@@ -134,9 +137,10 @@ impl<'a> Removal<'a> {
         Ok(())
     }
 
-    /// Returns the elements to add for `heirs`. These elements forward ports that this transaction
-    /// removes, and ports that an earlier transaction removed and that are still free. The first
-    /// heir that wants a port gets it.
+    /// Returns the elements to add for `heirs`, the attachments that may get free ports. A port is
+    /// free if the current transaction removes its element (`stale`), or if an earlier transaction
+    /// removed the element and no attachment has the port now. The first heir that wants a free
+    /// port gets it.
     fn inheritance(
         &self,
         table: &Table,
@@ -161,8 +165,9 @@ impl<'a> Removal<'a> {
 }
 
 impl Heir {
-    /// Returns the heir's elements for `port`. Returns none if the heir does not want the port, or
-    /// if the heir and the owner of `former`, the removed element, are of different containers.
+    /// Returns the elements that this attachment wants for `port`. Until its removal, the element
+    /// `former` forwarded this port. Returns none if this attachment does not want the port, or if
+    /// `former` was of another container or of this attachment itself.
     fn wishes(&self, former: &Element, port: HostPort) -> Vec<Element> {
         if !is_heir(&self.owner, &former.owner) {
             return Vec::new();
@@ -193,7 +198,7 @@ fn heirs(elements: &[Element], mut standing: BTreeSet<String>) -> Vec<Heir> {
     heirs.collect()
 }
 
-/// Returns the table with the chains that elements of `heirs` point to.
+/// Returns portmap's table with the chains of conditions that elements of `heirs` point to.
 fn table_of(heirs: &[Heir]) -> Table {
     let chains = heirs.iter().flat_map(|Heir { record, .. }| {
         let chain = |version| table::condition_chain(version, &record.conditions);

@@ -1,6 +1,7 @@
 //! The table `cni-portmap`: its chains and sets, and the elements that each attachment adds.
 //!
-//! All attachments share the chains and rules, except for one chain per set of conditions.
+//! All attachments share the chains and rules, with one exception: attachments with different
+//! conditions (`conditionsV4`, `conditionsV6`) have different chains that check these conditions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv6Addr};
@@ -22,7 +23,7 @@ use crate::plan::Plan;
 /// The elements that an attachment wants, and the table that they need.
 #[derive(Debug)]
 pub(crate) struct Claim {
-    /// The attachment's owner, which is the comment of its elements.
+    /// The attachment's tag, which is the comment of its elements.
     pub owner: String,
     /// The table, including the chains of conditions that the elements point to.
     pub table: Table,
@@ -99,7 +100,7 @@ pub(crate) fn condition_chain(version: IpVersion, conditions: &Conditions) -> Op
     Some(regular(&name, vec![rule.goto(TRANSLATE)]))
 }
 
-/// Returns [`table`] with these chains, without duplicates.
+/// Returns portmap's [`table`] with the additional `chains`, each of them once.
 pub(crate) fn with_chains(chains: impl IntoIterator<Item = Chain>) -> Table {
     let mut table = table();
     for chain in chains {
@@ -110,7 +111,7 @@ pub(crate) fn with_chains(chains: impl IntoIterator<Item = Chain>) -> Table {
     table
 }
 
-/// Returns the table that translates and masquerades, without the chains of conditions.
+/// Returns portmap's table with all sets, and all chains except those that check conditions.
 pub(crate) fn table() -> Table {
     let to_host = || {
         let rule = Rule::new("what is for the host itself");
@@ -131,8 +132,8 @@ pub(crate) fn table() -> Table {
     }
 }
 
-/// Returns the table with its sets only, for a removal of elements. A removal needs no rules, and
-/// building them would take longer than its transaction.
+/// Returns portmap's table with its sets only, for a removal of elements. A removal needs no rules,
+/// and building them would take longer than its transaction.
 pub(crate) fn without_chains() -> Table {
     Table {
         family: Family::Inet,
@@ -178,7 +179,7 @@ fn regular(name: &str, rules: Vec<Rule>) -> Chain {
     }
 }
 
-/// Returns the rules that look up packets for the host in the sets of ports.
+/// Returns the rules that decide which packets for the host are looked up in the sets of ports.
 fn lookups() -> Vec<Rule> {
     let localhost = Rule::new("an answer to ::1 never finds back");
     let localhost = localhost.when_to(IpNetwork::from(IpAddr::from(Ipv6Addr::LOCALHOST)));

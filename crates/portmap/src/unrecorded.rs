@@ -1,4 +1,4 @@
-//! Finds out whether an attachment without a record may still exist.
+//! Finds out whether an attachment without a record (a file that ADD writes) may still exist.
 //!
 //! There are two causes of a missing record. After a boot, a saved ruleset may bring back elements
 //! of sandboxes that ended with the previous boot. And an earlier version of the plugin, which
@@ -14,11 +14,12 @@ use crate::element::forward;
 use crate::record::{self, Record};
 use crate::table;
 
-/// Returns whether the attachment of `owner` may still exist. One of two signs is enough:
+/// Returns whether the attachment with the tag `owner` may still exist. One of two signs is enough:
 ///
 /// - A link of the host has `owner` as its alias.
-/// - The route to one of the container's addresses uses a link that may belong to the attachment:
-///   no record or alias shows that another attachment has it.
+/// - A link may be the host's link to the sandbox: no record lists it, [`may_lead_to_unknown`]
+///   accepts it, and a route to one of the container's addresses uses this link or its bridge,
+///   without a gateway.
 ///
 /// # Errors
 /// The kernel refuses a request.
@@ -46,8 +47,9 @@ pub(crate) fn may_live(firewall: &nft::Connection, owner: &str) -> anyhow::Resul
     Ok(candidates.any(may_lead_to_unknown))
 }
 
-/// Returns whether `link` may be the host's link to the sandbox of an attachment that has neither a
-/// record nor an alias on its link.
+/// Returns whether `link`, which no record lists, may be the host's link to a sandbox. A veth that
+/// is tagged with an attachment does not count: [`may_live`] has compared the tag, so the veth
+/// belongs to another attachment.
 fn may_lead_to_unknown(link: &Link) -> bool {
     let is_tagged = link
         .alias

@@ -12,7 +12,7 @@ use nft::{Connection, Element, Table, Watch};
 /// deleted a pod 0.1 to 2.4 s after it had started the pod's successor.
 pub(crate) const FOR_DEL: Duration = Duration::from_secs(3);
 
-/// The wait of one ADD, with one deadline for all holders of its ports.
+/// The waits of one ADD for ports that other attachments hold. All waits share one deadline.
 pub(crate) struct Wait {
     watch: Option<Watch>,
     end: Instant,
@@ -27,9 +27,9 @@ impl Wait {
         }
     }
 
-    /// Waits until the owner of the element `held` has released it. Returns `false` if the owner
-    /// still has the element at the deadline. Returns `false` at once for an element that no plugin
-    /// added, because no DEL will release it.
+    /// Waits until the element `held` no longer exists with its owner, and returns `true`. Returns
+    /// `false` if the owner still has the element at the deadline. Returns `false` at once if the
+    /// deadline has passed, or for an element without an owner, because no DEL will delete it.
     ///
     /// # Errors
     /// The kernel refuses a request.
@@ -45,7 +45,7 @@ impl Wait {
         cni::step("wait for the holder's DEL");
         loop {
             let left = self.left();
-            // Subscribes before it reads the element, so it misses no deletion.
+            // The subscription starts before the element is read, so no deletion is missed.
             let watch = match &mut self.watch {
                 Some(watch) => watch,
                 none => none.insert(Watch::open()?),
@@ -59,8 +59,8 @@ impl Wait {
         }
     }
 
-    /// Returns whether the plugin has waited. The holder may have ended during the wait, so the
-    /// caller checks this again.
+    /// Returns whether [`Self::until_released`] has waited. The attachment that holds the port may
+    /// have ended during the wait, so the caller then checks this again.
     pub fn was_needed(&self) -> bool {
         self.watch.is_some()
     }

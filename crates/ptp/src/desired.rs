@@ -22,8 +22,9 @@ impl Topology for Config {
         Self::try_from(network.config::<RawConfig>()?)
     }
 
-    /// Returns whether the link is no port of a bridge. The Go plugin `ptp` makes no ports of a
-    /// bridge, so a port belongs to another plugin and DEL must not delete it.
+    /// Returns whether the Go plugin `ptp` may have made the veth pair with the host's end `end`:
+    /// `true` unless `end` is a port of a bridge. The Go plugin makes no such ports, so a port
+    /// belongs to another plugin, and DEL must not delete it.
     fn is_foreign_end(_: &Network, _: &Connection, end: &Link) -> anyhow::Result<bool> {
         Ok(end.master.is_none())
     }
@@ -40,8 +41,8 @@ impl Topology for Config {
         Gateway::HostEnd
     }
 
-    /// Determines only the MTU, because the attachments of a `ptp` network share nothing on the
-    /// host.
+    /// Returns the MTU and creates nothing, because the attachments of a `ptp` network share
+    /// nothing on the host.
     fn ensure_host_side(&self, host: &Connection) -> anyhow::Result<HostSide> {
         Ok(HostSide {
             mtu: self.mtu.resolve(host)?,

@@ -23,7 +23,7 @@ use crate::parts;
 use crate::sandbox::{Arguments, Sandbox};
 
 /// Cache directories of libcni, which need not exist. The subdirectory `results` of each contains
-/// cached results. New entries are written to the first one.
+/// cached results. New results are written to the first directory.
 #[derive(Debug, Clone)]
 pub struct Cache(pub Vec<PathBuf>);
 
@@ -57,12 +57,12 @@ impl Cache {
         entries.next().transpose()
     }
 
-    /// Returns `sandbox` with the arguments of its cached entry. If it has no entry, a runtime may
-    /// have attached the sandbox under another container ID. Then the function returns the cached
-    /// sandbox with the same network, interface and namespace; `None` if there is none.
+    /// Returns `sandbox` with the arguments in its cache entry. If it has no entry, returns the
+    /// cached sandbox with the same network, interface and namespace, because a runtime may have
+    /// attached the sandbox under another container ID. Returns `None` if there is none either.
     ///
     /// # Errors
-    /// The directory cannot be read.
+    /// A cache directory cannot be read.
     pub fn find(&self, sandbox: &Sandbox) -> anyhow::Result<Option<Sandbox>> {
         let wanted = &sandbox.attachment;
         // An entry that cannot be read counts as absent, so that DEL can continue.
@@ -103,7 +103,7 @@ impl Cache {
         write().with_context(|| format!("write {}", path.display()))
     }
 
-    /// Returns when the entry that [`Self::read`] returns was last changed; `None` if there is no
+    /// Returns the modification time of the entry that [`Self::read`] reads; `None` if there is no
     /// entry or the time is unknown.
     pub fn written(&self, attachment: &Attachment) -> Option<SystemTime> {
         let mut files = self.files(attachment);
@@ -133,9 +133,9 @@ impl Cache {
     }
 
     /// Returns all cached attachments with their entries. If several directories have an entry of
-    /// an attachment, the first directory counts, as for [`Self::read`]. A file that is not an
-    /// entry with all names is returned as an error that names the file, for example a file of an
-    /// old version of libcni, which contains only a result.
+    /// an attachment, the first directory counts, as for [`Self::read`]. For a file that is no
+    /// entry or lacks the attachment's names, returns an error with the path. For example, files
+    /// of old versions of libcni contain only a result.
     ///
     /// # Errors
     /// A directory cannot be read.
@@ -251,8 +251,8 @@ impl Entry {
     }
 
     /// Returns the network configuration that ADD used; `None` if the entry contains none. A list
-    /// may have further plugins in a directory of its own (see [`crate::with_parts`]). Runtimes do
-    /// not cache these, so this function reads their current files from `directory`.
+    /// may have further plugins in `directory/NAME/*.conf`, where NAME is the list's name. Runtimes
+    /// do not cache these, so this function reads the current files ([`crate::with_parts`]).
     ///
     /// # Errors
     /// The cached list, or a file of its directory, is invalid.
@@ -310,7 +310,7 @@ impl Entry {
         read.unwrap_or_default()
     }
 
-    /// Returns the names of the links of the host in the result.
+    /// Returns the names of the host's interfaces in the cached result.
     pub fn host_links(&self) -> Vec<String> {
         let mut interfaces = self.reported().interfaces;
         interfaces.retain(|it| it.sandbox.as_deref().unwrap_or_default().is_empty());
@@ -326,7 +326,7 @@ fn is_same_path(one: &Path, other: &Path) -> bool {
 
 const KIND: &str = "cniCacheV1";
 
-/// The subdirectory of results.
+/// The subdirectory of each cache directory with the cached results.
 const RESULTS: &str = "results";
 
 #[cfg(test)]

@@ -22,7 +22,8 @@ pub struct Chain<'a> {
     pub network: &'a Conflist,
     /// The directories of configurations, plugins and cached results.
     pub directories: &'a Directories,
-    /// Time limit of each plugin for all verbs but RELOAD and VERSION, which have their own.
+    /// Time limit of each call of a plugin; `None` for no limit. Calls of RELOAD and VERSION have
+    /// limits of their own.
     limit: Option<Duration>,
 }
 
@@ -57,7 +58,8 @@ impl<'a> Chain<'a> {
         }
     }
 
-    /// Calls ADD of each plugin to attach `sandbox`, and caches the result of the last plugin.
+    /// Calls ADD of each plugin to attach `sandbox`. Caches and returns the result of the last
+    /// plugin.
     ///
     /// # Errors
     /// A plugin fails or prints no valid result; the result cannot be cached.
@@ -97,8 +99,8 @@ impl<'a> Chain<'a> {
     /// Calls DEL of each plugin in reverse order to detach `sandbox`. Stops at the first plugin
     /// that fails.
     ///
-    /// After success, removes the cached result for every `cniVersion`. Newer versions of libcni
-    /// keep it if `cniVersion` is below 0.4.0.
+    /// After success, removes the cached result, whatever the `cniVersion`. Newer versions of
+    /// libcni keep the result if `cniVersion` is below 0.4.0.
     ///
     /// # Errors
     /// A plugin fails; the cached result cannot be removed.
@@ -176,8 +178,9 @@ impl<'a> Chain<'a> {
         self.run(plugin, &call, Stdio::null()).err()
     }
 
-    /// Calls RELOAD of the plugins with names in `reloading`. RELOAD restores rules that a reload
-    /// of the host's firewall removed. Calls the remaining plugins even after an error.
+    /// Calls RELOAD of the network's plugins whose names are in `reloading`. RELOAD, a verb of this
+    /// suite, restores rules that a reload of the host's firewall removed. A failure does not stop
+    /// the calls of the remaining plugins.
     ///
     /// # Errors
     /// The cached result is invalid, or plugins fail; the error contains all their failures. A
@@ -195,8 +198,9 @@ impl<'a> Chain<'a> {
         all(plugins.map(|it| self.call(it, &call).map(drop)))
     }
 
-    /// Calls RELOAD of `plugin` with the key `changeLimits`. The plugin then sets the limits of
-    /// these directions (`ingress`, `egress`) to the rates in the arguments of `entry`.
+    /// Calls RELOAD (a verb of this suite) of `plugin` with the key `changeLimits`. The plugin then
+    /// sets the limits in `directions` (`ingress`, `egress`) to the rates in the arguments of
+    /// `entry`.
     ///
     /// # Errors
     /// The cached result is invalid; the plugin fails or takes longer than 30 s.
@@ -337,9 +341,9 @@ fn find(path: &SearchPath, name: &str) -> anyhow::Result<PathBuf> {
     program.with_context(|| format!("plugin {name} is not in {path}"))
 }
 
-/// Time limit of one RELOAD. A plugin of this suite needs some milliseconds, and on a busy node at
-/// most a few seconds. Only `firewall` waits for other processes: for firewalld and for the lock of
-/// legacy iptables.
+/// Time limit of one call of RELOAD (a verb of this suite). A plugin needs some milliseconds, and
+/// on a busy node at most a few seconds. Only the plugin `firewall` waits for other processes: for
+/// firewalld and for the lock of legacy iptables.
 const LONGEST_RELOAD: Duration = Duration::from_secs(30);
 
 /// Time limit of VERSION, for which a plugin only prints a constant.

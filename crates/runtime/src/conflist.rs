@@ -1,7 +1,7 @@
 //! Finds and parses network configuration lists.
 //!
-//! This module does not know sandboxes. The caller passes keys that depend on a sandbox to
-//! [`PluginConfig::request`].
+//! This module does not know sandboxes. The caller passes keys that depend on a sandbox, such as
+//! `runtimeConfig`, to [`PluginConfig::request`].
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,13 +17,13 @@ use crate::parts::{self, candidates, switch};
 /// A network configuration list.
 #[derive(Debug, Clone)]
 pub struct Conflist {
-    /// `name`.
+    /// Name of the network.
     pub name: NetworkName,
     /// The highest version in `cniVersion` and `cniVersions` that this crate supports.
     pub version: SpecVersion,
-    /// `disableCheck`: CHECK does nothing.
+    /// Value of the key `disableCheck`: whether CHECK succeeds without calling plugins.
     pub disable_check: bool,
-    /// `disableGC`: GC does nothing.
+    /// Value of the key `disableGC`: whether the operator forbids GC.
     pub disable_gc: bool,
     /// The plugins, in the order in which ADD calls them; never empty.
     pub plugins: Vec<PluginConfig>,
@@ -35,56 +35,58 @@ pub struct Conflist {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub struct PluginConfig {
-    /// `type`, a file name without directory.
+    /// Name of the plugin's executable, without a directory (key `type`).
     #[serde(rename = "type")]
     pub program: String,
     /// Capabilities that the plugin declares with the value `true`.
     #[serde(deserialize_with = "declared")]
     pub capabilities: Vec<String>,
-    /// The JSON object of the plugin.
+    /// All keys of the plugin.
     #[serde(skip)]
     pub config: Map<String, Value>,
 }
 
 impl PluginConfig {
-    /// Returns the value of the key `name`, which may be written in any case.
+    /// Returns the value of the plugin's key that is called `name` in upper or lower case; `None`
+    /// if the key is missing or `null`.
     pub fn key(&self, name: &str) -> Option<&Value> {
         json::value(&self.config, name)
     }
 
-    /// Returns whether the value of the key `name` is `true`.
+    /// Returns whether [`Self::key`] of `name` is `true`.
     pub fn is_set(&self, name: &str) -> bool {
         self.key(name).and_then(Value::as_bool) == Some(true)
     }
 
-    /// Returns the `ipam` section.
+    /// Returns the `ipam` section; `None` if it is missing or not an object.
     pub fn ipam(&self) -> Option<&Map<String, Value>> {
         self.key("ipam")?.as_object()
     }
 
-    /// Returns the `type` of the `ipam` section; `None` if it is missing or empty.
+    /// Returns the `type` of the `ipam` section, the name of the IPAM plugin; `None` if the section
+    /// or its `type` is missing or invalid.
     pub fn ipam_type(&self) -> Option<&str> {
         let name = json::value(self.ipam()?, "type")?.as_str();
         name.filter(|it| !it.is_empty())
     }
 
     /// Parses the `ipam` section as the configuration of the IPAM plugin `program`. Returns `None`
-    /// if the section is for another plugin, or is invalid.
+    /// if the section is missing or invalid, or is for another plugin.
     pub fn ipam_of<T: DeserializeOwned>(&self, program: &str) -> Option<T> {
         let ipam = self.key("ipam")?;
         let read = json::read(ipam, "").ok()?;
         (self.ipam_type() == Some(program)).then_some(read.value)
     }
 
-    /// Returns the types of the plugin and of its IPAM plugin.
+    /// Returns the `type` of the plugin and, if it has an IPAM plugin, the `type` of that.
     pub fn programs(&self) -> impl Iterator<Item = &str> {
         [self.program.as_str()].into_iter().chain(self.ipam_type())
     }
 }
 
 impl Conflist {
-    /// Returns the network `name` from the files of `directory`: first `*.conflist`, then `*.conf`
-    /// and `*.json`, each sorted by name.
+    /// Returns the first list of the network `name` in the files of `directory`. Reads first
+    /// `*.conflist`, then `*.conf` together with `*.json`, both groups sorted by name.
     ///
     /// Reports an invalid file on standard error and skips it.
     ///

@@ -1,8 +1,8 @@
-//! The locked cache entry of an attachment, which can be replaced.
+//! Locks the cache entry of an attachment, and replaces it.
 //!
 //! Runtimes take no lock and write entries in place, so a runtime may write an entry after this
-//! module has read it. A replacement therefore compares the replaced file with the content that was
-//! read, and undoes itself if they differ.
+//! module has read it. [`Replacement::exchange`] therefore compares the replaced file with the
+//! content that this module read, and restores the replaced file if they differ.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
@@ -35,7 +35,7 @@ impl Cache {
     /// returns it with the lock; `None` if the attachment has no entry.
     ///
     /// # Errors
-    /// Another process keeps the lock for longer than this function waits; the file exists and
+    /// Another process keeps the lock for longer than this function waits. Or the entry's file
     /// cannot be locked or read, or is not an entry.
     pub fn hold(&self, attachment: &Attachment, hold: Hold) -> anyhow::Result<Option<HeldEntry>> {
         let timeout = match hold {
@@ -75,28 +75,30 @@ impl HeldEntry {
         })
     }
 
-    /// Returns the entry.
+    /// Returns the entry that was read from the file.
     pub fn entry(&self) -> &Entry {
         &self.entry
     }
 
-    /// Writes a new file with the content of this entry, but with `capabilities` as the values of
-    /// its capabilities (`capabilityArgs`). Only [`Replacement::exchange`] puts this file in the
-    /// place of the entry.
+    /// Writes a copy of this entry to a new file, with `capabilities` as the values of its
+    /// capabilities (`capabilityArgs`). [`Replacement::exchange`] then replaces the entry by this
+    /// file.
     ///
     /// # Errors
-    /// An old version of libcni wrote the entry, so it contains only a result; the file cannot be
-    /// written, or cannot be exchanged with the entry.
+    /// An old version of libcni wrote the entry, so it contains only a result. Or the new file
+    /// cannot be written, or is on another mount than the entry, so that the kernel cannot exchange
+    /// the two.
     pub fn prepare(mut self, capabilities: Map<String, Value>) -> anyhow::Result<Replacement> {
         let document = self.document.as_object_mut();
         let document = document.filter(|it| it.contains_key("kind"));
         let document = document.context("its entry in the cache has only a result")?;
         self.entry.arguments.capabilities.clone_from(&capabilities);
         document.insert("capabilityArgs".to_owned(), Value::Object(capabilities));
-        // A runtime lists the directory of results, so the new file is beside that directory.
+        // The new file is outside the directory of results, because a runtime may take every file
+        // in that directory for an entry.
         let directory = self.path.parent().and_then(Path::parent);
         let directory = directory.context("the entry has no directory")?;
-        // Only the holder of the lock on this inode uses this name.
+        // Only the process that has locked this inode uses this name.
         let new = directory.join(format!(".entry-{}", self.file.metadata()?.ino()));
         let action = format!("write {}", new.display());
         let replacement = Replacement { held: self, new };
@@ -105,8 +107,8 @@ impl HeldEntry {
     }
 }
 
-/// A new file for an entry. Dropping this value deletes the file or, after [`Self::exchange`], the
-/// old file of the entry.
+/// A new file that is to replace a cache entry. Dropping this value deletes the new file or, after
+/// [`Self::exchange`], the replaced file.
 #[derive(Debug)]
 pub struct Replacement {
     held: HeldEntry,
@@ -114,7 +116,7 @@ pub struct Replacement {
 }
 
 impl Replacement {
-    /// Returns the new entry.
+    /// Returns the entry in the new file.
     pub fn entry(&self) -> &Entry {
         &self.held.entry
     }
@@ -122,7 +124,8 @@ impl Replacement {
     /// Writes the new file, with the owner and the mode of the old file, and with all fields of the
     /// entry, even those that this crate does not know.
     fn write(&self) -> anyhow::Result<()> {
-        // A process that was killed while it held this lock may have left the file.
+        // A process that was killed while it had the lock on the entry may have left a file with
+        // this name.
         if_present(fs::remove_file(&self.new))?;
         let options = &mut File::options();
         let mut file = options
@@ -143,10 +146,11 @@ impl Replacement {
     }
 
     /// Exchanges the entry with the new file in one step, so that the entry exists at every moment.
-    /// Returns `false` and changes nothing if the entry was deleted meanwhile.
+    /// Returns `false` and changes nothing if the entry was deleted after it was read.
     ///
     /// # Errors
-    /// A runtime changed the entry meanwhile; the kernel refuses the exchange.
+    /// A runtime changed the entry after it was read; the function then restores the changed entry.
+    /// Or the kernel refuses the exchange, or a file or directory cannot be read or synced.
     pub fn exchange(self) -> anyhow::Result<bool> {
         let path = &self.held.path;
         let exchange = || renameat_with(CWD, &self.new, CWD, path, RenameFlags::EXCHANGE);
@@ -155,8 +159,8 @@ impl Replacement {
             exchanged => exchanged.with_context(|| format!("replace {}", path.display()))?,
         }
         if fs::read(&self.new)? != self.held.bytes {
-            // Exchanges the two files back. This fails if a DEL has removed the entry since then,
-            // and then there is nothing to restore.
+            // Exchanges the two files back. If this fails because a DEL has removed the entry
+            // meanwhile, there is nothing to restore.
             exchange().ok();
             bail!("a runtime changed {} meanwhile", path.display());
         }
@@ -182,10 +186,10 @@ fn mount_of(file: &File) -> io::Result<u64> {
     Ok(statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID)?.stx_mnt_id)
 }
 
-/// Longest wait for the lock in order to change the entry. The process that has the lock may call
-/// RELOAD, which may take 30 s.
+/// Longest wait for an exclusive lock, to change the entry. The process that has the lock may wait
+/// up to 30 s for a plugin that it has called with RELOAD, a verb of this suite.
 const PATIENCE: Duration = Duration::from_secs(35);
 
-/// Longest wait for the lock in order to read the entry. The caller, `reload`, has other
-/// attachments to restore.
+/// Longest wait for a shared lock, to read the entry. It is short, because the caller
+/// (`upkeep::reload`) also has to restore the rules of other attachments.
 const PATIENCE_OF_READERS: Duration = Duration::from_secs(5);

@@ -11,11 +11,12 @@ use cni::{NetworkName, json};
 use serde_json::{Map, Value, json};
 
 /// Appends the plugins in `directory/NAME/*.conf` to the list in `bytes`, where NAME is the list's
-/// name, and sets `loadOnlyInlinedPlugins`. Returns `bytes` unchanged if the list already sets this
-/// key, if there are no such files, or if `bytes` is not a list.
+/// name, and sets `loadOnlyInlinedPlugins` to `true`. Returns `bytes` unchanged if this key already
+/// is `true`, if there are no such files, or if `bytes` is not a list.
 ///
 /// # Errors
-/// A file in that directory cannot be read, or is not JSON.
+/// The directory or a file in it cannot be read, a file is not JSON, or `loadOnlyInlinedPlugins` is
+/// not a boolean.
 pub fn with_parts(bytes: Vec<u8>, directory: &Path) -> anyhow::Result<Vec<u8>> {
     let document: Result<Map<String, Value>, _> = serde_json::from_slice(&bytes);
     let Some(mut list) = document.ok().filter(|it| json::value(it, "type").is_none()) else {

@@ -52,7 +52,7 @@ impl Arguments {
     /// Parses `KEY=value;KEY=value`.
     ///
     /// # Errors
-    /// A part is not of this form.
+    /// A pair has no key, no value or more than one `=`.
     pub fn pairs(text: &str) -> anyhow::Result<Vec<[String; 2]>> {
         let pairs = text.split(';').map(|pair| {
             let parts = pair.split_once('=');
@@ -65,7 +65,7 @@ impl Arguments {
         pairs.collect()
     }
 
-    /// Returns the value of a key in `CNI_ARGS`.
+    /// Returns the value of `key` in `CNI_ARGS`; `None` if `CNI_ARGS` does not have the key.
     pub fn cni_value(&self, key: &str) -> Option<&str> {
         let pair = self.cni.iter().find(|[name, _]| name == key);
         pair.map(|[_, value]| value.as_str())

@@ -12,9 +12,9 @@ use crate::raw::{RawAddress, RawConfig};
 pub struct Config {
     /// Addresses of the container, each with its gateway if it has one.
     pub ips: Vec<IpConfig>,
-    /// Routes of the result, for the plugin that creates them.
+    /// Routes for the result. The plugin that calls `static` creates them in the container.
     pub routes: Vec<Route>,
-    /// Name resolution of the result.
+    /// DNS settings for the result.
     pub dns: Dns,
 }
 
@@ -80,8 +80,8 @@ fn words<'a>(args: &'a CniArgs, key: &str) -> impl Iterator<Item = &'a str> {
         .map(str::trim)
 }
 
-/// Returns the addresses `ips` of `runtimeConfig` or, if there are none, of `args.cni`. If one of
-/// them has addresses, the plugin ignores those of the section `ipam` and of `CNI_ARGS`.
+/// Returns the addresses that replace those in the `ipam` section and in `CNI_ARGS`:
+/// `runtimeConfig.ips` or, if that is empty, `args.cni.ips`. If both are empty, returns none.
 fn replacement(network: &Network) -> Result<Vec<IpConfig>, Error> {
     let mut sources = network.asked_ips()?.into_iter();
     let given = sources.find(|(_, ips)| !ips.is_empty());

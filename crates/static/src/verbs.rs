@@ -1,4 +1,4 @@
-//! The verbs, except for DEL and GC, which have nothing to do.
+//! The verbs ADD, CHECK and STATUS. DEL and GC have nothing to do.
 
 use anyhow::bail;
 use cni::result::IpConfig;

@@ -17,7 +17,7 @@ pub struct CountedLimit {
 }
 
 /// Returns the egress limits that this crate or the Go plugin `bandwidth` set, by the index of the
-/// link. An HTB of the Go plugin (versions 1.5.0 and 1.5.1) does not count. A limit may apply to
+/// link. Omits the HTB limits of versions 1.5.0 and 1.5.1 of the Go plugin. A limit may apply to
 /// all traffic of its link or to a part of the traffic.
 ///
 /// # Errors
@@ -44,7 +44,8 @@ pub fn counted_limits(connection: &Connection) -> Result<BTreeMap<u32, CountedLi
 }
 
 impl CountedLimit {
-    /// Returns the link's index and the limit if `counted` is a TBF or an HTB class.
+    /// Returns the link's index and the limit if `counted` is a TBF or an HTB class, and `None` if
+    /// it is another qdisc.
     fn of(counted: &CountedQdisc) -> Option<(u32, Self)> {
         let bucket = match counted.qdisc.kind {
             QdiscKind::Tbf(bucket) => Some(bucket),

@@ -6,8 +6,8 @@
 //!
 //! This crate compares every wanted setting with the kernel's setting and changes only what
 //! differs. It also replaces and removes TBFs of the Go plugin `bandwidth`
-//! (containernetworking/plugins), which names in this crate call "reference". Settings of other
-//! programs stay as they are.
+//! (containernetworking/plugins). Identifiers in this crate call this plugin "reference". Settings
+//! of other programs stay as they are.
 //!
 //! This crate does not know the owner of a link or the source of a rate.
 

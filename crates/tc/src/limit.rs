@@ -46,8 +46,8 @@ impl BitsPerSecond {
     /// The highest rate.
     pub const MAX: Self = Self(1_000_000_000_000_000);
 
-    /// Returns the bytes that pass in 25 ms. The Go plugin `bandwidth` lets so many bytes queue in
-    /// addition to the burst.
+    /// Returns the number of bytes that pass at this rate in 25 ms. The Go plugin `bandwidth` sets
+    /// a queue of this length plus the burst.
     pub(crate) fn waiting(self) -> u32 {
         self.bytes_in(LATENCY)
     }
@@ -99,9 +99,9 @@ impl Burst {
         })
     }
 
-    /// Derives a burst from the rate, for a configuration without a burst. The burst is small
-    /// enough that even the first second hardly exceeds the rate, and large enough that TCP reaches
-    /// the rate.
+    /// Derives a burst from the rate, for a configuration without a burst: what passes in 50 ms,
+    /// but at least four MTUs. This burst is small enough that even the first second hardly exceeds
+    /// the rate, and large enough that TCP reaches the rate.
     ///
     /// Measured at 1 Mbit/s and an MTU of 1500: with a burst of 50 ms (6,250 bytes), every second
     /// has 94 to 104 % of the rate. With a burst of 64 KiB, 146 % passed in the first second. With
@@ -169,7 +169,7 @@ impl Limit {
     /// 5 and at most 64.
     ///
     /// 500 ms are half of TCP's first timeout. After a timeout, TCP sends packets again, although
-    /// the first ones may still wait. Linux then also gives the connection another hash
+    /// their first copies may still wait. Linux then also gives the connection another flow hash
     /// (`sk_rethink_txhash`), so its packets enter another queue. When 64 packets could wait at 64
     /// kbit/s, four connections soon had 22 queues, full of packets that were sent twice.
     ///
@@ -237,15 +237,16 @@ const PIECE: Duration = Duration::from_millis(2);
 const VLAN_TAGS: u32 = 8;
 /// Size in bytes of the largest segment that the kernel passes to a link (`GSO_MAX_SIZE`).
 pub(crate) const LARGEST_SEGMENT: u32 = 8 * 65_535;
-/// Shortest target in microseconds: the kernel's default.
+/// Shortest target of the fair queue in microseconds: the kernel's default.
 const LEAST_TARGET: u32 = 5000;
-/// Longest target in microseconds. The kernel's times have 32 bits.
+/// Longest target of the fair queue in microseconds. It is far below 36 minutes, the longest time
+/// that `CoDel` can compare (32 bits with sign, in units of 1,024 ns).
 const MOST_TARGET: u32 = 2_000_000;
 /// Difference between the kernel's default interval and its default target, in microseconds.
 const ROUND_TRIP: u32 = 95_000;
-/// Longest time that frames may wait if their flow does not react to drops. The limit of packets
-/// follows from this time. An unsplit segment counts as one packet; [`FairQueue::memory`] limits
-/// the length of waiting segments.
+/// Longest time that frames may wait if their flow does not react to drops. The fair queue's limit
+/// is the number of frames that pass in this time, within [`FEW_FRAMES`] and [`MOST_FRAMES`]. A
+/// segment counts as one packet, so [`FairQueue::memory`] limits the length of waiting segments.
 const MOST_WAITING: Duration = Duration::from_millis(250);
 /// Half of TCP's timeout before it has measured a round trip (RFC 6298).
 const HALF_TIMEOUT: Duration = Duration::from_millis(500);
@@ -258,7 +259,7 @@ const FEW_FRAMES: u32 = 64;
 const ETHERNET_FRAME: u32 = 1514;
 /// Largest limit of the fair queue in packets: the kernel's default.
 const MOST_FRAMES: u32 = 10_240;
-/// Time that a flow's turn takes at the rate.
+/// Time that a flow's turn in the fair queue takes at the rate.
 const TURN: Duration = Duration::from_millis(2);
 /// Minimum number of bytes that a flow sends in its turn. Most packets that belong to no bulk
 /// transfer are shorter. The kernel raises a smaller number than 256 to 256.

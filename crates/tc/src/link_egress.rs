@@ -23,12 +23,12 @@ pub struct LinkEgress<'a> {
     pub(crate) link: &'a Link,
 }
 
-/// The egress qdiscs of a link that this crate knows.
+/// The qdiscs that limit a link's egress, as the kernel reports them.
 #[derive(Default)]
 pub struct Held {
-    /// The root, if this crate or the Go plugin `bandwidth` set it.
+    /// The root qdisc, if this crate or the Go plugin `bandwidth` set it.
     pub(crate) root: Option<Qdisc>,
-    /// The qdisc below a root TBF or the limited class.
+    /// The qdisc below the root TBF or, if the root is an HTB, below the limited class.
     first: Option<Qdisc>,
     /// The qdisc below the TBF of the limited class.
     second: Option<Qdisc>,
@@ -52,13 +52,14 @@ impl Held {
         self.root.as_ref().and_then(tbf).map(|it| it.rate)
     }
 
-    /// Returns the TBF of the limited class.
+    /// Returns the parameters of the TBF below the limited class; `None` if the class has no qdisc
+    /// or one of another kind.
     fn splitter(&self) -> Option<&HeldBucket> {
         self.first.as_ref().and_then(tbf)
     }
 }
 
-/// Returns the parameters of the qdisc if it is a TBF.
+/// Returns the parameters of a TBF; `None` if `qdisc` is of another kind.
 fn tbf(qdisc: &Qdisc) -> Option<&HeldBucket> {
     match &qdisc.kind {
         QdiscKind::Tbf(held) => Some(held),
@@ -77,8 +78,11 @@ impl<'a> LinkEgress<'a> {
     ///
     /// If the earlier limit applies to the same traffic, the kernel changes the existing qdiscs, so
     /// the link always has a limit. Waiting packets stay, unless one may be longer than the new
-    /// burst. After an error, a link that had a limit has the old limit, the new limit, or the new
-    /// limit for all traffic. It may have none if a replacement and its repair both fail.
+    /// burst.
+    ///
+    /// If the earlier limit applies to other traffic, this function replaces the qdiscs. If that
+    /// fails and leaves no complete limit, it limits all traffic. If that fails, too, the link may
+    /// have no limit.
     ///
     /// # Errors
     /// [`Error::Lacks`] and [`Error::Netlink`].
@@ -239,7 +243,7 @@ impl<'a> LinkEgress<'a> {
         }
     }
 
-    /// Changes the limit of the existing class.
+    /// Sets `limit` on the limited HTB class and on the qdiscs below it.
     fn limit_class(&self, limit: &Limit, held: &Held) -> Result<(), Error> {
         let queue = Queue::below_class(self.link.index, CLASS, limit);
         let leaf = held.second.as_ref();

@@ -21,7 +21,7 @@ pub enum Hook {
     Found,
     /// The qdisc exists and has redirections of this crate or of the Go plugin `bandwidth`.
     Redirecting,
-    /// The qdisc has to be created.
+    /// The qdisc does not exist.
     Missing,
 }
 
@@ -31,8 +31,8 @@ impl<'a> LinkIngress<'a> {
         Self { connection, link }
     }
 
-    /// Returns whether the link has an ingress qdisc with redirections. A redirection of the Go
-    /// plugin `bandwidth` counts if its target is `other` or a deleted link.
+    /// Returns the state of the link's ingress qdisc. A redirection of the Go plugin `bandwidth`
+    /// counts only if its target is `other` or a deleted link.
     ///
     /// # Errors
     /// [`Error::Netlink`].
@@ -102,8 +102,8 @@ impl<'a> LinkIngress<'a> {
             return Ok(());
         }
         let (ours, mut others) = self.filters(0)?;
-        // The kernel lists one hash table for each priority in addition to the filters. Hash tables
-        // of this crate's priorities do not belong to other programs.
+        // The kernel lists the filters and also one hash table for each priority. The hash tables
+        // of the priorities in `ours` do not belong to other programs, so `others` loses them.
         others.retain(|other| ours.iter().all(|it| it.priority != other.priority));
         if before != Hook::Missing || !others.is_empty() {
             return self.delete(&ours);
@@ -127,7 +127,7 @@ impl<'a> LinkIngress<'a> {
 
     /// Creates the ingress qdisc if `before` is [`Hook::Missing`]. Returns [`Hook::Found`] if
     /// another process created the qdisc at the same time, because the qdisc may then have filters.
-    /// Otherwise returns `before`.
+    /// In all other cases, returns `before`.
     fn ensure_hook(&self, before: Hook) -> Result<Hook, Error> {
         if before != Hook::Missing {
             return Ok(before);
@@ -162,7 +162,7 @@ impl<'a> LinkIngress<'a> {
 
     /// Deletes the filters. No other program adds filters with a priority that this crate chose, so
     /// one request deletes all filters of such a priority. Filters of the Go plugin `bandwidth`
-    /// need one request each.
+    /// need one request each, because other programs may use their priority, too.
     fn delete(&self, filters: &[HeldFilter]) -> Result<(), Error> {
         let (link, parent) = (self.link.index, Handle::INGRESS_FILTERS);
         let is_marked = |it: &HeldFilter| it.filter.is_some_and(|it| it.class == MARK);

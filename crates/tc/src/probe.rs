@@ -8,11 +8,14 @@ use crate::error::{Error, module};
 
 /// Returns the modules that limits need and the kernel lacks. This function creates one object of
 /// each kind in the namespace of `connection` and leaves the objects there, so the namespace should
-/// be a temporary one. Filters need [`module::INGRESS`], and redirecting ones also [`module::U32`]: if
-/// one of the two is missing, this function does not report whether the modules after it are, too.
+/// be a temporary one.
+///
+/// Without [`module::INGRESS`], this function cannot try [`module::U32`] and [`module::MIRRED`].
+/// Without [`module::U32`], it cannot try [`module::MIRRED`]. It does not return modules that it
+/// cannot try.
 ///
 /// # Errors
-/// [`Error::Netlink`]: the kernel refused for another reason.
+/// [`Error::Netlink`]: the kernel refused a request, but not because a module is missing.
 pub fn missing(connection: &Connection) -> Result<Vec<&'static str>, Error> {
     let lo = connection.link("lo")?.index;
     let ifb = connection.add_ifb("ifb", MacAddress([2, 0, 0, 0, 0, 0]), 1500);
@@ -37,7 +40,7 @@ pub fn missing(connection: &Connection) -> Result<Vec<&'static str>, Error> {
 }
 
 /// Returns `module` if `tried` failed because the kernel does not know the kind of object, and
-/// `None` if `tried` succeeded.
+/// `None` if `tried` succeeded. Any other failure is an error.
 fn lacking(
     module: &'static str,
     tried: Result<(), netlink::Error>,

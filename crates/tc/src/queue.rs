@@ -1,4 +1,4 @@
-//! The queue of packets that wait for a rate.
+//! The queue in which packets wait until the rate allows sending them.
 //!
 //! A TBF splits segments into frames. Below the TBF, an `fq_codel` has a queue for each flow, so a
 //! ping does not wait behind the packets of other flows. On a kernel without `fq_codel`, the TBF
@@ -64,8 +64,8 @@ impl Queue {
     /// exist, a request creates it: the kernel may support `fq_codel` now, even if it did not
     /// before.
     ///
-    /// If another program set `leaf`, it stays. But if a packet may wait that is too long for the
-    /// wanted burst, the requests replace any `leaf` and so drop all waiting packets.
+    /// The requests keep a `leaf` that another program set. But if a waiting packet may be longer
+    /// than the wanted burst, they replace any `leaf`, and all waiting packets are lost.
     pub fn steps(&self, tbf: Option<&HeldBucket>, leaf: Option<&Qdisc>) -> Vec<Step> {
         let is_stuck = tbf.is_some_and(|it| self.would_stop(it));
         let mut steps = Vec::new();
@@ -91,9 +91,10 @@ impl Queue {
         longest(held) > self.bucket().burst
     }
 
-    /// Returns the parameters that replace the parameters `held` of an existing TBF, whose packets
-    /// may still wait. The new parameters contain the length of the longest of these packets. A
-    /// later change needs this length, and the kernel reports only the current parameters.
+    /// Returns the wanted parameters of the TBF. If the TBF limits the rate, they also contain the
+    /// length of the longest packet that may wait in the existing TBF `held`, if this is longer
+    /// than [`Limit::piece`]. A later change needs this length, and the kernel no longer reports
+    /// the parameters `held` then.
     fn bucket_after(&self, held: Option<&HeldBucket>) -> TokenBucket {
         let bucket = self.bucket();
         let waiting = held.filter(|_| self.role == Role::Limits).map(longest);
@@ -117,7 +118,7 @@ impl Queue {
         steps.map(|it| Step::new(module::TBF, it)).collect()
     }
 
-    /// Returns the parameters of the TBF.
+    /// Returns the wanted parameters of the TBF.
     pub fn bucket(&self) -> TokenBucket {
         let queue = self.limit.plain_queue();
         match self.role {
@@ -126,7 +127,7 @@ impl Queue {
         }
     }
 
-    /// Returns whether `held` is the wanted TBF. ADD changes a TBF that is not.
+    /// Returns whether the TBF `held` has the wanted parameters. If not, ADD changes the TBF.
     fn is_bucket(&self, held: &HeldBucket) -> bool {
         let bucket = self.bucket();
         holds(held, &bucket) && bucket.is_split_like(held)
@@ -160,7 +161,7 @@ impl Queue {
     }
 
     /// Returns a TBF that delays no packet but splits segments that are longer than
-    /// [`Limit::piece`]. If that is `None`, the TBF splits segments that are longer than the burst.
+    /// [`Limit::piece`] or, if the limit has no piece, longer than the burst.
     fn splitter(&self, queue: u32) -> TokenBucket {
         let piece = self.limit.piece();
         TokenBucket {
@@ -176,7 +177,8 @@ impl Queue {
     /// step that sets it, which is no error.
     ///
     /// # Errors
-    /// [`Error::Lacks`] and [`Error::Netlink`]: the first other refusal of a step.
+    /// [`Error::Lacks`] and [`Error::Netlink`]: the kernel refused a step for another reason; the
+    /// error is that of the first such step.
     pub fn carry_out(&self, connection: &Connection, steps: Vec<Step>) -> Result<(), Error> {
         let (modules, requests): (Vec<_>, Vec<_>) =
             steps.into_iter().map(|it| (it.module, it.request)).unzip();

@@ -2,10 +2,11 @@
 //!
 //! Runtimes send a very large number for an unset burst, and the Go plugin uses this number as the
 //! burst. Its computations with 32 bits then overflow. So this module computes with the same
-//! overflow. It does not compare the burst of an HTB class if the time of the burst overflows.
+//! overflow. It does not compare the burst of an HTB class if the kernel cannot represent the time
+//! that the burst takes at the rate.
 //!
-//! The Go plugin sets a TBF. Only versions 1.5.0 and 1.5.1 set an HTB, with a limited and an
-//! unlimited class.
+//! Versions 1.5.0 and 1.5.1 of the Go plugin set an HTB with a limited and an unlimited class. All
+//! other versions set a TBF.
 
 use netlink::{Handle, HeldBucket, QdiscKind, TokenBucket};
 
@@ -53,7 +54,8 @@ impl LinkEgress<'_> {
 }
 
 /// Returns the length in bytes of the queue that the Go plugin `bandwidth` sets for this rate and a
-/// burst of `bits`. The sum wraps around at 32 bits, as in the Go plugin.
+/// burst of `bits`: the bytes that pass in 25 ms plus the burst. The sum wraps around at 32 bits,
+/// as in the Go plugin.
 fn queue(rate: BitsPerSecond, bits: u64) -> u32 {
     rate.waiting().wrapping_add(burst(bits))
 }

@@ -4,18 +4,18 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnetwork::IpNetwork;
 
-/// Traffic of a link to a container, selected by the subnet of the container's remote ends. A
-/// packet that leaves by the link comes from a remote end, and a packet that arrives at the link
-/// goes to a remote end. So a limit at the egress compares source addresses with the subnets, and a
-/// limit at the ingress compares destination addresses.
+/// Traffic of the host's link to a container, selected by the subnets of the container's peers. An
+/// egress packet of the link comes from a peer, and an ingress packet of the link goes to a peer.
+/// So a limit at the egress compares source addresses with the subnets, and a limit at the ingress
+/// compares destination addresses.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Traffic {
     /// All traffic.
     #[default]
     All,
-    /// Traffic with these subnets.
+    /// Traffic with peers in these subnets.
     Only(Vec<IpNetwork>),
-    /// Traffic with all but these subnets.
+    /// Traffic with all peers outside these subnets.
     AllBut(Vec<IpNetwork>),
 }
 
@@ -29,7 +29,7 @@ pub enum Case {
 }
 
 impl Traffic {
-    /// Returns the listed subnets.
+    /// Returns the listed subnets; none for [`Self::All`].
     pub(crate) fn subnets(&self) -> &[IpNetwork] {
         match self {
             Self::All => &[],

@@ -13,7 +13,7 @@ use crate::queue::{Queue, Step};
 use crate::traffic::Traffic;
 
 impl LinkEgress<'_> {
-    /// Limits the traffic of a link that has no qdisc yet.
+    /// Limits `traffic` of a link that has only the kernel's default qdisc.
     ///
     /// # Errors
     /// [`Error::Lacks`] and [`Error::Netlink`].
@@ -61,8 +61,8 @@ impl LinkEgress<'_> {
     }
 
     /// Returns whether the link has a complete limit: a TBF, or an HTB with the limited class and
-    /// complete filters. These are the filters for `traffic`, or `before`, the filters of the
-    /// earlier limit (`None` if it was a TBF).
+    /// all filters. These are the filters for `traffic` or the filters `before` of the earlier
+    /// limit (`None` if that was a TBF).
     fn is_whole(&self, before: Option<&[Filter]>, traffic: &Traffic) -> Result<bool, Error> {
         let Some(root) = self.held()?.root else {
             return Ok(false);

@@ -12,7 +12,7 @@ use crate::config::Config;
 use crate::record::{self, Record};
 use crate::settings::Settings;
 
-/// Changes the sandbox and reports the interface's new MAC and MTU in the result.
+/// Sets the sysctls, changes the interface, and reports its new MAC and MTU in the result.
 ///
 /// # Errors
 /// An error of any step. The rollback has then restored the sandbox.
@@ -75,9 +75,9 @@ fn set_sysctls<'a>(
     Ok(outcome.map_err(Error::sandbox)??)
 }
 
-/// Records the current settings of the interface in `record`. Keeps an existing record of this
-/// sandbox, because it contains the original settings: another `tuning` in the chain or an
-/// interrupted ADD wrote it before it changed the interface.
+/// Writes `record`, the current settings of the interface, to the file `path`. If the file already
+/// has a record of this sandbox, keeps that, because it contains the original settings: another
+/// `tuning` in the chain or an interrupted ADD wrote it before it changed the interface.
 fn keep(record: &Record, path: &Path, undo: &mut Undo<'_>) -> anyhow::Result<()> {
     cni::step("record the former settings");
     if Record::read(path)?.is_some_and(|it| it.is_like(record)) {

@@ -11,7 +11,8 @@ use crate::config::Config;
 use crate::name::SysctlName;
 
 /// Checks that the name of each sysctl, as written in the configuration, matches a line of the
-/// list. If the file does not exist, every name is allowed. Without sysctls, the file is not read.
+/// list. If the list does not exist, every name is allowed. If no sysctl is configured, this
+/// function does not read the list.
 ///
 /// # Errors
 /// - Code 7: a name is not allowed; the error names it.

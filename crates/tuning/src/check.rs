@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use crate::config::Config;
 use crate::settings::Settings;
 
-/// Compares the sysctls and the interface with the configuration. Also accepts a MAC or an MTU that
-/// the result reports, because a later plugin may have set it.
+/// Compares the sandbox's sysctls and interface with the configuration. Also accepts a MAC or an
+/// MTU that `prevResult` reports, because a later plugin may have set it.
 ///
 /// # Errors
 /// - The sandbox or its interface does not exist.
@@ -48,9 +48,9 @@ pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns a message for each setting in `wanted` that differs both from the interface's current
-/// setting and from the setting that the result reports. `passing` contains the current and the
-/// reported settings, in this order.
+/// Returns a message for each setting in `wanted` whose current value is neither the wanted one nor
+/// the one that `prevResult` reports. `passing` contains the current settings of the interface,
+/// then the reported ones.
 fn link_differences(wanted: &Settings, passing: &[Settings; 2]) -> Vec<String> {
     let [found, reported] = passing.each_ref().map(|it| json!(it));
     let wanted = json!(wanted);

@@ -25,8 +25,8 @@ pub struct Config {
 }
 
 impl Config {
-    /// Parses the configuration and the runtime's arguments. A key in `args.cni` takes precedence
-    /// over the same key of the configuration.
+    /// Parses the configuration and the runtime's arguments. A sysctl or an interface setting in
+    /// `args.cni` takes precedence over the same one in the configuration.
     ///
     /// # Errors
     /// - Code 4: `CNI_ARGS` has an unknown key.
@@ -60,7 +60,7 @@ impl Config {
         })
     }
 
-    /// Returns the sysctls and their values, with `interface` in place of `IFNAME`.
+    /// Returns the sysctls and their values, with `interface` in place of `IFNAME` in the names.
     pub(crate) fn sysctls(&self, interface: &InterfaceName) -> Vec<(Sysctl, &str)> {
         let sysctls = self.sysctls.iter();
         sysctls
@@ -69,7 +69,8 @@ impl Config {
     }
 }
 
-/// Returns the values by name. Rejects two spellings of one sysctl.
+/// Returns the values by sysctl name. Fails if two names differ only in their separators (dots and
+/// slashes), because they mean one sysctl.
 fn by_name(raw: BTreeMap<String, String>) -> Result<BTreeMap<SysctlName, String>, Error> {
     let mut sysctls = BTreeMap::new();
     for (text, value) in raw {
@@ -91,7 +92,7 @@ struct Mac {
     mac: String,
 }
 
-/// Parses only `dataDir`. DEL and GC use this function, because they need no other key.
+/// Returns `dataDir`, or its default. Parses no other key, because DEL and GC need no other one.
 ///
 /// # Errors
 /// Code 7: the path is not absolute.
@@ -117,9 +118,9 @@ fn given(text: &str) -> Option<&str> {
     Some(text).filter(|text| !text.is_empty())
 }
 
-/// Returns the MAC from the first of `sources` whose key is set; `None` if no key is set or the
-/// text is empty. A source consists of the name of a key and its text, which is `None` if the key
-/// is not set.
+/// Parses the MAC of the first source whose key is set. Returns `None` if no key is set, or if the
+/// text of this first source is empty. A source is the name of a key and its text; the text is
+/// `None` if the key is not set.
 fn first_mac(sources: [(&str, Option<&str>); 4]) -> Result<Option<MacAddress>, Error> {
     let mut texts = sources
         .into_iter()

@@ -6,8 +6,8 @@ use netlink::{Connection, Error};
 use crate::config;
 use crate::record::{self, Record};
 
-/// Restores the settings of the interface and removes the record. Does not restore them if the
-/// request names no sandbox, or another sandbox than the one that ADD recorded.
+/// Restores the interface's settings from the record that ADD wrote, and removes the record.
+/// Restores nothing if the request names no sandbox, or if the record names another sandbox.
 ///
 /// DEL only logs a failure to restore the interface, as the Go plugin does. Processes in the
 /// sandbox can cause such a failure, and must not be able to make DEL fail.

@@ -2,7 +2,7 @@
 //!
 //! | step | module |
 //! |---|---|
-//! | request | `raw`, `config`, `name`, `allowlist`: what is configured, which sysctls are allowed |
+//! | request | `raw`, `config`, `name`, `allowlist`: the configuration, and the allowed sysctls |
 //! | desired state | `settings`: the settings that an interface shall have, or had before ADD |
 //! | files | `record`: the former settings, which DEL restores |
 //! | verbs | `add`, `del`, `check` |
@@ -36,8 +36,8 @@ pub const PLUGIN: Plugin = Plugin {
     reload: None,
 };
 
-/// Checks the configuration and the allowlist. Does not read `CNI_ARGS`, because runtimes pass no
-/// arguments with STATUS.
+/// Checks the configuration, and that the operator's allowlist permits its sysctls. Does not read
+/// `CNI_ARGS`, because runtimes pass no arguments with STATUS.
 fn status(request: &StatusRequest) -> anyhow::Result<()> {
     let config = Config::parse(&request.network, &CniArgs::default())?;
     allowlist::expect_allowed(&config)

@@ -7,10 +7,10 @@ use netns::Sysctl;
 
 /// The name of a sysctl below `net`, in which `IFNAME` may stand for the interface.
 ///
-/// No part of the name can be `.` or `..`, so the name cannot lead outside `net`: dots separate the
-/// parts, as in the Go plugin, and no interface is named `.` or `..`.
+/// The name cannot lead outside `net`, because none of its parts is `.` or `..`. Dots separate the
+/// parts, as in the Go plugin, and no interface has such a name.
 ///
-/// Two spellings of one sysctl are equal.
+/// Names that differ only in their separators (dots and slashes) are equal.
 #[derive(Debug, Clone)]
 pub struct SysctlName {
     written: String,
@@ -37,13 +37,13 @@ impl SysctlName {
         }
     }
 
-    /// Returns the name as written in the configuration. The allowlist is matched against this
-    /// form.
+    /// Returns the name as written in the configuration. The operator's allowlist is matched
+    /// against this form.
     pub fn as_str(&self) -> &str {
         &self.written
     }
 
-    /// Returns the sysctl, with the interface in place of the first `IFNAME`.
+    /// Returns the sysctl, with `interface` in place of the first `IFNAME` in the name.
     pub fn sysctl(&self, interface: &InterfaceName) -> Sysctl {
         let path = self.parts.join("/");
         let path = path.replacen("IFNAME", interface.as_str(), 1);

@@ -1,4 +1,4 @@
-//! Settings of an interface: the desired ones, or those that it had before ADD.
+//! Settings of an interface: the desired ones, the current ones, or those before ADD.
 
 use netlink::{Connection, Error, Link, LinkChange, MacAddress, Multicast, Request};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -46,8 +46,9 @@ impl Settings {
         changes.into_iter().flatten().collect()
     }
 
-    /// Gives the interface the settings in `self`; changes only those that differ. The kernel
-    /// announces a new MAC to the neighbours.
+    /// Gives the interface the settings in `self`, and changes only those that differ. If `self`
+    /// has a MAC, also turns on `arp_notify`, so that the kernel announces a new MAC to the
+    /// neighbours.
     pub(crate) fn apply(&self, connection: &Connection, interface: &str) -> Result<(), Error> {
         let found = Self::of(&connection.link(interface)?).changes();
         let announced = self.mac.map(|_| LinkChange::ArpNotify);
@@ -67,8 +68,8 @@ fn print_mac<S: Serializer>(mac: &Option<MacAddress>, serializer: S) -> Result<S
     mac.map(|mac| mac.to_string()).serialize(serializer)
 }
 
-/// Parses a MAC. Returns `None` for an address that is not an Ethernet address, which the Go plugin
-/// may have recorded.
+/// Parses a MAC. Returns `None` if there is none, or if the text is no Ethernet address: the Go
+/// plugin also records link addresses of other kinds.
 fn read_mac<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<MacAddress>, D::Error> {
     let text = Option::<String>::deserialize(deserializer)?;
     Ok(text.and_then(|text| text.parse().ok()))

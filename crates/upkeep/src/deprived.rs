@@ -1,5 +1,5 @@
-//! Finds out whether RELOAD, a verb of this suite, cannot succeed because of what the container
-//! itself has deleted.
+//! Finds out whether a container has deleted what RELOAD needs. RELOAD is a verb of this suite that
+//! restores lost firewall rules.
 //!
 //! A process with `CAP_NET_ADMIN` in a container can delete the container's interface and its
 //! addresses. Then no plugin can restore the attachment until the container has them again.
@@ -8,8 +8,9 @@ use cni::Attachment;
 use netlink::Connection;
 use runtime::Entry;
 
-/// Returns a message about what the sandbox has lost: its interface, the link that ADD made, or all
-/// addresses of its ADD. Returns `None` if it has lost none of these, or does not exist.
+/// Returns a message if the sandbox's interface is missing, if another link has replaced the one
+/// that ADD created, or if the interface has lost all addresses of its ADD. Returns `None` if
+/// nothing of this is lost, or if the sandbox does not exist.
 ///
 /// # Errors
 /// The sandbox cannot be read.

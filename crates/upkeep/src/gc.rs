@@ -2,9 +2,9 @@
 //! else. A caller calls [`read_node`], then [`judge`] for a network, then [`remove`] for each stale
 //! attachment.
 //!
-//! The specification's GC removes everything that its list does not contain. So an ADD that begins
-//! after the list was written loses its address. DEL removes only the attachment that it names. So
-//! this module calls DEL instead of GC, and may run while pods start.
+//! GC of the CNI specification removes all attachments that the runtime does not list. So an ADD
+//! that begins after the runtime made its list loses its address. DEL removes only the attachment
+//! that it names. So this module calls DEL instead of GC, and may run while pods start.
 
 use std::fs;
 use std::path::Path;
@@ -24,16 +24,16 @@ use crate::life::{Life, Remains, life};
 pub enum Removal {
     /// DEL succeeded.
     Removed,
-    /// The attachment changed since the node was read, so it may be live: it was kept.
+    /// DEL was not called: the attachment changed since the node was read, so it may be live.
     Kept,
 }
 
-/// Reads the attachments of the node. If only the firewall cannot be read, the node is returned
-/// with the reason in [`Node::unread`]: stale attachments may be missing then, but a live
-/// attachment is never taken for a stale one.
+/// Reads the attachments of the node. If only `nf_tables` cannot be read, returns the node with the
+/// reason in [`Node::unread`]. Then stale attachments may be missing in the node, but no live
+/// attachment looks stale.
 ///
 /// # Errors
-/// A part of the node other than the firewall cannot be read.
+/// A part of the node other than `nf_tables` cannot be read.
 pub fn read_node(directories: &Directories) -> anyhow::Result<Node> {
     let node = Node::attachments(directories);
     for (part, reason) in &node.unread {
@@ -53,9 +53,9 @@ pub fn judge<'n>(node: &'n Node, network: &Conflist) -> Vec<(Remains<'n>, Life)>
     judged.collect()
 }
 
-/// Calls DEL for the attachment, with the configuration of its ADD if a runtime cached that
-/// configuration. Keeps an attachment that changed since the node was read. Calls DEL again if a
-/// lease remains.
+/// Calls DEL for the attachment, with the configuration of its ADD if that is in a runtime's cache.
+/// Does not call DEL if the attachment changed since the node was read. Calls DEL again if a lease
+/// remains.
 ///
 /// # Errors
 /// A plugin fails, a lease remains, or the links of the host cannot be read.
@@ -88,14 +88,15 @@ pub fn remove(chain: &Chain<'_>, remains: &Remains<'_>) -> anyhow::Result<Remova
     Ok(Removal::Removed)
 }
 
-/// Returns whether no lease changed since the node was read. A changed lease shows that the
-/// container was attached again: podman reuses the container ID at each start. A DEL for the old
-/// attachment would remove the new one.
+/// Returns whether all leases are unchanged since the node was read. A change means that the
+/// container may be attached again, because podman reuses the container ID at each start. A DEL for
+/// the old attachment would then remove the new one.
 fn has_leases(remains: &Remains<'_>) -> bool {
     remains.leases.iter().all(|it| is_unchanged(it))
 }
 
-/// Returns a lease that still exists and has not changed since the node was read.
+/// Returns a lease that still exists and has not changed since the node was read; `None` if there
+/// is no such lease.
 fn remaining<'n>(remains: &Remains<'n>) -> Option<&'n Lease> {
     let mut leases = remains.leases.iter().copied();
     leases.find(|it| it.path.exists() && is_unchanged(it))
@@ -106,8 +107,8 @@ fn is_unchanged(lease: &Lease) -> bool {
     written.ok() == lease.since
 }
 
-/// Returns whether the cached result, if there is one, has not changed since the node was read, and
-/// its sandbox does not exist.
+/// Returns whether the cached result is unchanged since the node was read and its sandbox does not
+/// exist. Returns true if no result was cached.
 fn has_entry(chain: &Chain<'_>, remains: &Remains<'_>) -> bool {
     remains.cached.is_none_or(|cached| {
         let written = chain.directories.cache.written(&remains.attachment);
@@ -140,5 +141,5 @@ fn lasts(attachment: &Attachment, lease: &Lease) -> String {
     format!("{attachment}: DEL succeeded, but the lease {path} remains: remove the file")
 }
 
-/// Longest wait for the lock on leases, as by default in `host-local`.
+/// Longest wait for the lock on leases: the default of `host-local`.
 const LONGEST_LOCK: Duration = Duration::from_secs(30);

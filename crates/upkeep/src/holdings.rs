@@ -1,8 +1,9 @@
-//! Records which elements the attachments have in the suite's tables.
+//! Records which elements the attachments have in the suite's `nf_tables` tables.
 //!
-//! After RELOAD, a verb of this suite, these records show which attachments still lack elements.
-//! Neither the kernel nor RELOAD shows that: the kernel does not report the elements of a deleted
-//! table, and RELOAD skips attachments whose results are in no cache.
+//! RELOAD, a verb of this suite, restores lost elements. Afterwards, these records show which
+//! attachments still lack elements. Neither the kernel nor RELOAD shows that: the kernel does not
+//! report the elements of a deleted table, and RELOAD skips attachments whose results are in no
+//! cache.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,17 +13,18 @@ use nft::Element;
 use crate::judge::Judge;
 use crate::lost::{Name, tables};
 
-/// Elements that were seen in the suite's tables, each with its owner. Clones share them.
+/// Elements that were seen in the suite's tables, each with its owner. All clones share one
+/// collection.
 #[derive(Debug, Clone, Default)]
 pub struct Holdings(Arc<Mutex<BTreeMap<Name, Held>>>);
 
-/// The owners of a table's elements, by the place of each element.
+/// The elements of a table: for each place, the tag of the element's owner.
 type Held = HashMap<Place, String>;
 
 /// Set and key of an element.
 type Place = (String, Vec<u8>);
 
-/// The tags of attachments, each with the tables in which it lacks elements.
+/// For each attachment's tag, the tables in which the attachment lacks elements.
 pub type Lacking = BTreeMap<String, BTreeSet<&'static str>>;
 
 impl Holdings {
@@ -36,8 +38,9 @@ impl Holdings {
         }
     }
 
-    /// Removes the records of these elements, each given with its table. Keeps a record with
-    /// another owner, because that attachment has added the element since then.
+    /// Removes the records of the elements in `ended`. Keeps a record whose owner is not the
+    /// element's owner in `ended`, because another attachment has added the same element since
+    /// then.
     pub(crate) fn forget(&self, ended: &[(Name, Element)]) {
         for (table, element) in ended {
             self.forget_place(*table, &place(element), &element.owner);
@@ -45,11 +48,11 @@ impl Holdings {
     }
 
     /// Returns which attachments with a link on the host lack elements that they had, and in which
-    /// tables. Reads all elements of the tables.
+    /// tables. Reads all elements of the tables, and updates the records.
     ///
-    /// RELOAD has just added the elements that an attachment in `reloaded` needs now, which may be
-    /// fewer than before. So such an attachment counts only if it has no element in the table at
-    /// all.
+    /// RELOAD has just restored the attachments in `reloaded`. They may need fewer elements now
+    /// than before. So such an attachment lacks something in a table only if it has no element
+    /// there at all.
     ///
     /// # Errors
     /// Refusals of the kernel.
@@ -77,8 +80,8 @@ impl Holdings {
         Ok(lacking)
     }
 
-    /// Removes the record of the element at `place` if `owner` is its owner. Keeps the record of
-    /// another owner, which has added the element since then.
+    /// Removes the record of the element at `place` if `owner` is its owner. Keeps the record if it
+    /// names another owner, because that attachment has added the element since then.
     fn forget_place(&self, table: Name, place: &Place, owner: &str) {
         let mut tables = self.tables();
         let held = tables.entry(table).or_default();
@@ -92,7 +95,7 @@ impl Holdings {
     }
 }
 
-/// Returns the recorded elements that are not among `elements`.
+/// Returns the elements of `held`, the records of a table, that are not among `elements`.
 fn absent(mut held: Held, elements: &[Element]) -> Held {
     for element in elements {
         held.remove(&place(element));

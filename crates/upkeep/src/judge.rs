@@ -1,17 +1,18 @@
-//! Looks for deleted objects, and judges whether an existing attachment needs them.
+//! Judges reported deletions: whether the object is still missing in `nf_tables`, and whether an
+//! existing attachment needs it.
 
 use netlink::{Link, LinkKind};
 use nft::{Connection, Deleted, Deletion, Element, Table};
 
 use crate::lost::{Loss, Name, tables};
 
-/// Looks for deleted objects, and for what shows that their owners exist.
+/// Judges deletions in the suite's tables of `nf_tables`.
 pub(crate) struct Judge {
     pub connection: Connection,
     tables: Vec<Table>,
-    /// The node's links, read when the first one is needed.
+    /// The links of the host; `None` until they are needed.
     links: Option<Vec<Link>>,
-    /// Deleted elements whose owners have ended, each with its table.
+    /// Deleted elements that no existing attachment needs, each with its table.
     pub ended: Vec<(Name, Element)>,
 }
 
@@ -34,8 +35,8 @@ impl Judge {
             return Ok(());
         }
         let is_lost = match &deletion.deleted {
-            // No plugin deletes a table or a set, except to recreate a table that an earlier
-            // version made. Then elements may be lost, too.
+            // A plugin deletes a table or a set only to recreate a table that an earlier version
+            // made. Even then, elements may be lost.
             Deleted::Table | Deleted::Set => true,
             Deleted::Chain(chain) => self.lacks_chain(&table, chain)?,
             Deleted::Rule { chain, comment } => {
@@ -52,17 +53,18 @@ impl Judge {
         Ok(())
     }
 
-    /// Returns whether the chain is missing although no DEL deletes it. Returns `false` for a chain
-    /// to which elements jump: DEL deletes such a chain with its last element, and the kernel
-    /// refuses to delete it before.
+    /// Returns whether `chain` is missing although no DEL deletes it. Returns `false` for a chain
+    /// to which elements jump: DEL deletes such a chain together with the last of these elements,
+    /// and the kernel refuses to delete it earlier.
     fn lacks_chain(&self, table: &Table, chain: &str) -> anyhow::Result<bool> {
         let is_described = table.chains.iter().any(|it| it.name == chain);
         let stays = is_described || firewall::is_chain_of_mark(table, chain);
         Ok(stays && !self.connection.has_chain(table, chain)?)
     }
 
-    /// Returns whether a rule with this comment is missing in a chain that should exist. Returns
-    /// `false` without a comment, because all rules of this suite have one.
+    /// Returns whether the deleted rule is still missing: whether no rule of the table has its
+    /// comment. If the chain is missing, too, returns what [`Self::lacks_chain`] returns. Returns
+    /// `false` if the deleted rule had no comment, because all rules of this suite have one.
     fn lacks_rule(
         &self,
         table: &Table,
@@ -101,8 +103,8 @@ impl Judge {
         Ok(())
     }
 
-    /// Returns whether an existing attachment needs the element: the owner of the element or, if
-    /// the attachments of a bridge share it, one of them.
+    /// Returns whether an existing attachment needs the element. This is the element's owner or, if
+    /// all attachments of a bridge share the element, any attachment of this bridge.
     fn is_needed(&mut self, table: &Table, element: &Element) -> anyhow::Result<bool> {
         match table.name {
             firewall::TABLE if firewall::is_shared(element) => {
@@ -112,13 +114,14 @@ impl Judge {
         }
     }
 
-    /// Returns whether the attachment with this tag exists, and has a link on the host.
+    /// Returns whether the attachment with this tag exists and has a veth link on the host.
     pub fn is_attached(&mut self, table: &str, owner: &str) -> anyhow::Result<bool> {
         Ok(self.is_owner(table, owner)? && self.has_link(owner, &LinkKind::Veth)?)
     }
 
-    /// Returns whether the attachment with this tag has what its plugin creates before the elements
-    /// in `table`: a record file of `firewall` or `portmap`, an ifb device or a veth link.
+    /// Returns whether the attachment with this tag exists. It exists if it has what the plugin of
+    /// `table` creates before its elements: a record file of `firewall` or `portmap`, an ifb device
+    /// or a veth link.
     fn is_owner(&mut self, table: &str, owner: &str) -> anyhow::Result<bool> {
         match table {
             _ if owner.is_empty() => Ok(false),
@@ -140,7 +143,8 @@ impl Judge {
 
     fn has(&self, table: &Table, element: &Element) -> anyhow::Result<bool> {
         match self.connection.holder(table, element) {
-            // The kernel refuses the look-up if the set does not exist.
+            // The kernel refuses the look-up if the set does not exist. Then the element is
+            // missing, too.
             Err(error) if error.is_not_found() => Ok(false),
             holder => Ok(holder?.is_some_and(|it| it.owner == element.owner)),
         }

@@ -1,8 +1,9 @@
-//! Judges whether the remains of an attachment belong to a live sandbox, for `gc` and `doctor`.
+//! Judges whether an attachment is live or gone, for garbage collection and `cnitool doctor`.
 //!
-//! An attachment is gone only if both are true: none of its cached sandboxes exists, and no link of
-//! the host is the host's end of its veth pair. The second condition is a proof only on a host
-//! whose links are visible. Every other attachment is live, or not proven to be gone.
+//! An attachment is gone only if two conditions are met. No sandbox that a runtime's cache names
+//! for it exists, and no link of the host is the host's end of its veth pair. The second condition
+//! is a proof only if this process can see the host's links. Every other attachment is live, or not
+//! proven to be gone.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -14,7 +15,7 @@ use netlink::LinkKind;
 use node::{Attached, HostLink, HostLinks, Lease, Node, bridge_of, lease_directories};
 use runtime::Conflist;
 
-/// The traces that the node has of an attachment, live or not.
+/// Traces of an attachment on the node. The attachment may be live or gone.
 #[derive(Debug)]
 pub struct Remains<'n> {
     /// The attachment.
@@ -32,7 +33,7 @@ pub struct Remains<'n> {
 pub enum Life {
     /// The sandbox exists, or a link of the host is the host's end of its veth pair.
     Lives,
-    /// A lease is so young that the ADD that made it may still be running.
+    /// The attachment's ADD may still be running, because one of its leases is young.
     Young,
     /// Nothing shows that the attachment is live, but its link may exist where this process cannot
     /// see it.
@@ -47,9 +48,8 @@ pub enum Unseen {
     /// Live attachments of the network may have no link that this process can see. Contains the
     /// reason.
     Network(String),
-    /// Name of a host end of a veth pair. This host end has no tag, and the kernel shows no address
-    /// in the sandbox at the other end. So that sandbox may belong to any attachment whose cached
-    /// result does not name another host end.
+    /// A veth link of the host has no tag, and the kernel reports no address in the sandbox at its
+    /// other end. So this may be the sandbox of the attachment. Contains the link's name.
     Behind(String),
 }
 
@@ -67,7 +67,8 @@ impl fmt::Display for Unseen {
 
 impl<'n> Remains<'n> {
     /// Returns the remains of the attachment that holds the lease; `None` if the lease names no
-    /// valid holder or network. Contains no other lease and no elements.
+    /// valid holder or network. Of all leases and addresses, these remains contain only `lease` and
+    /// its address.
     pub fn of_lease(node: &'n Node, lease: &'n Lease) -> Option<Self> {
         let attachment = lease.attachment()?;
         Some(Self {
@@ -106,9 +107,9 @@ impl<'n> Remains<'n> {
         remains.collect()
     }
 
-    /// Returns a host end of a veth pair whose other end is in the container; `None` if there is
-    /// none. The host end has the tag of an attachment of the same container to the same network.
-    /// Or it has no tag, and its sandbox has an address of the attachment.
+    /// Returns the host's end of a veth pair whose other end is in the container; `None` if there
+    /// is none. This host end has the tag of an attachment of the same container to the same
+    /// network. Or it has no tag, and its sandbox has an address of the attachment.
     pub fn link_in<'l>(&self, links: &'l HostLinks) -> Option<&'l HostLink> {
         let owner = self.attachment.owner();
         let container = owner.rsplit_once('/').map(|it| it.0);
@@ -117,8 +118,8 @@ impl<'n> Remains<'n> {
         tagged.or_else(|| addresses.find_map(|it| links.of_address(*it)))
     }
 
-    /// Returns whether `link` may be the host end of the attachment's veth pair. Returns `false`
-    /// only if the cached result names other host ends, and not `link`.
+    /// Returns whether `link` may be the host's end of the attachment's veth pair. Returns `false`
+    /// only if the cached result names host ends, but not `link`.
     fn may_have(&self, node: &Node, link: &HostLink) -> bool {
         let named = self.cached.map(|it| it.entry.host_links());
         let named = named.unwrap_or_default();
@@ -138,8 +139,9 @@ impl<'n> Remains<'n> {
         recent.any(|it| it)
     }
 
-    /// Returns whether an ADD of the attachment may still be running: it has a young lease that is
-    /// newer than the cached result. A runtime caches the result at the end of ADD.
+    /// Returns whether an ADD of the attachment may still be running. This is so if a lease is
+    /// younger than [`LONGEST_ADD`] and newer than the cached result, or has no date. A runtime
+    /// caches the result at the end of ADD.
     fn is_young(&self) -> bool {
         let cached = self.cached.and_then(|it| it.since);
         let is_young = |since: SystemTime| {
@@ -178,8 +180,8 @@ pub fn life(node: &Node, remains: &Remains<'_>) -> Life {
     })
 }
 
-/// Returns whether the link can belong to the network: it is a port of one of `bridges` or, if the
-/// network has no bridge, a port of no bridge.
+/// Returns whether the link can belong to a network with these bridges: it is a port of one of
+/// them. If `bridges` is empty, the link must be a port of no bridge.
 fn is_port(link: &HostLink, bridges: &[u32]) -> bool {
     match link.master {
         Some(master) => bridges.contains(&master),
@@ -191,7 +193,7 @@ fn is_port(link: &HostLink, bridges: &[u32]) -> bool {
 /// does a missing link prove that a sandbox is gone. Returns the indexes of the network's bridges.
 ///
 /// # Errors
-/// The reason why this is not certain.
+/// A live sandbox may have no visible link. The error is the reason, for the operator.
 fn sees(node: &Node, network: &NetworkName) -> Result<Vec<u32>, String> {
     let networks = networks(node, network);
     if networks.is_empty() {
@@ -232,8 +234,8 @@ fn has_link_of(node: &Node, network: &NetworkName) -> bool {
     node.host_links.of_owner(is_tagged).is_some() || node.leases.iter().any(leads_to)
 }
 
-/// Returns the configured networks with this name, and the configuration lists of the ADDs of its
-/// cached attachments.
+/// Returns the configuration lists of the network: the current ones, and those that a runtime
+/// cached at the ADD of each cached attachment.
 fn networks(node: &Node, name: &NetworkName) -> Vec<Conflist> {
     let lists = node.configuration.networks().map(|(_, it)| &it.list);
     let attached = node.attached.iter();

@@ -14,8 +14,8 @@ use crate::holdings::Holdings;
 use crate::judge::Judge;
 use crate::lost::{Loss, tables};
 
-/// Listens to deletions in the suite's tables, in the network namespace of the thread that opened
-/// it.
+/// Listens to deletions in the suite's tables, in the network namespace of the thread that called
+/// [`Self::open`].
 pub struct Losses {
     watch: Watch,
     tables: Vec<Table>,
@@ -26,12 +26,13 @@ pub struct Losses {
 #[derive(Debug, Default)]
 pub struct Suspicion {
     deletions: Vec<Deletion>,
-    /// Notifications were lost, so anything may be missing.
+    /// The kernel dropped notifications, or reported more than [`MOST_DELETIONS`] deletions. So
+    /// anything may be missing.
     is_incomplete: bool,
 }
 
 impl Losses {
-    /// Starts to listen. Elements that are added later are recorded in `holdings`.
+    /// Starts to listen. [`Self::hear`] records the elements that are added later in `holdings`.
     ///
     /// # Errors
     /// The kernel has no `nf_tables`, or opens no socket.
@@ -66,7 +67,7 @@ impl Losses {
 }
 
 impl Suspicion {
-    /// Adds a notification.
+    /// Adds a deletion, or remembers that notifications were lost. Ignores all other events.
     pub fn add(&mut self, heard: Heard) {
         match heard {
             Heard::Deletion(it) if !self.is_incomplete && self.deletions.len() < MOST_DELETIONS => {
@@ -80,15 +81,16 @@ impl Suspicion {
         }
     }
 
-    /// Returns whether no deletion was reported and no notification was lost.
+    /// Returns true if [`Self::add`] has received neither a deletion nor a loss of notifications.
     pub fn is_empty(&self) -> bool {
         self.deletions.is_empty() && !self.is_incomplete
     }
 
     /// Compares the reported deletions with the current state of `nf_tables`, and returns what is
-    /// lost. A deleted table or set counts as lost even if it exists again. If notifications were
-    /// lost, anything counts as lost. Returns `None` if existing attachments lack nothing. Removes
-    /// elements of ended attachments from `holdings`.
+    /// lost; `None` if existing attachments lack nothing. A deleted table or set counts as lost
+    /// even if it exists again. Returns [`Loss::of_anything`] if notifications were lost, or if
+    /// there were too many deletions to judge. Removes elements of ended attachments from
+    /// `holdings`.
     ///
     /// # Errors
     /// Refusals of the kernel.
@@ -110,5 +112,5 @@ impl Suspicion {
 }
 
 /// Maximum number of deletions that are judged one by one. After more of them, anything counts as
-/// lost. The elements of a thousand pods with ten elements each are fewer.
+/// lost. A thousand pods with ten elements each have only half as many elements.
 const MOST_DELETIONS: usize = 20_000;

@@ -1,15 +1,16 @@
-//! What the suite's tables have lost.
+//! Losses in the suite's tables of `nf_tables`.
 
 use std::collections::BTreeSet;
 
 use nft::{Family, Table};
 
-/// What the suite's tables lack.
+/// What the suite's tables lack, and which attachments need RELOAD, a verb of this suite that
+/// restores it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Loss {
     /// Names of the tables that are known to lack something.
     pub tables: BTreeSet<&'static str>,
-    /// The owners of the lost elements; `None` if any attachment may have lost some.
+    /// The tags of the attachments that lost elements; `None` if any attachment may have lost some.
     pub owners: Option<BTreeSet<String>>,
 }
 
@@ -19,8 +20,8 @@ impl Loss {
         Self::default()
     }
 
-    /// Returns a loss that names these attachments and no tables. It repeats RELOAD for attachments
-    /// that an earlier RELOAD did not restore.
+    /// Returns a loss that names these attachments and no tables. The caller uses it to repeat
+    /// RELOAD for attachments that an earlier RELOAD did not restore.
     pub fn of(owners: BTreeSet<String>) -> Self {
         Self {
             owners: Some(owners),
@@ -28,7 +29,8 @@ impl Loss {
         }
     }
 
-    /// Returns this loss together with another one.
+    /// Adds the tables and the owners of `other`. `owners` becomes `None` if it is `None` in either
+    /// loss, because any attachment may then have lost elements.
     pub fn and(mut self, other: Option<Self>) -> Self {
         if let Some(other) = other {
             self.tables.extend(other.tables);
@@ -42,14 +44,15 @@ impl Loss {
     }
 
     /// Returns whether something in the tables is lost, or may be lost. Returns `false` for a loss
-    /// of [`Self::of`], which only repeats RELOAD.
+    /// from [`Self::of`], because that only repeats an earlier RELOAD.
     pub fn is_of_tables(&self) -> bool {
         !self.tables.is_empty() || self.owners.is_none()
     }
 
-    /// Returns whether only elements of known owners are missing. Such a loss may end by itself: a
-    /// DEL of `bandwidth` deletes the ifb device after the elements, and a failed ADD removes the
-    /// link after the elements. Until then, the deletion looks like a loss.
+    /// Returns whether only elements of known attachments are missing. Such a loss may be no real
+    /// one: a DEL of `bandwidth` deletes the elements before the ifb device, and a failed ADD
+    /// deletes them before the link. While the device or the link exists, the deletion looks like a
+    /// loss.
     pub fn may_pass(&self) -> bool {
         self.owners.is_some()
     }

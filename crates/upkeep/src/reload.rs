@@ -20,16 +20,17 @@ use crate::deprived::deprivation;
 /// network `only`.
 ///
 /// # Errors
-/// Some attachments could not be reloaded; each of them is reported on standard error. The cache
-/// cannot be read, or the network does not exist.
+/// - RELOAD failed for some attachments. Each of them is reported on standard error.
+/// - The runtimes' cache cannot be read.
+/// - `only` is not configured, and no attachment of it is cached.
 pub fn reload(directories: &Directories, only: Option<&NetworkName>) -> anyhow::Result<()> {
     let is_meant = |it: &Attachment| only.is_none_or(|only| *only == it.network);
     let reloads = reload_each(directories, &BTreeSet::new(), is_meant)?;
     if let Some(only) = only
         && reloads.0.is_empty()
     {
-        // No attachment of this network is cached. Fails if the network is not configured either,
-        // because the name may be misspelt.
+        // No attachment of `only` is cached. If this network is not configured either, its name may
+        // be misspelt, so this call fails.
         Conflist::find(&directories.networks, only.as_str())?;
     }
     for (attachment, reason) in reloads.failed() {
@@ -41,9 +42,9 @@ pub fn reload(directories: &Directories, only: Option<&NetworkName>) -> anyhow::
     Ok(())
 }
 
-/// Calls RELOAD like [`reload`], for the attachments for which `is_meant` returns true. For an
-/// attachment whose tag is in `left_out`, it calls RELOAD only if the sandbox has its interface and
-/// an address again.
+/// Calls RELOAD for the cached and live attachments for which `is_meant` returns true, and returns
+/// the outcomes. Skips an attachment whose tag is in `left_out` as long as its sandbox lacks the
+/// interface or all addresses of its ADD, because RELOAD cannot succeed then.
 ///
 /// # Errors
 /// The cache cannot be read.
@@ -87,8 +88,8 @@ fn remembered(
 }
 
 /// Calls [`reload`] as soon as the system bus answers, and after each reload and each start of
-/// firewalld. Returns only with an error. SIGTERM may end this process at any moment, because RELOAD
-/// may be repeated.
+/// firewalld. Returns only with an error. SIGTERM may end this process at any moment, because the
+/// next start repeats an interrupted RELOAD.
 ///
 /// # Errors
 /// The system bus has an invalid address.
@@ -108,7 +109,7 @@ pub fn follow_firewalld(
 struct Remembered {
     attachment: Attachment,
     entry: Entry,
-    /// The configuration of the ADD. If it is not cached, the current configuration of the network.
+    /// The configuration that ADD used or, if that is not cached, the current one of the network.
     network: anyhow::Result<Conflist>,
 }
 
@@ -123,12 +124,12 @@ pub enum Outcome {
     Reloaded,
     /// None of the attachment's plugins supports RELOAD, so there is nothing to restore.
     Nothing,
-    /// The attachment's sandbox no longer exists.
+    /// The attachment's sandbox no longer exists, or a DEL has removed its cached result meanwhile.
     Gone,
-    /// RELOAD failed for this reason.
+    /// RELOAD failed, or could not be called, for this reason.
     Failed(String),
     /// RELOAD cannot succeed because the sandbox has lost its interface or its addresses. Contains
-    /// what it has lost.
+    /// a message about this loss.
     Deprived(String),
 }
 
@@ -139,13 +140,14 @@ impl Reloads {
         restored.map(|(attachment, _)| attachment.owner()).collect()
     }
 
-    /// Returns whether RELOAD was called for an attachment.
+    /// Returns whether an outcome is [`Outcome::Reloaded`] or [`Outcome::Failed`]. If none is, no
+    /// plugin restored anything, and there is no failure to report.
     pub fn has_called(&self) -> bool {
         let is_called = |it: &Outcome| matches!(it, Outcome::Reloaded | Outcome::Failed(_));
         self.0.iter().any(|it| is_called(&it.1))
     }
 
-    /// Returns the attachments that RELOAD did not restore, with the reasons.
+    /// Returns the attachments with [`Outcome::Failed`] or [`Outcome::Deprived`], with the reasons.
     fn failed(&self) -> impl Iterator<Item = (&Attachment, &str)> {
         self.0
             .iter()
@@ -157,7 +159,8 @@ impl Reloads {
             })
     }
 
-    /// Returns one line with the number of attachments of each network.
+    /// Returns one line with the numbers of attachments that were reloaded, whose sandboxes are
+    /// gone, and that needed no RELOAD, in total and by network.
     pub fn summary(&self) -> String {
         format!(
             "reloaded: {}; sandbox gone: {}; nothing to reload: {}",
@@ -216,12 +219,13 @@ impl Remembered {
     }
 
     fn deprivation(&self) -> Option<Outcome> {
-        // If the sandbox cannot be read, nothing shows that it has lost anything.
+        // A sandbox that cannot be read does not count as deprived.
         let lost = deprivation(&self.attachment, &self.entry);
         lost.ok().flatten().map(Outcome::Deprived)
     }
 
-    /// Calls RELOAD of the attachment's plugins that are in `reloading`.
+    /// Calls RELOAD of those of the attachment's plugins that are in `reloading`. Calls nothing if
+    /// there are none, if the sandbox is gone, or if its result is no longer cached.
     fn reload(
         &self,
         directories: &Directories,
@@ -240,7 +244,7 @@ impl Remembered {
             !netns.as_os_str().is_empty(),
             "its entry in the cache names no namespace"
         );
-        // `cnitool limit` may have changed the entry since it was read.
+        // Reads the cached result again, because `cnitool limit` may have changed it meanwhile.
         let held = directories.cache.hold(&self.attachment, Hold::Shared)?;
         let Some(held) = held else {
             return Ok(Outcome::Gone);
@@ -272,9 +276,9 @@ fn lasting_link(owner: &str) -> Result<Option<String>, netlink::Error> {
     Ok((!is_gone).then_some(link.name))
 }
 
-/// Returns the plugins that support RELOAD. Also returns plugins that give no answer to VERSION, so
-/// that RELOAD of their attachments fails and reports the error. Reports on standard error which
-/// plugins of other suites lack RELOAD.
+/// Returns the plugins of the attachments that support RELOAD. Also returns plugins that cannot be
+/// run, so that RELOAD of their attachments fails and reports the error. Reports plugins of other
+/// suites on standard error, because they lack RELOAD.
 fn reloading(path: &SearchPath, remembered: &[Remembered]) -> BTreeSet<String> {
     let networks = remembered.iter().filter_map(|it| it.network.as_ref().ok());
     let plugins = networks.flat_map(|network| &network.plugins);
@@ -293,8 +297,8 @@ fn reloading(path: &SearchPath, remembered: &[Remembered]) -> BTreeSet<String> {
     programs
 }
 
-/// Calls `work` for all items in parallel and returns the results. Uses one thread for each
-/// processor, at most [`MOST_THREADS`].
+/// Calls `work` for all items in parallel and returns the results in any order. Uses one thread for
+/// each processor, at most [`MOST_THREADS`].
 fn side_by_side<'a, T: Sync, R: Send>(all: &'a [T], work: impl Fn(&'a T) -> R + Sync) -> Vec<R> {
     let next = AtomicUsize::new(0);
     let take = || all.get(next.fetch_add(1, Ordering::Relaxed));

@@ -1,4 +1,5 @@
-//! Reads the node's uplinks, and compares the MTUs of pods with the MTU that a new pod would get.
+//! Reads the node's uplinks, which are the links of its default routes. Compares the MTUs of pods
+//! with the MTU that a new pod would get.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -23,10 +24,10 @@ pub struct Uplinks {
 pub struct Uplink {
     /// The name.
     pub name: String,
-    /// In bytes.
+    /// MTU in bytes.
     pub mtu: u32,
-    /// Addresses of the link, without link-local ones. If the kernel masquerades a packet to this
-    /// link, it chooses one of these addresses as the source.
+    /// Addresses of the link, without link-local ones. If the kernel masquerades a packet that
+    /// leaves through this link, it chooses one of these addresses as the source.
     pub addresses: BTreeSet<IpAddr>,
 }
 
@@ -92,8 +93,9 @@ fn other_mtu(
     Ok(others)
 }
 
-/// Returns the MTU of a new pod. Returns `None` if the network is no longer configured, or if its
-/// configuration is invalid, because the network then gets no new pods.
+/// Returns the MTU that a new pod of the network would get. Returns `None` if the network is not
+/// configured any more, or its configuration is invalid, because it then gets no new pods. Also
+/// returns `None` if the kernel refuses a request.
 fn wanted_mtu(directories: &Directories, host: &Connection, network: &NetworkName) -> Option<u32> {
     let network = Conflist::find(&directories.networks, network.as_str()).ok()?;
     let first = network.plugins.first()?;

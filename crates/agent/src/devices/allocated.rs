@@ -22,8 +22,8 @@ use super::pod_resources::{Known, ask};
 use crate::gauges::{Described, number};
 use crate::health::Health;
 
-/// A collector of the metrics of this module. A scrape asks the kubelet again only if the last
-/// request is older than [`PERIOD`].
+/// Collects the metrics of allocated and allocatable devices. A scrape asks the kubelet again only
+/// if the last request is older than [`PERIOD`].
 #[derive(Debug)]
 pub(crate) struct Allocated {
     socket: PathBuf,
@@ -33,7 +33,7 @@ pub(crate) struct Allocated {
     answers: Mutex<Answers>,
 }
 
-/// What the kubelet answered until now.
+/// The kubelet's last answer, and the time and the failure of the last request.
 #[derive(Debug, Default)]
 struct Answers {
     asked: Option<Instant>,
@@ -67,7 +67,8 @@ impl Allocated {
         }
     }
 
-    /// Returns the last answer with its age.
+    /// Returns the kubelet's last answer with its age; `None` if the kubelet has never answered.
+    /// First asks the kubelet again if the last request is older than [`PERIOD`].
     fn known(&self) -> Option<(Duration, Known)> {
         let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
         if answers.asked.is_none_or(|it| it.elapsed() >= PERIOD) {
@@ -98,8 +99,9 @@ impl Allocated {
     }
 
     /// Sets the agent's health to failing if the kubelet lists another number of devices of a
-    /// resource than the agent announced. The kubelet may not have read a new list yet. So a
-    /// difference counts only if the previous answer had the same difference.
+    /// resource than the agent announced. After a change, the kubelet may not have read the agent's
+    /// new list yet. So a difference counts only if the kubelet's previous answer had the same
+    /// difference.
     fn compare(&self, known: &Known, answers: &mut Answers) {
         let Some(listed) = &known.allocatable else {
             return;
@@ -149,8 +151,9 @@ impl Collector for Allocated {
     }
 }
 
-/// The agent asks the kubelet again only if it asked longer ago than this.
+/// Shortest time between two requests to the kubelet.
 const PERIOD: Duration = Duration::from_secs(3);
 
-/// The name of this cause in the agent's health.
+/// Name under which the agent's health shows that the kubelet lists another number of devices than
+/// the agent announced.
 const HEALTH: &str = "devices: kubelet";

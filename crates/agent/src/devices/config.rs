@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use super::resource::{Direction, Kind, Resource};
 
-/// The section after all checks.
+/// The section `devices` after all checks.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(try_from = "RawConfig")]
 pub(crate) struct Config {
@@ -21,17 +21,17 @@ pub(crate) struct Config {
     pub offers: Vec<Offer>,
 }
 
-/// A resource and what its devices share.
+/// A resource, and the capacity that its devices share.
 #[derive(Debug, Clone)]
 pub(crate) struct Offer {
     /// The resource.
     pub resource: Resource,
-    /// Mbit/s that the devices share, or the number of devices of [`Kind::Tun`]. `None` for the
-    /// speed of the uplink.
+    /// Capacity in Mbit/s that the devices share; `None` for the speed of the uplink. For
+    /// [`Kind::Tun`], the number of devices.
     capacity: Option<u32>,
 }
 
-/// The section as written.
+/// The section `devices` before the checks, as it is in the file.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct RawConfig {
@@ -44,7 +44,7 @@ struct RawConfig {
     tun: Option<u32>,
 }
 
-/// The devices of a direction.
+/// Rate of each device of one direction, and the capacity that these devices share.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Rate {
@@ -58,13 +58,14 @@ impl Config {
         self.kubelet_dir.join("device-plugins")
     }
 
-    /// Returns whether a resource shares the capacity of a link.
+    /// Returns whether at least one resource shares the capacity of the uplink.
     pub fn needs_uplink(&self) -> bool {
         let mut offers = self.offers.iter();
         offers.any(|it| it.resource.kind != Kind::Tun)
     }
 
-    /// Returns whether the speed of the uplink decides the number of some devices.
+    /// Returns whether the number of devices of at least one resource depends on the uplink's
+    /// speed.
     pub fn needs_speed(&self) -> bool {
         let mut offers = self.offers.iter();
         offers.any(|it| it.capacity.is_none())

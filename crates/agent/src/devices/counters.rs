@@ -10,7 +10,7 @@ use kubelet::device_plugin::{HEALTHY, UNHEALTHY};
 use super::resource::Stock;
 use crate::gauges::{Described, Gauges, Labels};
 
-/// The metrics. Clones share them.
+/// Metrics of the devices that the agent offers. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Counters {
     allocations: Family<Labels, Counter>,
@@ -36,12 +36,12 @@ impl Counters {
         self.devices.register(registry, described);
     }
 
-    /// Returns the counter of containers with devices of this resource.
+    /// Returns the counter of containers to which the kubelet gave devices of this resource.
     pub fn allocations(&self, resource: &str) -> Counter {
         self.allocations.get_or_create(&of(resource)).clone()
     }
 
-    /// Returns the counter of registrations of this resource.
+    /// Returns the counter of registrations of this resource that the kubelet accepted.
     pub fn registrations(&self, resource: &str) -> Counter {
         self.registrations.get_or_create(&of(resource)).clone()
     }
@@ -87,7 +87,7 @@ mod tests {
         let counters = Counters::default();
         counters.register(&mut registry);
         let is_healthy = AtomicBool::new(false);
-        // One line has all devices, and the other one has 0.
+        // Of the lines for healthy and unhealthy devices, one has the value 5 and the other one 0.
         let is_whole = |text: &str| text.lines().filter(|it| it.ends_with("} 5")).count() == 1;
         expect_whole(&registry, is_whole, || {
             let stock = Stock {

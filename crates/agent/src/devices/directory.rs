@@ -24,15 +24,16 @@ pub(crate) struct Directory {
 /// What changed in the directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Change {
-    /// One of the agent's own sockets or its lock disappeared.
+    /// One of the agent's own sockets, or the agent's lock, disappeared.
     Own,
-    /// Anything else: the kubelet's socket, or the directory itself.
+    /// The kubelet's socket, the directory or a directory above it appeared or disappeared, or
+    /// inotify lost events.
     Kubelet,
 }
 
 impl Directory {
-    /// Begins to watch the directory, which need not exist. Tries again while the kernel refuses,
-    /// because other processes of root may use up the number of inotify instances and watches.
+    /// Begins to watch the directory, which need not exist. If the kernel refuses, tries again
+    /// later: other processes of root may have used up the inotify instances and watches.
     pub async fn watch(path: PathBuf, health: Health) -> Self {
         let events = loop {
             match Inotify::init().and_then(|it| it.into_event_stream([0; 4096])) {
@@ -50,7 +51,7 @@ impl Directory {
         directory
     }
 
-    /// Returns the path.
+    /// Returns the path of the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }

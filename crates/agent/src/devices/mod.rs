@@ -1,8 +1,8 @@
 //! Offers the node's bandwidth, and the use of `/dev/net/tun`, to the kubelet as devices. The
 //! scheduler then counts these devices when it places pods.
 //!
-//! A device of bandwidth is only a number that the kubelet counts. The plugin `bandwidth` limits a
-//! pod to the bandwidth of its devices. This module does not know the plugin.
+//! A bandwidth device is only a number that the kubelet counts. The plugin `bandwidth`, not this
+//! module, limits a pod to the bandwidth of its devices.
 
 mod allocated;
 mod config;
@@ -31,9 +31,11 @@ pub(crate) use self::counters::Counters;
 /// Offers the devices until the agent ends.
 ///
 /// # Errors
-/// - The speed of the uplink is unknown, or does not fit the units.
+/// - The driver does not know the uplink's speed, or this speed gives a resource no devices or the
+///   node too many.
 /// - Another agent offers devices on this node.
 /// - The kernel refuses a netlink socket.
+/// - Events of the kubelet's directory cannot be read.
 pub(crate) async fn run(config: Config, shared: Shared, counters: Counters) -> anyhow::Result<()> {
     let health = shared.health;
     let directory = Directory::watch(config.directory(), health.clone()).await;

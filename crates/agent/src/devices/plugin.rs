@@ -1,4 +1,4 @@
-//! The service that the kubelet calls: the devices of one resource.
+//! The gRPC service that offers the devices of one resource to the kubelet.
 
 use std::sync::Arc;
 
@@ -137,8 +137,8 @@ impl DevicePlugin for Plugin {
     }
 }
 
-/// Refuses a request for more than [`MOST_CONTAINERS`] containers, because the answer would be far
-/// longer than the request.
+/// Returns `requests`, one for each container. Refuses more than [`MOST_CONTAINERS`], because the
+/// answer would be far longer than the requests.
 fn few<T>(requests: Vec<T>) -> Result<Vec<T>, Status> {
     let count = requests.len();
     if count > MOST_CONTAINERS {
@@ -148,7 +148,7 @@ fn few<T>(requests: Vec<T>) -> Result<Vec<T>, Status> {
     Ok(requests)
 }
 
-/// Counts a stream of lists as long as this value exists.
+/// An open `ListAndWatch` stream. It counts towards [`MOST_READERS`] until this value is dropped.
 struct Reader(Arc<watch::Sender<usize>>);
 
 impl Reader {
@@ -174,6 +174,6 @@ impl Drop for Reader {
 /// Maximum number of containers in a call. The kubelet sends one container at a time.
 const MOST_CONTAINERS: usize = 1_000;
 
-/// Maximum number of streams of lists. The kubelet needs one stream, and for a moment two when it
-/// connects again.
+/// Maximum number of open `ListAndWatch` streams of a plugin. The kubelet needs one stream, and for
+/// a moment two when it connects again.
 const MOST_READERS: usize = 4;

@@ -1,4 +1,4 @@
-//! Asks the kubelet's API of pod resources.
+//! Asks the kubelet's pod resources API for devices.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -38,7 +38,7 @@ pub(super) fn ask(socket: &Path, resources: &[String]) -> anyhow::Result<Known> 
 
 fn on_this_thread(socket: &Path, resources: &[String]) -> anyhow::Result<Known> {
     let runtime = event_loop()?;
-    // A time limit needs the event loop's clock, so it begins inside.
+    // `timeout` needs the clock of this event loop, so the async block calls it.
     let known = runtime.block_on(async { timeout(LONGEST, call(socket, resources)).await });
     known.unwrap_or_else(|_| bail!("the kubelet does not answer"))
 }
@@ -48,7 +48,8 @@ async fn call(socket: &Path, resources: &[String]) -> anyhow::Result<Known> {
     let mut client = client.max_decoding_message_size(LONGEST_ANSWER);
     let listed = client.list(ListRequest {}).await;
     let listed = listed.map_err(|it| refusal(&it))?.into_inner();
-    // A kubelet may have this call turned off (KubeletPodResourcesGetAllocatable before 1.28).
+    // Before Kubernetes 1.28, the feature gate KubeletPodResourcesGetAllocatable may turn this call
+    // off.
     let allocatable = client
         .get_allocatable_resources(AllocatableRequest {})
         .await;
@@ -78,8 +79,8 @@ fn allocated(listed: ListResponse, resources: &[String]) -> BTreeMap<Labels, i64
     counts
 }
 
-/// Counts the devices of each resource in `resources`. A resource without devices counts 0,
-/// although the kubelet leaves it out.
+/// Returns the number of devices of each resource in `resources`: 0 for a resource that the kubelet
+/// does not list.
 fn allocatable_of(listed: &[ContainerDevices], resources: &[String]) -> BTreeMap<String, i64> {
     let count = |name: &String| {
         let devices = listed.iter().filter(|it| it.resource_name == *name);
@@ -89,7 +90,7 @@ fn allocatable_of(listed: &[ContainerDevices], resources: &[String]) -> BTreeMap
     counts.collect()
 }
 
-/// The longest time of both calls to the kubelet.
+/// Time limit for connecting to the kubelet and for both calls together.
 const LONGEST: Duration = Duration::from_secs(1);
 
 /// Maximum size of an answer in bytes. The answer for ten thousand devices has less than 1 MiB.

@@ -8,12 +8,13 @@ use kubelet::device_plugin::ContainerPreferredAllocationRequest;
 use super::resource::Kind;
 
 /// Returns the IDs of the devices that suit the container best: first those that the request
-/// requires, then the free ones with the lowest numbers. NUMA nodes play no role, because all
-/// devices of a resource belong to one uplink and so to one NUMA node.
+/// requires, then the available ones with the lowest numbers. NUMA nodes play no role, because all
+/// devices of a resource have the same NUMA node, or none.
 ///
 /// # Errors
-/// An ID is not one of this kind. The request asks for fewer devices than it must include, for more
-/// than are available, or for one that is not available.
+/// - An ID is not one of this kind.
+/// - `size` is less than the number of required devices, or more than the number of available ones.
+/// - A required device is not available.
 pub(crate) fn choose(
     kind: Kind,
     request: &ContainerPreferredAllocationRequest,

@@ -1,4 +1,4 @@
-//! Keeps the plugins registered with the kubelet.
+//! Keeps the agent's device plugins registered with the kubelet.
 
 use std::convert::Infallible;
 use std::path::Path;
@@ -20,7 +20,7 @@ use super::socket::{Claim, Socket, Trouble};
 use crate::grpc::{connect, refusal};
 use crate::health::Health;
 
-/// The plugins with their sockets, and the lock of the directory.
+/// The device plugins with their sockets, and the agent's lock in the directory of device plugins.
 pub(crate) struct Registration {
     served: Vec<Served>,
     health: Health,
@@ -64,8 +64,8 @@ impl Registration {
         loop {
             let path = directory.path().to_owned();
             let change = tokio::select! {
-                // Looks at changes first. So the agent registers only once with a kubelet that has
-                // just started.
+                // Looks at changes first. The start of a kubelet is a change. If the agent
+                // registered before it read this change, it would then register a second time.
                 biased;
                 change = directory.changed() => change?,
                 ended = self.keep_in(&path) => match ended? {},
@@ -78,8 +78,9 @@ impl Registration {
         }
     }
 
-    /// Serves and registers the plugins, and repeats this after each failure. Returns only with an
-    /// error. If something changes in the directory, the caller drops this future.
+    /// Serves and registers the plugins, again after each failure, and when the kubelet no longer
+    /// reads the devices of a plugin. Returns only if another agent serves in the directory. If
+    /// something changes in the directory, [`Self::keep`] drops this future.
     async fn keep_in(&mut self, directory: &Path) -> anyhow::Result<Infallible> {
         let mut pause = SHORTEST_PAUSE;
         loop {
@@ -95,7 +96,8 @@ impl Registration {
                 Err(Trouble::NoKubelet(path)) => {
                     let reason = format!("the kubelet does not run: {} is missing", path.display());
                     self.health.set(HEALTH, Some(reason));
-                    // Only a change in the directory can help.
+                    // Waits until `keep` drops this future: without a change in the directory, the
+                    // kubelet's socket stays missing.
                     std::future::pending::<()>().await;
                 }
                 Err(Trouble::Rival(text)) => bail!(text),
@@ -114,8 +116,8 @@ impl Registration {
         if directory.is_dir() {
             self.serve(directory).await?;
         }
-        // Lets the caller look for a change of the directory. After a change, the caller drops this
-        // future, so the agent does not register with a kubelet that has ended.
+        // Lets `keep` look for a change of the directory. After a change, `keep` drops this future,
+        // so the agent does not register with a kubelet that has ended.
         yield_now().await;
         self.register(directory).await
     }
@@ -219,14 +221,16 @@ async fn call(kubelet: &Path, request: RegisterRequest) -> anyhow::Result<()> {
 /// Name under which the agent's health shows failures to register.
 const HEALTH: &str = "devices";
 
-/// The longest time of a call to the kubelet.
+/// Time limit for a registration, and then for the kubelet to read the devices.
 const LONGEST_CALL: Duration = Duration::from_secs(5);
 
-/// The time that the kubelet has to connect again before the agent registers again.
+/// The agent registers a plugin again if the kubelet ends its stream and does not connect again
+/// within this time.
 const GRACE: Duration = Duration::from_millis(100);
 
-/// The first pause after a failure. Each further pause is twice as long, up to [`LONGEST_PAUSE`].
+/// The first pause before the agent registers again. Each further pause is twice as long, up to
+/// [`LONGEST_PAUSE`].
 const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 
-/// The longest pause after a failure.
+/// The longest pause before the agent registers again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);

@@ -33,12 +33,12 @@ pub(crate) enum Direction {
     Egress,
 }
 
-/// The devices of a resource at one time.
+/// Number and state of the devices of a resource at one time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Stock {
     /// The number of devices.
     pub count: u32,
-    /// Whether the kubelet may allocate them.
+    /// Whether the kubelet may allocate the devices.
     pub is_healthy: bool,
     /// The NUMA node of the uplink's hardware, if it has one.
     pub numa_node: Option<i64>,
@@ -56,7 +56,7 @@ impl Resource {
         Self { name, kind }
     }
 
-    /// Returns the name of the plugin's socket.
+    /// Returns the file name of the socket on which the agent serves this resource.
     pub fn socket_name(&self) -> String {
         let name = self.name.rsplit('/').next().unwrap_or_default();
         format!("{OWN}-{name}.sock")
@@ -101,8 +101,9 @@ impl Kind {
         }
     }
 
-    /// Returns the ID of the device with this number. Leading zeros fill the number to five digits.
-    /// So the IDs in the kubelet's checkpoint stay valid when the capacity changes.
+    /// Returns the ID of the device with this number, which leading zeros fill to five digits. The
+    /// ID does not depend on the capacity, so the IDs in the kubelet's checkpoint stay valid when
+    /// the capacity changes.
     fn id(self, number: u32) -> String {
         format!("{}-{number:05}", self.prefix())
     }
@@ -119,7 +120,7 @@ impl Kind {
         (self == Self::Tun).then(|| Path::new(TUN).exists())
     }
 
-    /// Returns the device files that a container with a device gets.
+    /// Returns the device files that a container with a device gets; none for [`Self::Rate`].
     pub fn files(self) -> Vec<DeviceSpec> {
         match self {
             Self::Rate(..) => Vec::new(),

@@ -34,17 +34,17 @@ pub(crate) async fn serve(
     Server::builder()
         .concurrency_limit_per_connection(MOST_CALLS)
         .max_concurrent_streams(u32::try_from(MOST_CALLS).ok())
-        // If the kubelet no longer answers, the unanswered pings end its stream. The agent then
-        // registers again.
+        // If the kubelet does not answer pings, its connection ends, and with it its stream of
+        // device lists. The agent then registers again.
         .http2_keepalive_interval(Some(KEEPALIVE))
         .serve_with_incoming(service, connections)
         .await
 }
 
-/// Places for connections. Clones share them.
+/// A semaphore with a permit for each connection that may be open. Clones share the permits.
 pub(crate) type Places = Arc<Semaphore>;
 
-/// Returns [`MOST_CONNECTIONS`] places for the connections of one plugin.
+/// Returns a semaphore with [`MOST_CONNECTIONS`] permits, for the connections to one plugin.
 pub(crate) fn places() -> Places {
     Arc::new(Semaphore::new(MOST_CONNECTIONS))
 }
@@ -53,13 +53,13 @@ async fn accept(listener: &UnixListener) -> UnixStream {
     loop {
         match listener.accept().await {
             Ok((io, _)) => return io,
-            // For example, the process has too many open files.
+            // Tries again, because the cause may pass: for example, too many open files.
             Err(_) => sleep(PAUSE).await,
         }
     }
 }
 
-/// A connection. It counts towards the limit as long as this value exists.
+/// A connection to a plugin. It counts towards [`MOST_CONNECTIONS`] until this value is dropped.
 struct Connection {
     io: UnixStream,
     _place: OwnedSemaphorePermit,
@@ -112,5 +112,5 @@ const LONGEST_REQUEST: usize = 512 * 1024;
 /// The time without data after which the agent checks that the peer of a connection still answers.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 
-/// Time between two attempts to accept a connection if the first one failed.
+/// Pause after a failed attempt to accept a connection.
 const PAUSE: Duration = Duration::from_millis(100);

@@ -39,7 +39,8 @@ pub(crate) enum Trouble {
 }
 
 impl Claim {
-    /// Takes the lock. Then removes the sockets of an agent that was killed.
+    /// Takes the lock in `directory`. Then removes the sockets that a killed agent left there.
+    /// Returns [`Trouble::Rival`] if another process has the lock or listens on such a socket.
     pub async fn take(directory: &Path) -> Result<Self, Trouble> {
         let path = directory.join(LOCK);
         let lock = open(&path).with_context(|| format!("open {}", path.display()))?;
@@ -58,7 +59,8 @@ impl Claim {
         Ok(Self { path, lock })
     }
 
-    /// Returns whether the lock is still the one in the directory.
+    /// Returns whether the lock directory is still the one that this value locked. Another process
+    /// may have removed or replaced it.
     pub fn is_valid(&self) -> bool {
         let [named, own] = [fs::symlink_metadata(&self.path), self.lock.metadata()];
         matches!([named, own], [Ok(named), Ok(own)] if identity(&named) == identity(&own))

@@ -1,4 +1,4 @@
-//! The devices of all resources, which follow the state of the uplink.
+//! Number and state of the devices of all resources, which depend on the uplink.
 
 use anyhow::{Context as _, bail};
 use cni::note;
@@ -29,7 +29,8 @@ impl Stocks {
     /// waits until the uplink has a carrier, because a driver does not know the speed without one.
     ///
     /// # Errors
-    /// The speed is unknown or does not fit the units. The kernel refuses a netlink socket.
+    /// The driver does not know the speed, or the speed gives a resource no devices or the node too
+    /// many. The kernel refuses a netlink socket.
     pub async fn start(
         config: Config,
         mut uplink: Uplink,
@@ -108,8 +109,8 @@ impl Stocks {
         }
     }
 
-    /// Passes the devices on to the streams that the kubelet reads. A stream sends a list only if
-    /// it differs from the one before.
+    /// Passes changed devices on to the streams that the kubelet reads, and to the metrics. A
+    /// stream sends a new list only after such a change.
     fn publish(&self, state: State) {
         let offers = self.config.offers.iter().zip(&self.senders);
         for ((offer, sender), count) in offers.zip(&self.counts) {

@@ -17,7 +17,7 @@ use crate::health::Health;
 
 /// The uplink's name, and a receiver of the kernel's events about links.
 pub(crate) struct Uplink {
-    /// `None` if no resource shares the capacity of a link.
+    /// The name; `None` if no resource shares the capacity of a link.
     name: Option<String>,
     needs_speed: bool,
     events: Events,
@@ -36,8 +36,8 @@ pub(crate) struct State {
 }
 
 impl Uplink {
-    /// Returns the configured link, or the link of the default route. Waits until a default route
-    /// exists.
+    /// Returns the configured link. If no link is configured, waits for a default route and returns
+    /// its link. The uplink has no name if no resource shares the capacity of a link.
     ///
     /// # Errors
     /// The agent cannot open a netlink socket, or the kernel refuses a request.
@@ -56,7 +56,7 @@ impl Uplink {
         })
     }
 
-    /// Returns the name of the link.
+    /// Returns the name of the link; an empty text if the uplink has no name.
     pub fn name(&self) -> &str {
         self.name.as_deref().unwrap_or_default()
     }
@@ -72,7 +72,7 @@ impl Uplink {
         Ok(spawn_blocking(move || state(&directory, needs_speed)).await?)
     }
 
-    /// Waits until a link has changed.
+    /// Waits until any link of the node may have changed.
     ///
     /// # Errors
     /// The agent cannot open a netlink socket.
@@ -102,9 +102,9 @@ fn state(directory: &Path, needs_speed: bool) -> State {
     let number = |file: &str| read(directory.join(file));
     let speed = needs_speed.then(|| number("speed")).flatten();
     State {
-        // The kernel refuses to read this file of a link that is down.
+        // The kernel refuses to read `carrier` of a link that is down.
         has_carrier: number("carrier") == Some(1),
-        // -1: the driver does not know it.
+        // `speed` contains -1 if the driver does not know the speed.
         speed: speed.and_then(|it| u32::try_from(it).ok()),
         numa_node: number("device/numa_node").filter(|it| *it >= 0),
     }
@@ -146,7 +146,7 @@ impl Events {
         })
     }
 
-    /// Waits for an event, or for the end of the connection, which it opens again. Then waits for
+    /// Waits for an event. If the connection has ended, opens it again instead. Then waits for
     /// [`PAUSE`] and drops the events of this pause, so that a burst of events counts as one.
     /// Events may be lost, so the caller has to read the whole state again.
     ///

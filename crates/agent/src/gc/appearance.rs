@@ -15,7 +15,7 @@ pub(super) async fn appears(paths: &[PathBuf]) {
     if watch(paths).await.is_err() {
         std::future::pending::<()>().await;
     }
-    // A process creates the file of a socket a moment before it listens there.
+    // Waits, because a process creates the file of a socket a moment before it listens there.
     sleep(SETTLES).await;
 }
 

@@ -1,22 +1,22 @@
-//! Decides whether the date of a file shows how old the file is.
+//! Decides whether the date of a file, which is its modification time, shows how old the file is.
 //!
-//! The date is that of the wall clock. NTP may set the wall clock forward, for example at boot or
-//! after a virtual machine was suspended. Then the lease of a running ADD looks old, and a round of
-//! garbage collection would remove it. No program can set the monotonic clock, so the agent
-//! compares the wall clock with it. After the wall clock was set, rounds remove no attachment for
-//! five minutes, which is longer than an ADD takes.
+//! The kernel takes the date from the wall clock. NTP may set the wall clock forward, for example
+//! at boot or after a virtual machine was suspended. Then the lease of a running ADD looks old, and
+//! a round of garbage collection would remove it. No program can set the monotonic clock, so the
+//! agent compares the wall clock with it. After the wall clock was set, rounds remove no attachment
+//! for five minutes, which is longer than an ADD takes.
 
 use std::time::{Duration, Instant, SystemTime};
 
 use nix::sys::sysinfo::sysinfo;
 
-/// Compares both clocks from round to round.
+/// Compares the wall clock with the monotonic clock in each round.
 #[derive(Debug, Clone)]
 pub(super) struct Clock {
-    /// Both clocks when they were last compared.
+    /// The wall clock and the monotonic clock when they were last compared.
     last: (SystemTime, Instant),
-    /// When the agent last found that the wall clock was set. Before that, the start of the agent
-    /// if the node had booted less than [`SETTLED`] earlier. Otherwise `None`: dates show ages.
+    /// When the agent last found that the wall clock was set. If it never was: the start of the
+    /// agent if the node had booted less than [`SETTLED`] earlier, else `None`.
     since: Option<Instant>,
 }
 
@@ -50,7 +50,8 @@ impl Clock {
             forward.unwrap_or_else(|backward| backward.duration())
         });
         self.last = now;
-        // NTP may slew the clock by 0.05 % without a step.
+        // NTP may slew the wall clock by 0.05 %, so 0.1 % of the time since the last comparison is
+        // no step.
         let tolerance = TOLERANCE + passed / 1_000;
         if step.is_none_or(|it| it > tolerance) {
             self.since = Some(now.1);
@@ -60,15 +61,15 @@ impl Clock {
     }
 }
 
-/// Longest time for which a lease without a link may belong to a running ADD: see
-/// `upkeep::Life::Young`.
+/// Time for which the wall clock has to stay steady before dates show ages. It is the longest time
+/// of an ADD that `upkeep::Life::Young` assumes.
 const STEADY: Duration = Duration::from_mins(5);
 
-/// Time after a boot by which NTP has set the clock.
+/// Time after a boot within which NTP should have set the wall clock.
 const SETTLED: Duration = Duration::from_mins(10);
 
-/// Largest step of the wall clock that counts as none. Such a step does no harm: the kubelet gives
-/// up an ADD after four minutes, and the lease of an ADD counts as stale only after five
+/// Largest step of the wall clock that the agent ignores. Such a step does no harm: the kubelet
+/// gives up an ADD after four minutes, and the lease of an ADD counts as stale only after five
 /// ([`STEADY`]).
 const TOLERANCE: Duration = Duration::from_secs(20);
 

@@ -15,7 +15,7 @@ pub(crate) struct Config {
     /// The time between two rounds.
     #[serde(deserialize_with = "interval")]
     pub interval: Duration,
-    /// The longest time of a plugin's DEL.
+    /// Time limit of each plugin's DEL.
     #[serde(deserialize_with = "del_timeout")]
     pub del_timeout: Duration,
     /// The sockets of container runtimes.
@@ -33,7 +33,7 @@ pub(crate) enum RuntimeSocket {
     Usual,
     /// The runtime at this socket.
     At(PathBuf),
-    /// None: no runtime of this node serves the CRI.
+    /// No socket, because no runtime of this node serves the CRI.
     None,
 }
 

@@ -8,7 +8,7 @@ use prometheus_client::registry::Registry;
 
 use crate::gauges::{Described, Gauges, Labels, now, number};
 
-/// Counters and gauges of the part. Clones share them.
+/// Counters and gauges of garbage collection. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Counters {
     removals: Family<Labels, Counter>,
@@ -20,7 +20,7 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    /// Registers all counters.
+    /// Adds the metrics to a registry.
     pub fn register(&self, registry: &mut Registry) {
         let help = "Attachments that were removed";
         registry.register("gc_removals", help, self.removals.clone());
@@ -50,18 +50,20 @@ impl Counters {
         self.failures.get_or_create(&labels(network)).inc();
     }
 
-    /// Replaces the numbers of attachments that are not proven gone.
+    /// Replaces, for each network, the number of attachments that no runtime lists and that are not
+    /// proven gone.
     pub fn set_unproven<'n>(&self, networks: impl Iterator<Item = (&'n NetworkName, usize)>) {
         let counts = networks.map(|(network, count)| (labels(network), number(count)));
         self.unproven.replace(counts);
     }
 
-    /// Counts a round that could not judge the attachments.
+    /// Counts a round that removed nothing because of an error.
     pub fn round_failed(&self) {
         self.failed_rounds.inc();
     }
 
-    /// Counts a round that judged all attachments. `is_clean` means that no DEL failed.
+    /// Counts a round that judged all attachments. If `is_clean`, no DEL failed, and this function
+    /// also sets the time of the last success.
     pub fn round_ended(&self, is_clean: bool) {
         self.rounds.inc();
         if is_clean {

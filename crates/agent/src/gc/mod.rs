@@ -1,4 +1,4 @@
-//! Garbage collection: removes what dead sandboxes left, in rounds.
+//! Garbage collection in rounds: each round removes what dead sandboxes left on the node.
 //!
 //! The crate `upkeep` proves from the state of the node which attachments are gone. This module
 //! also asks the container runtimes: a round removes no attachment whose sandbox a runtime lists.
@@ -31,9 +31,9 @@ use self::round::{Collector, Report, look};
 pub(crate) use self::config::Config;
 pub(crate) use self::counters::Counters;
 
-/// Runs rounds of garbage collection: after the start, after each interval, and on SIGHUP. If a
-/// round failed, for example because a runtime did not answer, the next one begins as soon as the
-/// socket of a runtime appears.
+/// Runs rounds of garbage collection: after the start, after each interval, and on SIGHUP. After a
+/// failed round, for example because a runtime did not answer, the next round begins after a retry
+/// pause, or when the socket of a runtime appears.
 ///
 /// # Errors
 /// SIGHUP cannot be received.
@@ -101,5 +101,5 @@ async fn round(
 const PART: &str = "gc";
 
 /// Time after which `/healthz` shows a running round as a failure: many DELs may run into their
-/// time limits, or a file system may not answer. The kubelet gives up a DEL after the same time.
+/// time limits, or a file system may not answer. The kubelet has the same time limit for a DEL.
 const SLOW: Duration = Duration::from_mins(2);

@@ -27,8 +27,8 @@ impl Pause {
         }
     }
 
-    /// Waits until the time has passed or SIGHUP arrives. After a failed round, also returns when
-    /// one of the sockets appears.
+    /// Waits until the pause is over or SIGHUP arrives. After a failed round, also returns when one
+    /// of `sockets` appears.
     pub async fn wait(&mut self, hangups: &mut Signal, sockets: &[PathBuf]) {
         tokio::select! {
             () = sleep(self.time) => {}
@@ -37,15 +37,15 @@ impl Pause {
         }
     }
 
-    /// Sets the time until the next round after a round that judged the attachments. This is the
-    /// interval or, if it is shorter, `again`: the time until the wall clock counts as steady.
+    /// Sets the pause after a round that judged the attachments: the interval or, if it is shorter,
+    /// `again`, the time until the wall clock counts as steady.
     pub fn succeeded(&mut self, again: Option<Duration>) {
         self.is_failing = false;
         self.time = again.map_or(self.interval, |it| it.min(self.interval));
     }
 
-    /// Sets the time after a round that could not judge the attachments. The time doubles with each
-    /// such round.
+    /// Sets the pause after a round that removed nothing because of an error. The pause doubles
+    /// with each such round, up to [`LONGEST_RETRY`] or the interval.
     pub fn failed(&mut self) {
         let longest = LONGEST_RETRY.min(self.interval);
         self.time = if self.is_failing {
@@ -60,8 +60,10 @@ impl Pause {
 /// Time from the start of the agent to the first round.
 const START: Duration = Duration::from_secs(5);
 
-/// The shortest and the longest time from a failed round to the next one.
+/// The shortest time from a failed round to the next one.
 const SHORTEST_RETRY: Duration = Duration::from_millis(100);
+
+/// The longest time from a failed round to the next one, if the interval is not shorter.
 const LONGEST_RETRY: Duration = Duration::from_mins(1);
 
 #[cfg(test)]

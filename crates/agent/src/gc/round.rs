@@ -20,17 +20,19 @@ use super::verdict::{Seen, Verdict};
 pub(super) struct Report {
     /// Errors of DELs.
     pub failures: Vec<String>,
-    /// Stale attachments that the round did not try, because a DEL of their network took too long.
+    /// Stale attachments that the round did not try to remove, because an earlier DEL of their
+    /// network took too long.
     pub untried: usize,
-    /// Reasons why attachments of a network are not proven gone. A running ADD causes such reasons
-    /// for a moment, so only a reason of two successive rounds counts as a failure.
+    /// Reasons why attachments are not proven gone: links that may belong to them. A running ADD
+    /// causes such a reason for a moment, so only a reason in two successive rounds counts as a
+    /// failure.
     pub obstacles: BTreeSet<String>,
     /// Messages for the operator. The agent logs a message only if the round before did not have
     /// it.
     pub notes: BTreeSet<String>,
 }
 
-/// Reads the node, then asks the runtimes.
+/// Reads the node, then asks the runtimes for their sandboxes, and returns both.
 ///
 /// # Errors
 /// The node cannot be read, or a runtime does not answer. Then the round must remove nothing.
@@ -51,7 +53,7 @@ pub(super) async fn look(
     })
 }
 
-/// The start of the error if a round cannot judge the attachments.
+/// Start of the error if the runtimes cannot be asked for their sandboxes.
 const NOTHING: &str = "nothing was removed";
 
 impl Report {
@@ -64,11 +66,12 @@ impl Report {
         });
         let lasting = self.obstacles.intersection(&before.obstacles).cloned();
         let reasons: Vec<_> = remaining.into_iter().chain(lasting).collect();
-        // The text of a failing part is one line, whatever plugins print.
+        // A plugin may print several lines, but the log and `/healthz` show a failure in one line.
         (!reasons.is_empty()).then(|| reasons.join("; ").replace('\n', "; "))
     }
 
-    /// Adds why attachments of `network` are not proven gone.
+    /// Adds `reason`, why attachments of `network` are not proven gone, to the notes or the
+    /// obstacles.
     fn add_unproven(&mut self, network: &NetworkName, reason: &Unseen) {
         let stay = format!("network {network}: attachments that no runtime lists stay: {reason}");
         match reason {
@@ -87,13 +90,13 @@ pub(super) struct Collector {
     pub config: Config,
     /// The directories of the container runtime.
     pub directories: Directories,
-    /// Counters of removals.
+    /// Metrics of garbage collection.
     pub counters: Counters,
 }
 
 impl Collector {
-    /// Removes every stale attachment, and continues after a failure. With `dryRun`, only reports
-    /// them.
+    /// Removes the stale attachments of all networks, and continues after a failure. With the key
+    /// `dryRun`, only reports them.
     pub fn collect(&self, seen: &Seen) -> Report {
         let mut report = Report {
             notes: seen.left_out().into_iter().collect(),

@@ -77,16 +77,16 @@ impl Runtime {
     }
 }
 
-/// Waits for an answer up to [`PATIENCE`].
+/// Returns the answer of `call`. Fails if the answer takes longer than [`PATIENCE`].
 async fn within<T>(call: impl Future<Output = Result<T, Status>>) -> anyhow::Result<T> {
     let answer = timeout(PATIENCE, call).await;
     let answer = answer.map_err(|_| anyhow!("no answer within {PATIENCE:?}"))?;
     answer.map_err(|status| refusal(&status))
 }
 
-/// Time limit of each call.
+/// Time limit of each call to a runtime.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Maximum size of the list in bytes, the same as the kubelet's. A sandbox with long annotations
-/// takes some kilobytes.
+/// Maximum size of a runtime's list of sandboxes in bytes, the same as the kubelet's. A sandbox
+/// with long annotations takes some kilobytes.
 const LARGEST_LIST: usize = 16 << 20;

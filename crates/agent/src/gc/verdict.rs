@@ -11,8 +11,8 @@ use upkeep::{Life, Remains, Unseen, judge};
 /// The state from which a round decides.
 #[derive(Debug)]
 pub(super) struct Seen {
-    /// The node, read before the runtimes listed their sandboxes. So `listed` contains each sandbox
-    /// of this node that still exists.
+    /// The state of the node. The round reads it before it asks the runtimes for their sandboxes.
+    /// So `listed` contains each sandbox of an attachment in `node` that a runtime still has.
     pub node: Node,
     /// IDs of the sandboxes that the runtimes listed.
     pub listed: BTreeSet<String>,
@@ -24,16 +24,16 @@ pub(super) struct Seen {
 /// The decision about an attachment.
 #[derive(Debug)]
 pub(super) struct Verdict<'n> {
-    /// What the node has of the attachment.
+    /// The traces that the node has of the attachment.
     pub remains: Remains<'n>,
-    /// Why it stays; `None` if it is removed.
+    /// Why the attachment stays; `None` if the round removes it.
     pub kept: Option<Reason>,
 }
 
 /// Why an attachment stays.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Reason {
-    /// The configuration list forbids garbage collection.
+    /// The network's configuration list sets `disableGC`.
     Disabled,
     /// Its sandbox exists, or the host's end of its veth pair exists.
     Lives,
@@ -41,8 +41,8 @@ pub(super) enum Reason {
     Listed,
     /// Its ADD may still be running.
     Young,
-    /// The lease or the cached result of the attachment changed a moment ago, so its runtime may be
-    /// calling DEL now.
+    /// A lease or the cached result of the attachment changed less than [`RECENT`] ago or has no
+    /// known date. So its runtime may be calling DEL now.
     Recent,
     /// The wall clock was set, or the node booted, a short time ago. So dates do not show how old
     /// the attachment is.
@@ -52,8 +52,8 @@ pub(super) enum Reason {
 }
 
 impl Seen {
-    /// Returns the configured networks. If two files configure the same name, returns the network
-    /// that cnitool uses.
+    /// Returns the configured networks. If several files configure the same name, returns only the
+    /// network of the file that cnitool uses. Cnitool searches `*.conflist` files first.
     pub fn networks(&self) -> Vec<&Conflist> {
         let mut networks: Vec<_> = self.node.configuration.networks().collect();
         networks.sort_by_key(|(file, _)| !file.is_list());
@@ -90,8 +90,8 @@ impl Seen {
     }
 
     /// Returns a message for each thing that the round leaves out: an invalid configuration file,
-    /// `nf_tables` if they cannot be read, and all attachments if the clock was set or the node booted
-    /// a short time ago.
+    /// `nf_tables` if they cannot be read, and all attachments if the clock was set or the node
+    /// booted a short time ago.
     pub fn left_out(&self) -> Vec<String> {
         let configuration = &self.node.configuration;
         let invalid = configuration.files.iter().filter_map(|file| {
@@ -111,7 +111,8 @@ impl Seen {
 }
 
 impl Verdict<'_> {
-    /// Returns the reason if the attachment stays because it is not proven gone, otherwise `None`.
+    /// Returns why the attachment is not proven gone; `None` if it stays for another reason or is
+    /// removed.
     pub fn unproven(&self) -> Option<&Unseen> {
         match &self.kept {
             Some(Reason::Unproven(reason)) => Some(reason),
@@ -144,8 +145,8 @@ impl fmt::Display for Reason {
     }
 }
 
-/// A runtime whose sandbox ended calls DEL itself. The agent gives it this time before it calls DEL
-/// instead.
+/// An attachment stays if its lease or cached result changed within this time, because its runtime
+/// may be calling DEL.
 const RECENT: Duration = Duration::from_mins(1);
 
 const UNDATED: &str = "the clock was set, or the node booted, a short time ago, so dates of files \

@@ -1,4 +1,4 @@
-//! The key `listen`.
+//! The key `metrics.listen`: the address of the HTTP server.
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -10,9 +10,9 @@ use serde::Deserialize;
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub(crate) enum Address {
-    /// `ADDRESS:PORT`
+    /// A TCP address, written `ADDRESS:PORT`.
     Tcp(SocketAddr),
-    /// `unix:/PATH`
+    /// The path of a Unix socket, written `unix:/PATH`.
     Unix(PathBuf),
 }
 

@@ -24,7 +24,7 @@ pub(super) enum Listener {
     },
 }
 
-/// A connection.
+/// A TCP or Unix connection.
 pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
@@ -63,10 +63,10 @@ impl Listener {
         })
     }
 
-    /// Waits for a connection. Continues if no file descriptor is free, or if a client gave up.
+    /// Waits for a connection. Tries again if no file descriptor is free, or if a client gave up.
     ///
     /// # Errors
-    /// The socket failed.
+    /// The kernel reports that the socket does not listen.
     pub async fn accept(&self) -> anyhow::Result<Box<dyn Stream>> {
         loop {
             let accepted: io::Result<Box<dyn Stream>> = match self {
@@ -90,7 +90,8 @@ impl Drop for SocketFile {
     }
 }
 
-/// Removes the socket file of a process that has ended.
+/// Removes a socket file on which no process listens. Does nothing if the file is missing. Fails if
+/// a process listens, or if the file is no socket.
 async fn remove_stale(path: &Path) -> anyhow::Result<()> {
     let Some(metadata) = if_present(fs::symlink_metadata(path))? else {
         return Ok(());

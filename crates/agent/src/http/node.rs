@@ -8,7 +8,7 @@ use metrics::{Calls, Follower, Latest, Options, Snapshot};
 use prometheus_client::registry::Registry;
 use runtime::Directories;
 
-/// Reads the node and the plugins' log, and writes all metrics as text.
+/// Reads the state of the node and the plugins' log, and returns all metrics as text.
 #[derive(Debug)]
 pub(super) struct NodeMetrics {
     registry: Registry,
@@ -21,7 +21,7 @@ pub(super) struct NodeMetrics {
 }
 
 impl NodeMetrics {
-    /// Adds the metrics of the node to `registry`, which has the metrics of the agent's parts.
+    /// Adds the node's metrics to `registry`, which already has those of the agent's parts.
     pub fn new(
         mut registry: Registry,
         directories: Directories,
@@ -42,15 +42,15 @@ impl NodeMetrics {
         }
     }
 
-    /// Reads the node, and returns the text of all metrics. Blocks the calling thread.
+    /// Reads the state of the node, and returns the text of all metrics. Blocks the calling thread.
     pub fn text(&self) -> anyhow::Result<String> {
         self.read();
         metrics::encode(&self.registry).context("encode the metrics")
     }
 
-    /// Reads the state of the node's attachments into a new snapshot, and counts the plugin calls in
-    /// the lines that were added to the log files since the last call. Stores both for
-    /// [`Self::text`]. Records an unreadable log in the snapshot.
+    /// Reads the node's state into a new snapshot, and counts the plugin calls in the log lines
+    /// that were written since the last call. `registry` contains both. If a log file cannot be
+    /// read, the snapshot contains the reason.
     fn read(&self) {
         let mut snapshot = Snapshot::read(&self.directories, &self.options);
         let named = snapshot.log_files().map(ToOwned::to_owned);

@@ -1,10 +1,9 @@
-//! Limits on open connections.
+//! Limits on open connections, so that silent or slow clients do not delay a probe of `/healthz`.
 //!
-//! A client may connect and send nothing, or read its answer slowly. So a scrape takes one of
-//! [`MOST_SCRAPES`] places and keeps it until its answer is written. If more than [`MOST_WAITING`]
-//! connections have no place, the server closes the oldest of them. A probe of `/healthz` needs no
-//! place. It sends its request at once and gets an answer of one packet, so it ends before that
-//! many other clients connect.
+//! A scrape waits for one of [`MOST_SCRAPES`] places, and keeps it until its answer is written. If
+//! more than [`MOST_WAITING`] connections have no place, the server closes the oldest of them. A
+//! probe needs no place: it sends its request at once and gets an answer of one packet, so it ends
+//! before that many other clients connect.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,24 +14,24 @@ use axum::body::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::AbortHandle;
 
-/// All open connections.
+/// The places, and the connections that compete for them.
 #[derive(Debug)]
 pub(super) struct Places {
     scrapes: Arc<Semaphore>,
-    /// Connections, oldest first. If there are too many, [`Self::admit`] first removes those that
-    /// have a place or have ended, and then closes the oldest one.
+    /// Connections, oldest first. Those that have a place or have ended stay until [`Self::admit`]
+    /// finds more than [`MOST_WAITING`] connections.
     open: VecDeque<(Visitor, AbortHandle)>,
 }
 
-/// A connection.
+/// A client's connection, and whether it has a place.
 #[derive(Debug, Clone)]
 pub(super) struct Visitor {
     scrapes: Arc<Semaphore>,
     has_place: Arc<AtomicBool>,
 }
 
-/// Permission for one scrape of the metrics. Only a limited number of scrapes have one at a time.
-/// Dropping this value lets the next scrape start.
+/// A place: the permission for one scrape. At most [`MOST_SCRAPES`] exist at a time. Dropping one
+/// lets the next scrape start.
 #[derive(Debug)]
 pub(super) struct Place {
     _permit: Option<OwnedSemaphorePermit>,
@@ -48,7 +47,7 @@ impl Default for Places {
 }
 
 impl Places {
-    /// Returns a new connection.
+    /// Returns a new connection, which has no place. The caller passes it to [`Self::admit`].
     pub fn visitor(&self) -> Visitor {
         Visitor {
             scrapes: Arc::clone(&self.scrapes),
@@ -74,11 +73,11 @@ impl Places {
 }
 
 impl Visitor {
-    /// Waits for a place. The connection may be closed meanwhile.
+    /// Waits for a place and returns it. Meanwhile, [`Places::admit`] may close the connection.
     pub async fn place(&self) -> Place {
         let place = Arc::clone(&self.scrapes).acquire_owned().await;
         self.has_place.store(true, Relaxed);
-        // No code closes the semaphore.
+        // Waiting fails only if the semaphore is closed, and no code closes it.
         Place {
             _permit: place.ok(),
         }

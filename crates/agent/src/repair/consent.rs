@@ -1,4 +1,4 @@
-//! Waits until the administrator removes the file that forbids repairs.
+//! Waits until the administrator removes the file of the key `unless`, which forbids repairs.
 
 use std::path::Path;
 use std::time::Duration;
@@ -10,8 +10,8 @@ use tokio_stream::StreamExt as _;
 /// Waits until `file` does not exist.
 pub(super) async fn absence(file: &Path) {
     while file.exists() {
-        // Looks for the file again after `LONGEST`, because a watch does not notice if another
-        // directory replaces the watched one.
+        // Checks again after `LONGEST`, because the watch reports neither a mount over the
+        // directory nor a rename of a parent directory.
         if timeout(LONGEST, removal(file))
             .await
             .is_ok_and(|it| it.is_err())
@@ -21,8 +21,8 @@ pub(super) async fn absence(file: &Path) {
     }
 }
 
-/// Waits until any file is removed from the directory of `file`, or the directory itself is
-/// removed. Returns at once if `file` does not exist when the watch begins.
+/// Waits until any file is removed from the directory of `file`, or the directory itself is removed
+/// or renamed. Returns at once if `file` does not exist when the watch begins.
 async fn removal(file: &Path) -> std::io::Result<()> {
     let directory = file.parent().unwrap_or(Path::new("/"));
     let inotify = Inotify::init()?;
@@ -37,8 +37,8 @@ async fn removal(file: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Maximum time between two looks for the file.
+/// Maximum time between two checks whether the file exists.
 const LONGEST: Duration = Duration::from_mins(1);
 
-/// Pause before the next look for the file if the kernel refuses to watch the directory.
+/// Pause before the next check if the kernel refuses to watch the directory.
 const PAUSE: Duration = Duration::from_secs(1);

@@ -9,16 +9,17 @@ use upkeep::Loss;
 use super::unrepaired::Unrepaired;
 use crate::gauges::{Labels, now, number};
 
-/// Counters of the part.
+/// Counters of the part `repair`.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Counters {
     repairs: Family<Labels, Counter>,
     pub reloads: Counter,
     pub failures: Counter,
     pub declined: Counter,
-    /// Attachments that lack rules by a fault.
+    /// Number of attachments that RELOAD, a verb of this suite, failed to restore.
     unrepaired: Gauge,
-    /// Attachments whose containers deleted their interfaces or addresses.
+    /// Number of attachments that RELOAD cannot restore, because the containers deleted their
+    /// interfaces or addresses.
     left_out: Gauge,
     last: Gauge,
 }
@@ -44,13 +45,13 @@ impl Counters {
         registry.register_with_unit(name, help, Unit::Seconds, last);
     }
 
-    /// Sets the numbers of attachments that lack rules.
+    /// Sets the two numbers of attachments that RELOAD did not restore.
     pub(super) fn set_unrepaired(&self, unrepaired: &Unrepaired) {
         self.unrepaired.set(number(unrepaired.faults()));
         self.left_out.set(number(unrepaired.left_out().len()));
     }
 
-    /// Counts a repair that succeeded.
+    /// Counts a successful repair of each table that `loss` names, and stores the current time.
     pub fn repaired(&self, loss: &Loss) {
         for table in &loss.tables {
             let labels = vec![("table", (*table).to_owned())];

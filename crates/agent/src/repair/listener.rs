@@ -1,4 +1,4 @@
-//! Collects the kernel's reports of deletions.
+//! Collects the kernel's reports of deletions in the suite's `nf_tables` tables.
 
 use std::mem;
 
@@ -7,7 +7,7 @@ use upkeep::{Heard, Holdings, Losses, Suspicion};
 
 use crate::events::{Events, events};
 
-/// The kernel's reports of deletions.
+/// Receives the kernel's reports of deletions, and keeps them until [`Self::take`].
 pub(super) struct Listener {
     reports: Events<Heard>,
     suspicion: Suspicion,
@@ -23,7 +23,7 @@ impl Listener {
         })
     }
 
-    /// Waits until the kernel has reported a deletion that may be a loss.
+    /// Waits until [`Self::is_suspicious`] returns true. Fails if the socket fails.
     pub async fn suspicious(&mut self) -> anyhow::Result<()> {
         while !self.is_suspicious() {
             self.hear().await?;
@@ -31,17 +31,20 @@ impl Listener {
         Ok(())
     }
 
-    /// Returns whether deletions were reported that may be losses.
+    /// Returns whether the kernel has reported a deletion, or has dropped reports, since the last
+    /// [`Self::take`].
     pub fn is_suspicious(&self) -> bool {
         !self.suspicion.is_empty()
     }
 
-    /// Returns the deletions that were reported since the last call.
+    /// Returns the deletions that were reported since the last call, and whether reports were
+    /// dropped.
     pub fn take(&mut self) -> Suspicion {
         mem::take(&mut self.suspicion)
     }
 
-    /// Waits for `work`. Collects reports during this time, so that none are lost.
+    /// Waits for `work` and returns its value. Receives reports meanwhile, because the kernel drops
+    /// reports if too many wait. Fails if the socket fails.
     pub async fn during<T>(&mut self, work: impl Future<Output = T>) -> anyhow::Result<T> {
         let mut work = std::pin::pin!(work);
         loop {

@@ -1,9 +1,9 @@
 //! Repair: calls RELOAD, a verb of this suite, if another program deletes something in the suite's
 //! tables of `nf_tables`.
 //!
-//! The kernel reports each deletion. The agent collects reports for [`SETTLE`] and then compares
-//! them with the kernel's state ([`upkeep::Losses`]), so DELs cause no RELOAD. At most one RELOAD
-//! runs at a time.
+//! The kernel reports each deletion. The agent collects reports for [`SETTLE`]. Then it checks
+//! whether existing attachments lack something ([`Suspicion::judge`]). A DEL also deletes elements,
+//! but it ends the attachment, so it causes no RELOAD. At most one RELOAD runs at a time.
 
 mod consent;
 mod counters;
@@ -31,7 +31,7 @@ use crate::shared::Shared;
 
 pub(crate) use self::counters::Counters;
 
-/// The section `repair`.
+/// The section `repair` of the agent's configuration file.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub(crate) struct Config {
@@ -53,7 +53,7 @@ impl Default for Config {
     }
 }
 
-/// Repairs until the agent ends.
+/// Runs the part until the agent ends. After a failure of the netlink socket, opens a new one.
 pub(crate) async fn run(config: Config, shared: Shared, counters: Counters) -> anyhow::Result<()> {
     let firewalld = Arc::new(Notify::new());
     if config.firewalld {
@@ -74,7 +74,7 @@ pub(crate) async fn run(config: Config, shared: Shared, counters: Counters) -> a
         let start = Instant::now();
         let Err(error) = part.serve().await;
         part.shared.health.set(PART, Some(format!("{error:#}")));
-        // The pause doubles only if the part failed again soon after its start.
+        // The pause doubles only if `serve` failed within `LONGEST_PAUSE`.
         pause = if start.elapsed() < LONGEST_PAUSE {
             (2 * pause).min(LONGEST_PAUSE)
         } else {
@@ -90,26 +90,26 @@ struct Part {
     counters: Counters,
     /// Notified after each reload and start of firewalld.
     firewalld: Arc<Notify>,
-    /// The elements that attachments have.
+    /// Elements that were seen in the suite's tables, each with its attachment.
     holdings: Holdings,
     /// No RELOAD begins before this time.
     earliest: Instant,
     /// Attachments that RELOAD could not restore, each with the reason.
     unrepaired: Unrepaired,
-    /// The next attempt to restore what `unrepaired` lists.
+    /// The next attempt to restore attachments; `None` if none is planned.
     retry: Option<Retry>,
 }
 
-/// A RELOAD that is repeated.
+/// A planned RELOAD, because an earlier one did not restore everything.
 struct Retry {
     at: Instant,
-    /// The pause before this attempt.
+    /// The pause before this RELOAD.
     pause: Duration,
     loss: Loss,
 }
 
 impl Part {
-    /// Listens and repairs until the socket fails.
+    /// Receives the kernel's reports and repairs until the netlink socket fails.
     async fn serve(&mut self) -> anyhow::Result<Infallible> {
         let mut listener = Listener::open(self.holdings.clone())?;
         self.shared.health.set(PART, None);
@@ -123,7 +123,8 @@ impl Part {
         }
     }
 
-    /// Waits until something may have been lost. Returns what is lost; `None` if nothing is.
+    /// Waits for a reported deletion, a start or reload of firewalld, or the time of `retry`.
+    /// Returns what RELOAD must restore; `None` if existing attachments lack nothing.
     async fn next_loss(&mut self, listener: &mut Listener) -> anyhow::Result<Option<Loss>> {
         let retry = self.retry.as_ref();
         let again = retry.map(|it| it.loss.clone());
@@ -138,7 +139,8 @@ impl Part {
         }
     }
 
-    /// Calls RELOAD for the attachments that `loss` concerns.
+    /// Repairs `loss`: waits until a RELOAD may begin, calls it, and checks whether the elements
+    /// are back.
     async fn repair(&mut self, loss: Loss, listener: &mut Listener) -> anyhow::Result<()> {
         listener.during(sleep_until(self.earliest)).await?;
         // Also repairs what was lost during this wait.
@@ -160,16 +162,18 @@ impl Part {
     }
 
     /// Calls RELOAD for the attachments that `loss` concerns. The outer error means that the
-    /// listener's socket failed, the inner one that the cache cannot be read.
+    /// listener's socket failed or that RELOAD panicked. The inner error means that the runtime's
+    /// cache cannot be read.
     async fn reload(
         &self,
         loss: &Loss,
         listener: &mut Listener,
     ) -> anyhow::Result<anyhow::Result<Reloads>> {
         let (directories, concerned) = (self.shared.directories.clone(), loss.clone());
-        // An attachment is left out if its sandbox lost its interface or addresses. But RELOAD
-        // restores the host's elements even then. So after a loss in the tables, no attachment is
-        // left out.
+        // RELOAD cannot fully restore an attachment whose container deleted the interface or
+        // addresses, so a repeated RELOAD leaves it out. But RELOAD can still restore the
+        // attachment's elements on the host. So after a loss in the tables, no attachment is left
+        // out.
         let left_out = if loss.is_of_tables() {
             BTreeSet::new()
         } else {
@@ -188,9 +192,10 @@ impl Part {
         Ok(outcome.await??)
     }
 
-    /// Returns which of the attachments that `loss` concerns still lack elements after RELOAD, and
-    /// in which tables. If elements are missing, looks again after [`CONFIRM`], because a running
-    /// DEL deletes elements, too.
+    /// Returns the attachments of `loss` that still lack elements after RELOAD, with the tables. If
+    /// elements are missing, looks again after [`CONFIRM`], because a running DEL deletes elements,
+    /// too. The outer error means that the listener's socket failed or that a thread panicked. The
+    /// inner error means that the kernel refused a request.
     async fn lacking(
         &self,
         loss: &Loss,
@@ -209,18 +214,18 @@ impl Part {
         listener.during(sleep(CONFIRM)).await?;
         let mut second = listener.during(look()).await??;
         if let Ok(lacking) = &mut second {
-            // If more deletions were reported, another RELOAD follows. Its check decides about the
-            // attachments that this RELOAD restored.
+            // Deletions that were reported meanwhile are judged next. So an attachment that this
+            // RELOAD restored does not count here: it may have lost its elements again.
             let follows = |it: &String| listener.is_suspicious() && reloaded.contains(it);
             lacking.retain(|it, _| loss.concerns(it) && !follows(it));
         }
         Ok(second)
     }
 
-    /// Compares the deletions in `nf_tables` that the kernel reported with its current state.
-    /// Returns what is lost; `None` if nothing is missing that an existing attachment needs. If only
-    /// elements of known attachments are missing, a DEL may be in progress, so the function compares
-    /// again after [`CONFIRM`].
+    /// Takes the reported deletions from `listener` and compares them with the current state of
+    /// `nf_tables`. Returns what is lost; `None` if existing attachments lack nothing. If only
+    /// elements of known attachments are missing, compares again after [`CONFIRM`], because a DEL
+    /// may be in progress.
     async fn judged(&self, listener: &mut Listener) -> anyhow::Result<Option<Loss>> {
         let suspicion = Arc::new(listener.take());
         let first = self.judge(Arc::clone(&suspicion), listener).await?;
@@ -241,14 +246,15 @@ impl Part {
         let failure = |error| {
             let reason = format!("{error:#}");
             self.shared.health.set(PART, Some(reason));
-            // What cannot be read may be lost.
+            // The state of `nf_tables` cannot be read, so anything may be lost.
             Some(Loss::of_anything())
         };
         Ok(listener.during(judged).await??.unwrap_or_else(failure))
     }
 
-    /// Waits while the administrator's file forbids repairs. Without a wait, returns `loss`. After
-    /// a wait, returns a loss of anything, because more may have been deleted meanwhile.
+    /// Waits while the file of the key `unless` exists. If there is no such file, returns `loss` at
+    /// once. After a wait, returns a loss of anything, because more may have been deleted
+    /// meanwhile.
     async fn consent(&self, loss: Loss) -> Loss {
         let Some(file) = self.config.unless.as_deref().filter(|it| it.exists()) else {
             return loss;
@@ -266,8 +272,8 @@ impl Part {
     fn count(&mut self, loss: Loss, outcome: anyhow::Result<(Reloads, Lacking)>) {
         let (failure, is_new) = match outcome {
             Ok((reloads, lacking)) => {
-                // If all attachments are left out, RELOAD was not called, so there is nothing to
-                // log and to count.
+                // A repeated RELOAD may leave out all attachments. Then no plugin was called, so
+                // there is nothing to log and to count.
                 if loss.is_of_tables() || reloads.has_called() {
                     note(reloads.summary());
                     self.counters.reloads.inc();
@@ -293,7 +299,7 @@ impl Part {
     fn next_retry(&self, loss: Loss, is_new: bool) -> Retry {
         let now = Instant::now();
         match self.retry.as_ref().filter(|_| !is_new) {
-            // This repair was about other attachments, so the time of the next attempt stays.
+            // This repair began before the planned time, so it had another cause. The plan stays.
             Some(next) if next.at > now => Retry {
                 loss,
                 at: next.at,
@@ -331,7 +337,7 @@ fn follow_firewalld(shared: &Shared, reloaded: Arc<Notify>) {
     });
 }
 
-/// Waits until `time`; forever without a time.
+/// Waits until `time`. Never returns if `time` is `None`.
 async fn at(time: Option<Instant>) {
     match time {
         Some(time) => sleep_until(time).await,
@@ -350,16 +356,16 @@ fn names(loss: &Loss) -> String {
 
 const PART: &str = "repair";
 
-/// Time from the first report of a deletion to the comparison. In this time, the rollback of a
-/// failed ADD removes everything else that the ADD made. All DELs of this time need only one
-/// comparison.
+/// Time from the first reported deletion to its comparison with the state of `nf_tables`. In this
+/// time, the rollback of a failed ADD removes everything else that the ADD made, so its deletions
+/// are no loss. All DELs of this time need only one comparison.
 const SETTLE: Duration = Duration::from_millis(100);
 
-/// Time until a loss of single elements is compared again.
+/// Pause before a second look at missing elements, because a DEL may be in progress.
 const CONFIRM: Duration = Duration::from_millis(250);
 
-/// Shortest time from the start of a RELOAD to the start of the next one. A RELOAD that takes
-/// longer is followed by a pause as long as the RELOAD, so at most half of the time is spent on it.
+/// Minimum time from the start of a RELOAD to the start of the next one. The pause after a RELOAD
+/// is also at least as long as the RELOAD, so RELOADs take at most half of the time.
 const SHORTEST_PERIOD: Duration = Duration::from_secs(1);
 
 /// Pause before a failed RELOAD is repeated for the first time. Each further pause is twice as
@@ -367,7 +373,7 @@ const SHORTEST_PERIOD: Duration = Duration::from_secs(1);
 const FIRST_RETRY: Duration = Duration::from_secs(5);
 const LAST_RETRY: Duration = Duration::from_mins(5);
 
-/// The shortest and the longest pause before the socket is opened again.
+/// The shortest and the longest pause before the netlink socket is opened again.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 

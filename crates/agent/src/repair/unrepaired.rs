@@ -1,11 +1,11 @@
-//! Attachments that lack rules after a RELOAD.
+//! Records which attachments RELOAD, a verb of this suite, could not restore, and why.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use cni::{Attachment, note};
 use upkeep::{Lacking, Loss, Outcome, Reloads};
 
-/// Attachments that RELOAD could not restore, by their tags.
+/// Attachments that RELOAD could not restore, by their tags ([`Attachment::owner`]).
 #[derive(Debug, Default)]
 pub(super) struct Unrepaired(BTreeMap<String, Reason>);
 
@@ -20,9 +20,9 @@ enum Reason {
 }
 
 impl Unrepaired {
-    /// Replaces the reasons of the attachments that `loss` concerns by those after the last RELOAD,
-    /// and logs each reason that is new. Returns whether an attachment is added that had no reason
-    /// before.
+    /// Removes the attachments that `loss` concerns. Then adds those that the last RELOAD did not
+    /// restore: `reloads` contains failures, `lacking` contains missing elements. Logs each new
+    /// reason. Returns whether an attachment was added that was not in `self` before.
     pub fn update(&mut self, loss: &Loss, (reloads, lacking): (&Reloads, &Lacking)) -> bool {
         let mut found = BTreeMap::new();
         for (owner, tables) in lacking {
@@ -51,7 +51,7 @@ impl Unrepaired {
         (!owners.is_empty()).then(|| Loss::of(owners))
     }
 
-    /// Returns the tags of the attachments that are left out.
+    /// Returns the tags of the attachments with [`Reason::LeftOut`].
     pub fn left_out(&self) -> BTreeSet<String> {
         let left_out = self
             .0
@@ -71,7 +71,8 @@ impl Unrepaired {
         all.any(|(owner, reason)| matches!(reason, Reason::Fault(_)) && loss.concerns(owner))
     }
 
-    /// Returns why the part is not healthy; `None` if it is.
+    /// Returns a message with the number of attachments with [`Reason::Fault`] and the first
+    /// reason; `None` if there are none.
     pub fn failure(&self) -> Option<String> {
         let mut all = self.0.iter();
         let (owner, reason) = all.find(|it| matches!(it.1, Reason::Fault(_)))?;

@@ -1,11 +1,11 @@
-//! Gauges of uplinks and MTUs.
+//! Gauges of the uplinks' MTUs, and of the pods with an outdated MTU.
 
 use prometheus_client::registry::{Registry, Unit};
 use upkeep::Uplinks;
 
 use crate::gauges::{Described, Gauges, number};
 
-/// Gauges of the part.
+/// Gauges of the part `uplink`.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Counters {
     mtu: Gauges,
@@ -26,7 +26,7 @@ impl Counters {
         self.pods.register(registry, described);
     }
 
-    /// Replaces all values.
+    /// Replaces the values of all gauges by those in `read`.
     pub fn set(&self, read: &Uplinks) {
         let links = read.links.values();
         let mtus = links.map(|it| (vec![("link", it.name.clone())], it.mtu.into()));

@@ -1,5 +1,5 @@
-//! Uplink: reports changes of the node's uplinks, and pods whose MTU differs from the MTU of a new
-//! pod. It changes nothing.
+//! Uplink: reports changes of the node's uplinks (the links of default routes), and pods whose MTU
+//! differs from the MTU of a new pod. It changes nothing.
 
 mod counters;
 mod report;
@@ -19,7 +19,7 @@ use crate::shared::Shared;
 
 pub(crate) use self::counters::Counters;
 
-/// The section `uplink`.
+/// The section `uplink` of the agent's configuration file.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub(crate) struct Config {
@@ -33,7 +33,7 @@ impl Default for Config {
     }
 }
 
-/// Reports until the agent ends.
+/// Runs the part until the agent ends. After a failure of the netlink socket, opens a new one.
 pub(crate) async fn run(shared: Shared, counters: Counters) -> anyhow::Result<()> {
     let mut known = None;
     loop {
@@ -43,8 +43,8 @@ pub(crate) async fn run(shared: Shared, counters: Counters) -> anyhow::Result<()
     }
 }
 
-/// Reads the uplinks at once, after each change, and [`RETRY`] after a reading that failed. One
-/// thread listens for changes, and at most one other thread reads.
+/// Reads and reports the uplinks at the start, after each change, and [`RETRY`] after a failed
+/// reading. One thread listens for changes, and at most one other thread reads.
 ///
 /// # Errors
 /// The socket for the kernel's events failed.
@@ -59,7 +59,7 @@ async fn follow(
         let read = spawn_blocking(move || Uplinks::read(&directories)).await?;
         let failure = read.as_ref().err().map(|error| format!("{error:#}"));
         shared.health.set(PART, failure);
-        // After a failed reading, the gauges are absent.
+        // After a failed reading, the gauges are absent, because old values may be wrong.
         counters.set(read.as_ref().unwrap_or(&Uplinks::default()));
         let pause = if let Ok(read) = read {
             report::changes(known.as_ref(), &read);
@@ -67,7 +67,7 @@ async fn follow(
         } else {
             RETRY
         };
-        // Collects the events of this time, so the next reading covers all of them.
+        // Drops the events of this time, because the next reading covers all of them.
         let end = Instant::now() + pause;
         while let Ok(heard) = timeout_at(end, next(&mut events)).await {
             heard?;
@@ -89,7 +89,7 @@ async fn until_outdated(
                 return Ok(SETTLE);
             }
             RouteEvent::DefaultRoute | RouteEvent::Lost => return Ok(SETTLE),
-            // A pod with another MTU may have ended.
+            // A pod that `other_mtu` counts may have ended.
             RouteEvent::Link(_) if !read.other_mtu.is_empty() => return Ok(RECOUNT),
             _ => {}
         }
@@ -106,8 +106,8 @@ const PART: &str = "uplink";
 /// Time from the first event until the state is read. A DHCP client makes several changes at once.
 const SETTLE: Duration = Duration::from_millis(500);
 
-/// Time from an event of a pod to the next count of pods.
+/// Time from an event of a link that may be a pod's to the next count of pods.
 const RECOUNT: Duration = Duration::from_secs(10);
 
-/// Pause after a failure.
+/// Pause after a failed reading, or before the netlink socket is opened again.
 const RETRY: Duration = Duration::from_secs(5);

@@ -6,8 +6,8 @@ use std::net::IpAddr;
 use cni::note;
 use upkeep::{Uplink, Uplinks};
 
-/// Reports on standard error how `now` differs from `before`. Without `before`, reports only the
-/// pods whose MTU differs from that of a new pod.
+/// Reports on standard error which uplinks differ between `before` and `now`, and in which networks
+/// more pods have an outdated MTU. Without `before`, reports only the pods.
 pub(super) fn changes(before: Option<&Uplinks>, now: &Uplinks) {
     lines(before, now).iter().for_each(note);
 }

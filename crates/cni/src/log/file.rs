@@ -12,8 +12,8 @@ use nix::fcntl::OFlag;
 /// its owner, because a log describes what runs on a host.
 ///
 /// # Errors
-/// The file cannot be opened or written, or it is a symbolic link, a pipe or a device. Another
-/// program must have created these, because this function creates a regular file.
+/// The file cannot be opened, does not take the whole line, or is not a regular file. A symbolic
+/// link is an error, too.
 pub(super) fn append(path: &Path, line: &[u8]) -> io::Result<()> {
     let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
     let opened = OpenOptions::new()
@@ -25,7 +25,7 @@ pub(super) fn append(path: &Path, line: &[u8]) -> io::Result<()> {
     let errno = |error: &io::Error| error.raw_os_error().map(Errno::from_raw);
     let mut file = opened.map_err(|error| match errno(&error) {
         Some(Errno::ELOOP) => io::Error::other("it is a symbolic link"),
-        // A pipe without a reader, or a socket: open(2).
+        // open(2) returns this error for a pipe without a reader and for a socket.
         Some(Errno::ENXIO) => io::Error::other("it is no regular file"),
         _ => error,
     })?;

@@ -28,7 +28,7 @@ pub(super) struct Log {
 /// A step and the time at which it started.
 #[derive(Debug)]
 pub(super) struct Step {
-    /// `step`, or `undo` for a step of the rollback.
+    /// The step's key in the log line: `step`, or `undo` for a step of the rollback.
     pub key: &'static str,
     pub name: &'static str,
     pub start: Instant,
@@ -74,7 +74,8 @@ pub(super) fn line(
     Ok(bytes)
 }
 
-/// Returns the steps with their durations. A step ends when the next one starts.
+/// Returns a JSON list of the steps with their durations. A step ends when the next one starts, and
+/// the last one ends at `end`.
 fn timed(log: &Log, end: Instant) -> Value {
     let ends = log.steps.iter().skip(1).map(|it| it.start).chain([end]);
     let steps = log.steps.iter().zip(ends);
@@ -90,8 +91,8 @@ fn microseconds(start: Instant, end: Instant) -> u64 {
     time.as_micros().try_into().unwrap_or(u64::MAX)
 }
 
-/// Returns `NAMESPACE/NAME` of the pod from the Kubernetes arguments in `CNI_ARGS`. Returns `None`
-/// if one of the two arguments is missing.
+/// Returns `NAMESPACE/NAME` of the pod from `args`, the text of `CNI_ARGS`. Returns `None` if the
+/// text is malformed, or if it lacks the pod's namespace or name.
 fn pod(args: &str) -> Option<String> {
     let args = CniArgs::parse(args).ok()?;
     let namespace = args.value("K8S_POD_NAMESPACE")?;
@@ -156,7 +157,8 @@ const OTHERS: &[&str] = &[
     "cni.dev/valid-attachments",
 ];
 
-/// Parts of confidential keys, in lower case. No key of these plugins contains one.
+/// Words that mark a key as confidential, in lower case. Of the keys that the suite's plugins
+/// define, only `io.kubernetes.cri.pod-annotations` contains such a word.
 const SECRET: &[&str] = &[
     "annotations",
     "auth",

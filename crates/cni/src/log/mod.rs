@@ -82,7 +82,7 @@ pub(crate) fn configure(config: &Value) {
     }
 }
 
-/// Writes the log line if the level includes this outcome.
+/// Writes the log line. With the log level `error`, writes it only if `outcome` is an error.
 pub(crate) fn end(outcome: Result<(), &ErrorObject>) {
     let Some(log) = held().as_deref_mut().and_then(Option::take) else {
         return;

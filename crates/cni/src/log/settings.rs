@@ -27,7 +27,7 @@ pub(crate) enum Level {
 }
 
 impl Level {
-    /// Returns the level of an invocation with this outcome.
+    /// Returns [`Self::Error`] for a failed invocation, and [`Self::Info`] for a successful one.
     pub fn of<E>(outcome: Result<(), E>) -> Self {
         outcome.map_or(Self::Error, |()| Self::Info)
     }
@@ -68,7 +68,8 @@ impl Settings {
         }
     }
 
-    /// Returns the log file for invocations of this level; `None` if these are not logged.
+    /// Returns the log file if the log includes invocations of `level`. Returns `None` if it does
+    /// not, or if no log file is set.
     pub fn file_for(&self, level: Level) -> Option<&Path> {
         self.file.as_deref().filter(|_| level <= self.level)
     }

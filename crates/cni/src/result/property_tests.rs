@@ -1,4 +1,4 @@
-//! Properties of every result in every version.
+//! Property tests: any result is written in any version and read again.
 
 use std::net::IpAddr;
 

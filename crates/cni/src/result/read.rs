@@ -15,7 +15,7 @@ use crate::version::SpecVersion;
 /// Reads a result from `value`. The key `cniVersion` of the result determines its version. If this
 /// key is missing, the version is `version`.
 ///
-/// Keys of older versions in a newer result are no error. A list may be `null`.
+/// Ignores keys of older versions in a newer result. A list may be `null`.
 ///
 /// # Errors
 /// [`Error::Decode`] with `what` and the invalid key.

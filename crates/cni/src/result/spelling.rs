@@ -1,4 +1,5 @@
-//! Values of a result as plugins spell them.
+//! Deserializers for values of a result. They accept the ways in which the Go plugins write an
+//! absent value: the index -1 and an empty text.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -15,8 +16,8 @@ pub(super) fn index<'de, D: Deserializer<'de>>(value: D) -> Result<Option<usize>
     Ok(index.and_then(|index| usize::try_from(index).ok()))
 }
 
-/// Parses a text. Returns `None` for an empty text, because the Go plugins write an absent value as
-/// an empty text.
+/// Parses a text as `T`. Returns `None` for an empty text, because the Go plugins write an absent
+/// value as an empty text.
 pub(super) fn text<'de, D, T>(value: D) -> Result<Option<T>, D::Error>
 where
     D: Deserializer<'de>,

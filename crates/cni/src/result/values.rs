@@ -56,13 +56,13 @@ pub struct Interface {
 /// An address with its prefix length.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IpConfig {
-    /// Index into [`AddResult::interfaces`].
+    /// Index of the address's interface in [`AddResult::interfaces`]; `None` if it is unknown.
     #[serde(default, deserialize_with = "index")]
     pub interface: Option<usize>,
-    /// The address, with its host bits.
+    /// The address with its prefix length and host bits: `10.1.0.5/24`.
     #[serde(deserialize_with = "cidr")]
     pub address: IpNetwork,
-    /// The gateway of its network.
+    /// The gateway in the subnet of the address.
     #[serde(default, deserialize_with = "text")]
     pub gateway: Option<IpAddr>,
     /// Unknown keys.
@@ -80,7 +80,7 @@ impl AddResult {
 }
 
 impl IpConfig {
-    /// Creates an address without an interface.
+    /// Creates an address without an interface and without a gateway.
     pub fn of(address: IpNetwork) -> Self {
         Self {
             interface: None,
@@ -91,7 +91,8 @@ impl IpConfig {
     }
 }
 
-/// A route. Results of every version contain the attributes of specification 1.1.0.
+/// A route. Results of all versions may contain the attributes of specification 1.1.0: `mtu`,
+/// `advmss`, `priority`, `table` and `scope`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Route {
     /// The destination.

@@ -8,8 +8,9 @@ use node::{Access, Fate, Node, PacketPath, Probe, Stage};
 use super::finding::{Finding, Level, quoted};
 use super::stages::place;
 
-/// Returns one finding for each rule or policy of the copy that stopped packets, and one for
-/// packets that were lost. If no packets could be sent, returns one warning.
+/// Returns one finding for each rule or policy that stopped packets in the copy of the node's
+/// rules, and one for packets that were lost without such a rule. If no packets could be sent,
+/// returns one warning.
 pub fn barred(node: &Node, probe: &Probe) -> Vec<Finding> {
     let place = place(&probe.stage);
     let fates = match &probe.fates {
@@ -116,8 +117,8 @@ impl Barrier<'_> {
     ///
     /// - A rule passes the packets to a program in user space, which decides.
     /// - No rule was seen to drop the packets.
-    /// - firewalld's rules dropped them. On the node, ADD of `firewall` would add the pod to a zone
-    ///   of firewalld. In the copy, the pod is in no zone.
+    /// - firewalld's rules dropped them, and the ADD of `firewall` that will add the pod to a zone
+    ///   of firewalld has not run yet. In the copy, the pod is in no zone.
     fn is_uncertain(&self, fate: &Fate) -> bool {
         match fate {
             Fate::Ended(ended) => {
@@ -143,8 +144,8 @@ impl Barrier<'_> {
     ///
     /// - An ADD added the pod to a zone of firewalld: the table of the plugin `firewall` has the
     ///   pod's address. A reload of firewalld removed the pod from the zone.
-    /// - The network uses firewalld, but no ADD ran for this pod. firewalld does not know the copy
-    ///   and adds no pod there, so the copy shows nothing about new pods.
+    /// - The network uses firewalld, but no ADD ran for this pod. ADD adds new pods to a zone of
+    ///   the node's firewalld, which the copy cannot show.
     /// - The network does not use firewalld.
     fn of_firewalld(&self, finding: Finding) -> Finding {
         if self.asks_firewalld() && self.is_permitted_pod() {
@@ -163,7 +164,8 @@ impl Barrier<'_> {
         finding.impact(impact).fix(format!("{command}={pods}"))
     }
 
-    /// Returns whether ADD adds the pod to a zone of firewalld.
+    /// Returns whether the network's list has the plugin `firewall`, and `backend` lets its ADD
+    /// add pods to a zone of firewalld.
     fn asks_firewalld(&self) -> bool {
         let permission = self.probe.stage.permission.as_ref();
         permission.is_some_and(firewall::Config::asks_firewalld)
@@ -177,9 +179,9 @@ impl Barrier<'_> {
         elements.any(|it| it.table == firewall::TABLE && it.address == pod)
     }
 
-    /// Returns commands for packets that a rule or policy of `nf_tables` stopped. If its chain is a
-    /// base chain of the forward hook, the commands insert rules into the chain that accept packets
-    /// of the pods. For any other chain, the command only lists the chain.
+    /// Returns commands for packets that were stopped in a chain of `nf_tables`. If this chain is a
+    /// base chain of the forward hook, the commands insert rules there that accept packets of the
+    /// pods. For any other chain, the command only lists the chain.
     fn fix(&self, Ended { place, .. }: &Ended) -> String {
         let (family, stage) = (place.family(), &self.probe.stage);
         let chains = self.node.firewall.chains.iter();
@@ -208,8 +210,8 @@ fn opened(program: &str, stage: &Stage) -> String {
     conditions(stage).map(accept).join("\n")
 }
 
-/// Returns the conditions of two rules: of one for packets from pods, and of one for packets to
-/// pods. Each condition is in the syntax of iptables, and then in the syntax of nft.
+/// Returns the conditions of two rules. The first rule matches packets from pods, the second rule
+/// matches packets to pods. Each condition is in the syntax of iptables, and then in that of nft.
 fn conditions(stage: &Stage) -> [[String; 2]; 2] {
     match &stage.access {
         Access::Bridge(bridge) => {
@@ -226,7 +228,7 @@ fn conditions(stage: &Stage) -> [[String; 2]; 2] {
     }
 }
 
-/// Returns the subnet of the stage's pods.
+/// Returns the subnet of `stage.pod`, the address of a pod.
 fn subnet(stage: &Stage) -> IpNetwork {
     let (pod, network) = (stage.pod, stage.pod.network());
     IpNetwork::new(network, pod.prefix()).unwrap_or(pod)

@@ -10,7 +10,7 @@ use node::{Attached, Node, Range, Source, bridge_of};
 
 use super::finding::{Finding, quoted, some_of};
 
-/// Checks each bridge with live attachments, and each existing bridge of a network.
+/// Finds missing bridges of live attachments, and faults of each existing bridge of a network.
 pub fn judge(node: &Node) -> Vec<Finding> {
     let living = living(node);
     let gone = living.iter().filter(|it| node.link_called(it.0).is_none());
@@ -95,7 +95,8 @@ fn ports(node: &Node, bridge: &Link) -> Option<Finding> {
     (ports * 10 >= MAX_PORTS * 9).then(|| finding.fix(fix))
 }
 
-/// Returns the plugins whose networks have their gateway on the bridge.
+/// Returns the plugins that make this bridge the gateway of their pods. Leaves out networks in a
+/// VLAN: their gateway's address is on the VLAN's link.
 fn routed<'n>(node: &'n Node, bridge: &'n Link) -> impl Iterator<Item = Source<'n>> {
     let sources = node.configuration.sources();
     let of_bridge = sources.filter(|it| it.bridge() == Some(bridge.name.as_str()));
@@ -126,7 +127,7 @@ fn others_addresses(node: &Node, bridge: &Link) -> Option<Finding> {
 }
 
 /// Returns whether the plugin `bridge` refuses to add the address `gateway` to a bridge that has
-/// the address `other`. The plugin accepts one IPv4 network, and IPv6 networks that do not overlap.
+/// the address `other`. It does if both are IPv4, or both are IPv6 and their subnets overlap.
 fn is_in_the_way(other: IpNetwork, gateway: IpNetwork) -> bool {
     let overlap = other.contains(gateway.ip()) || gateway.contains(other.ip());
     other.is_ipv4() == gateway.is_ipv4() && (gateway.is_ipv4() || overlap)

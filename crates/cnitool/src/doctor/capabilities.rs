@@ -53,8 +53,7 @@ fn finding(source: Source<'_>) -> Option<Finding> {
     Some(edit::give(finding, source, "capabilities", &all.into()))
 }
 
-/// Returns whether the network's IPAM plugin is `plugin` and its section of the configuration has
-/// none of `keys`.
+/// Returns whether the plugin's section `ipam` has the type `plugin` and none of `keys`.
 fn lacks(source: Source<'_>, plugin: &str, keys: &[&str]) -> bool {
     let lacks = |ipam| keys.iter().all(|it| json::value(ipam, it).is_none());
     source.plugin.ipam_type() == Some(plugin) && source.plugin.ipam().is_some_and(lacks)

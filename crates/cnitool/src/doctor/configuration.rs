@@ -60,7 +60,8 @@ fn sound(configuration: &Configuration, file: &File, network: &Network) -> Findi
         let newest = SpecVersion::CURRENT;
         return finding.impact(format!("Version {newest} would add STATUS and GC."));
     }
-    // Older runtimes do not know `cniVersions`, so they use the version in `cniVersion`.
+    // Older runtimes do not know `cniVersions` and use the version in `cniVersion`. The impact
+    // below is only for a `cniVersion` that is too new for them.
     let single = network.document.get("cniVersion").and_then(Value::as_str);
     if single != Some(version.as_str()) {
         return finding;
@@ -89,8 +90,7 @@ fn misnamed(configuration: &Configuration, file: &File, network: &Network) -> Op
     })
 }
 
-/// Finds networks that several files configure under the same name. The runtime uses the first
-/// file.
+/// Finds network names that several files configure. The runtime uses the first file.
 fn several(configuration: &Configuration) -> Vec<Finding> {
     let mut files = BTreeMap::<&str, Vec<&File>>::new();
     for (file, network) in configuration.networks() {

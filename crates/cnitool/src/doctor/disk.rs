@@ -43,7 +43,7 @@ fn size(bytes: u64) -> String {
 }
 
 /// Disk space in bytes that a new lease takes: one block of 4 KiB for the lease's file, and one for
-/// the holder's file in the index of host-local.
+/// the attachment's file in the index of host-local.
 const LEASE: u64 = 8 << 10;
 
 #[cfg(test)]

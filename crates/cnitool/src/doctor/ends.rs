@@ -1,5 +1,5 @@
 //! Chooses the gateway, the pod and the hostPort for the packets that doctor sends through a copy
-//! of the node's rules.
+//! of the node's firewall rules.
 
 use std::net::IpAddr;
 
@@ -12,8 +12,8 @@ pub struct Ends {
     pub gateway: IpAddr,
     /// The pod's address with its prefix length.
     pub pod: IpNetwork,
-    /// A TCP port of all addresses of the host, and the pod's port that it is forwarded to; `None`
-    /// if no such port is forwarded to a pod of the network.
+    /// A TCP hostPort that is forwarded to `pod` from all addresses of the host, and the port of
+    /// `pod` that it is forwarded to. `None` if no pod of the network has such a hostPort.
     pub host_port: Option<(u16, u16)>,
 }
 
@@ -21,7 +21,7 @@ impl Ends {
     /// Chooses the gateway's address and the address of a pod. Returns `None` if one of them is not
     /// known in this IP family. The pod's address is the first of these that exists:
     ///
-    /// - the address of a pod to which a TCP port of all addresses of the host is forwarded;
+    /// - the address of a pod with a TCP hostPort on all addresses of the host;
     /// - the address of a pod for which the plugin `firewall` has an element in `nf_tables`;
     /// - an address in the network's ranges, an address that the plugin `static` assigns, the
     ///   address of a live pod, or an address in the bridge's subnet.

@@ -33,7 +33,7 @@ pub struct Finding {
     pub message: String,
     /// What the fault does to pods; empty if that is obvious.
     pub impact: String,
-    /// The command that fixes the fault; empty if there is no fault, or no command can fix it.
+    /// A command that fixes the fault or shows more about it; empty if there is no such command.
     pub fix: String,
 }
 
@@ -69,7 +69,7 @@ impl Finding {
         Self { impact, ..self }
     }
 
-    /// Returns the finding with the command that fixes the fault.
+    /// Returns the finding with this command as its fix.
     pub fn fix(self, fix: impl Into<String>) -> Self {
         let fix = fix.into();
         Self { fix, ..self }

@@ -7,8 +7,9 @@ use super::barred::{COPY, barred};
 use super::finding::{Finding, some_of};
 use super::stages::{place, untried};
 
-/// Reports packets of pods that the node's rules would stop: the probes sent such packets through a
-/// copy of the rules. Also reports live attachments that lack elements in `nf_tables`.
+/// Reports packets of pods that the node's firewall rules would stop: doctor has sent test packets
+/// through a copy of the rules. Also reports live attachments that lack elements in `nf_tables`,
+/// and tables that another program changed.
 pub fn judge(node: &Node) -> Vec<Finding> {
     let mut findings: Vec<_> = node.probes.iter().flat_map(|it| barred(node, it)).collect();
     findings.extend(taken_away(node));
@@ -50,8 +51,8 @@ fn taken_away(node: &Node) -> Option<Finding> {
     })
 }
 
-/// Finds tables of this suite whose rules another program changed, if attachments use them. The next
-/// ADD repairs the others.
+/// Finds tables of this suite whose rules another program changed and in which attachments have
+/// elements. A changed table without elements affects no attachment, and the next ADD repairs it.
 fn changed_tables(node: &Node) -> Option<Finding> {
     let is_changed = |it: &&TableState| it.condition == Condition::Damaged && it.elements > 0;
     let changed = node.tables.iter().filter(is_changed);
@@ -83,7 +84,8 @@ mod tests {
     fn flushed_elements_are_reported() {
         let mut node = node(&[("pods.conflist", LIST)]);
         node.attached = vec![attached_by(LIST, "pods", "a")];
-        // An attachment without a tagged link or element counts as one that the Go plugins made.
+        // An attachment without a tagged link and without elements counts as made by the Go
+        // plugins, which add no elements.
         assert_eq!(levels(&judge(&node)), [Level::Ok]);
         node.links = vec![netlink::Link {
             alias: Some("cni:pods/a/eth0".to_owned()),

@@ -93,7 +93,7 @@ pub fn set(keys: &[&str]) -> String {
     format!("sysctl -w {keys}\nprintf '%s\\n' {keys} >> {SYSCTLS}")
 }
 
-/// Returns whether the network has pods. Its bridge has a port or, without a bridge, the host's end
+/// Returns whether the network has pods: its bridge has a port or, without a bridge, the host's end
 /// of a veth pair is tagged with an attachment to the network.
 fn has_pods(node: &Node, source: Source<'_>) -> bool {
     let network = &source.network.list.name;

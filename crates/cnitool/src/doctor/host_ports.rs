@@ -78,7 +78,7 @@ fn shadowed(name: &str, owner: &str, socket: &Socket) -> Finding {
     Finding::warning(message).impact(impact).fix(fix)
 }
 
-/// Returns whether packets for `socket` go to the pod instead, because `port` is forwarded to it.
+/// Returns whether the host forwards packets for `socket` to a pod, because `port` is forwarded.
 fn shadows(port: &HostPort, socket: &Socket) -> bool {
     let of_family = socket.address.is_ipv4() == (port.version == IpVersion::V4);
     let address = match (socket.address, port.address) {

@@ -23,11 +23,11 @@ pub fn judge(node: &Node) -> Vec<Finding> {
 
 #[derive(Debug, PartialEq, Eq)]
 struct Unknown {
-    /// A text that names the object with the key: the network's list, or a plugin.
+    /// Text for the object that has the unknown key: `a list of plugins`, or the name of a plugin.
     whose: String,
-    /// The path of the key, such as `ipam.ranges[][].subnetz`.
+    /// The path of the unknown key, such as `ipam.ranges[][].subnetz`.
     path: String,
-    /// The path of the key that was probably meant.
+    /// The path of the known key that was probably meant; `None` if no known key is similar.
     nearest: Option<String>,
 }
 
@@ -76,9 +76,9 @@ fn of_plugin(source: Source<'_>) -> Vec<Unknown> {
     unknown
 }
 
-/// Finds keys of `object` that are not in `known`. `at` is the path of the object. `known` has the
-/// JSON Schema of each key. If that schema lists the keys of a nested object, the nested object is
-/// checked, too.
+/// Finds keys of `object` that are not in `known`. `at` is the path of `object`. `known` has the
+/// JSON Schema of each known key. If the schema of a key lists the keys of a nested object, checks
+/// the nested object, too.
 fn unknown_in(
     at: &str,
     object: &Map<String, Value>,
@@ -125,7 +125,7 @@ fn last(path: &str) -> &str {
     path.rsplit('.').next().unwrap_or(path)
 }
 
-/// Keys of a list (SPEC.md, "Network configuration format").
+/// Keys of a list of plugins (SPEC.md, "Network configuration format").
 const LIST: &[&str] = &[
     "cniVersion",
     "cniVersions",

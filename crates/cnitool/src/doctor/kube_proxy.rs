@@ -53,10 +53,10 @@ fn exposed(source: Source<'_>, family: &Family) -> Finding {
 struct Family {
     is_of: fn(&IpNetwork) -> bool,
     key: &'static str,
-    /// The words by which nft matches the destination address. A condition of `portmap` that
-    /// excludes Services contains them.
+    /// The nft expression for the destination address. doctor assumes that a condition of `portmap`
+    /// with this expression excludes Services.
     word: &'static str,
-    /// kubeadm's default range of Services, as an example in the fix.
+    /// Example range of Services for the fix: the default of kubeadm (IPv4) or kind (IPv6).
     range: &'static str,
 }
 

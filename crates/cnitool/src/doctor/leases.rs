@@ -10,7 +10,7 @@ use super::finding::{Finding, count, or_ok, quoted, some_of};
 
 use upkeep::{Life, Remains, life};
 
-/// Checks leases and elements.
+/// Checks all leases.
 pub fn judge(node: &Node) -> Vec<Finding> {
     let mut findings = stale_leases(node);
     findings.extend(torn_leases(node));
@@ -80,8 +80,8 @@ fn torn_leases(node: &Node) -> Option<Finding> {
     })
 }
 
-/// Finds elements of `nf_tables` that this suite's plugins added for an attachment without a lease,
-/// without a link, and without a cached result that has an existing sandbox.
+/// Finds elements in this suite's tables of `nf_tables` whose attachment has no lease, no link, and
+/// no cached result with an existing sandbox.
 pub fn elements(node: &Node) -> Vec<Finding> {
     let stale = node.traces().into_iter().filter(|(_, traces)| {
         let is_alive = traces.cached.is_some_and(|it| it.is_alive);
@@ -122,8 +122,8 @@ fn element(node: &Node, owner: &str, tables: &BTreeSet<&str>) -> Finding {
         .fix(lists.collect::<Vec<_>>().join("\n"))
 }
 
-/// Returns whether the attachment's network uses `ptp`, which has elements in the same tables as
-/// `bridge`.
+/// Returns whether the attachment's network uses `ptp`. An element does not show this, because
+/// `ptp` and `bridge` use the same tables.
 fn is_routed(node: &Node, attachment: &Attachment) -> bool {
     let mut sources = node.configuration.sources();
     sources.any(|it| it.name() == attachment.network.as_str() && it.is_routed())
@@ -143,9 +143,8 @@ fn delete(node: &Node, attachment: &Attachment, plugin: &str) -> String {
     format!("echo {request} | CNI_COMMAND=DEL {sandbox} {path}")
 }
 
-/// Returns whether the host's end of a veth pair shows that the element's attachment is live.
-/// Either its alias is the attachment's tag, or it has no tag and the sandbox behind it has the
-/// element's address.
+/// Returns whether a veth pair shows that the element's attachment is live: its host's end is
+/// tagged with the attachment or, without a tag, its sandbox has the element's address.
 fn has_link(node: &Node, Held { owner, address, .. }: &Held) -> bool {
     let links = &node.host_links;
     links.of_owner(|it| it == owner).is_some()
@@ -202,8 +201,7 @@ mod tests {
         let untagged = host_link(None, Some(&["10.1.0.3"]));
         node.host_links = HostLinks(vec![untagged]);
         assert_eq!(levels(&judge(&node)), [Level::Ok]);
-        // The link is tagged with another pod, so its address does not prove that the holder is
-        // live.
+        // The link is tagged with another pod, so it does not prove that the container `b` is live.
         node.host_links = HostLinks(vec![host_link(Some("cni:pods/c/eth0"), Some(&[]))]);
         assert_eq!(levels(&judge(&node)), [Level::Warning]);
     }

@@ -2,9 +2,10 @@
 //! (CVE-2020-8558).
 //!
 //! Neighbours on a link can reach these services if `route_localnet` of the link is 1. portmap sets
-//! this sysctl if a hostPort is for 127.0.0.1. portmap then adds firewall rules and `IPsec`
-//! policies that drop packets of neighbours from and to 127.0.0.0/8. Either the rules or the
-//! policies suffice. The check does not judge firewall rules of other programs.
+//! this sysctl, so that the node's own processes reach hostPorts at 127.0.0.1. portmap then adds
+//! firewall rules and `IPsec` policies that drop packets of neighbours from and to 127.0.0.0/8.
+//! Either the rules or the policies suffice. The check does not judge firewall rules of other
+//! programs.
 
 use netlink::{Link, LinkKind};
 use netns::Sysctl;
@@ -74,9 +75,8 @@ fn fix(node: &Node) -> String {
         .join("\n")
 }
 
-/// Reports links whose `route_localnet` another program set. It is no fault if the chain
-/// KUBE-FIREWALL exists. kube-proxy sets the sysctl then, and the chain drops packets of
-/// neighbours.
+/// Reports links whose `route_localnet` another program set. This is no fault if the chain
+/// KUBE-FIREWALL exists: kube-proxy sets the sysctl, and the chain drops packets of neighbours.
 fn by_another(node: &Node, message: String, names: &[&str]) -> Finding {
     if node.firewall.has_chain(KUBE_FIREWALL) {
         let impact = "kube-proxy sets it for NodePorts on 127.0.0.1, and its chain KUBE-FIREWALL drops packets of \
@@ -145,8 +145,8 @@ mod tests {
     use super::super::tests::{levels, link, node};
     use super::*;
 
-    /// Returns a node with a bridge whose `route_localnet` is 1, and without any guard. If
-    /// `is_ours`, portmap set the sysctl, otherwise another program.
+    /// Returns a node with a bridge whose `route_localnet` is 1, without portmap's firewall rules
+    /// and `IPsec` policies. portmap set the sysctl if `is_ours`, otherwise another program did.
     fn unguarded(is_ours: bool) -> Node {
         let mut node = node(&[]);
         let mut bridge = link(3, "cni0");

@@ -76,7 +76,7 @@ fn drop_in(by: &str, link: &str) -> (String, String) {
     }
 }
 
-/// Returns whether the link belongs to this suite. It is the bridge of a network, or a veth link or
+/// Returns whether the link belongs to this suite: it is the bridge of a network, or a veth link or
 /// an ifb whose alias is the tag of an attachment.
 fn is_ours(node: &Node, name: &str) -> bool {
     let is_tagged = |it: &Link| it.alias.as_deref().is_some_and(Attachment::is_owner);

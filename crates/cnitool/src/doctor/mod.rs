@@ -1,7 +1,7 @@
 //! `doctor`: finds out why pods of a node have no network.
 //!
-//! doctor reads a [`Node`] once. Then one pure function for each subject derives findings from the
-//! node.
+//! doctor reads the state of the node into a [`Node`] once. Then one pure function for each subject
+//! derives findings from it.
 
 mod barred;
 mod bridges;

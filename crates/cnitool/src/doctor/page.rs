@@ -13,7 +13,7 @@ use crate::listing::printable;
 #[serde(transparent)]
 pub struct Page(Vec<Entry>);
 
-/// A finding, and the subject of the check in one word.
+/// A finding, and the subject of its check in one word.
 #[derive(Debug, Serialize)]
 pub struct Entry {
     pub subject: &'static str,

@@ -73,9 +73,10 @@ fn foreign_addresses(node: &Node, range: &Range<'_>) -> Vec<Finding> {
     overlapping.map(finding).collect()
 }
 
-/// Returns whether ADD refuses the gateway of `range` because the link `other`, which is not the
-/// network's own, is in a wider network. ADD does not refuse a gateway that the bridge already has,
-/// and none in the network of a tunnel, which has no neighbours.
+/// Returns whether ADD refuses the gateway of `range`, because a neighbour on the link `other` may
+/// have the gateway's address. `other` is in a wider network that contains the subnet of `range`.
+/// ADD accepts the gateway if the pods' bridge already has an address in the subnet, or if `other`
+/// has no MAC: then it is a tunnel and has no neighbours.
 fn is_gateway_refused(node: &Node, range: &Range<'_>, other: u32) -> bool {
     let own = node.links.iter().filter(|it| range.is_own_link(&it.name));
     let mut own = own.flat_map(|it| node.addresses_of(it.index));
@@ -84,8 +85,8 @@ fn is_gateway_refused(node: &Node, range: &Range<'_>, other: u32) -> bool {
         && !own.any(|it| concerns(it.address, range))
 }
 
-/// Finds routes of the node that would send packets to pods through a link of another network. They
-/// are at least as specific as the route to the pods' subnet.
+/// Finds routes to the pods' subnet, or to a part of it, through a link of another network. They
+/// would take packets away from the pods.
 fn foreign_routes(node: &Node, range: &Range<'_>) -> Vec<Finding> {
     let catches = |route: &&Route| {
         let destination = route.destination;
@@ -119,8 +120,8 @@ fn foreign_routes(node: &Node, range: &Range<'_>) -> Vec<Finding> {
 }
 
 /// Finds routes that drop packets to pods, because they are more specific than the bridge's route
-/// or take precedence over it. Plugins other than `bridge` are not checked: they add a route for
-/// each pod, which is more specific than any other.
+/// or take precedence over it. Checks only networks of `bridge`: `ptp` adds a route for each pod,
+/// which is more specific.
 fn discarding_routes(node: &Node, range: &Range<'_>) -> Vec<Finding> {
     let bridge = range.source.bridge().and_then(|it| node.link_called(it));
     let catches = |it: &&Route| {
@@ -164,14 +165,15 @@ fn fill(node: &Node, set: &[Range<'_>]) -> Option<Finding> {
     is_nearly_full.then(|| Finding::warning(message).impact("It is nearly full."))
 }
 
-/// Returns whether `route` leads to a single pod through `link`, the host's end of the pod's veth
-/// pair. Plugins without a bridge add such routes.
+/// Returns whether `route` is for a single pod and `link` is a veth link, such as the host's end of
+/// the pod's veth pair. `ptp` adds such routes.
 fn is_pods(link: &Link, route: &Route) -> bool {
     link.kind == LinkKind::Veth && is_single(route.destination)
 }
 
-/// Returns whether `network` contains addresses of pods. If `network` is a single address, such as
-/// a tunnel's, the range has to contain it: an address elsewhere in the subnet is no pod's.
+/// Returns whether `network` may contain addresses of pods: it overlaps the subnet of `range`. A
+/// single address, such as a tunnel's, must be in the range itself, because pods get no other
+/// addresses of the subnet.
 fn concerns(network: IpNetwork, range: &Range<'_>) -> bool {
     overlap(network, range.subnet) && (!is_single(network) || range.leases(network.ip()))
 }

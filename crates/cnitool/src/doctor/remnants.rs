@@ -20,10 +20,10 @@ pub fn judge(node: &Node) -> Vec<Finding> {
     }
     let living = Living::of(node);
     let gone: Vec<_> = marks.iter().filter(|it| !living.has(it)).collect();
-    // A rule with an address is stale if no live sandbox has the address. The kernel lists the
-    // addresses even of a sandbox whose attachment is not known. Any other rule is proven to be
-    // stale only if there is no such sandbox, because the rule may be for it.
-    // If the addresses of a sandbox cannot be read, no rule is proven to be stale.
+    // A rule whose mark is an address is stale if no live sandbox has the address: the kernel lists
+    // the addresses even of a sandbox whose attachment is unknown. A rule with another mark may be
+    // for such a sandbox, so it is proven stale only if no such sandbox exists. If the addresses of
+    // some sandbox cannot be read, no rule is proven stale.
     let is_readable = node.host_links.hidden().is_none();
     let is_proven =
         |it: &&&Mark| is_readable && (!living.has_unnamed() || matches!(it, Mark::Address(_)));

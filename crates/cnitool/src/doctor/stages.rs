@@ -1,4 +1,4 @@
-//! Chooses the packets that doctor sends through a copy of the node's rules.
+//! Chooses the packets that doctor sends through a copy of the node's firewall rules.
 
 use std::collections::BTreeSet;
 
@@ -9,9 +9,9 @@ use node::{Access, Node, Source, Stage, is_looked_up};
 
 use super::ends::Ends;
 
-/// Returns the links and addresses with which doctor sends packets through a copy of the node's
-/// rules. There is at most one [`Stage`] in each IP family for each bridge that is the gateway of
-/// its pods, and for each network of veth pairs without a bridge.
+/// Returns the stages: the links and addresses with which doctor sends packets through a copy of
+/// the node's firewall rules. There is at most one [`Stage`] in each IP family for each bridge that
+/// is the gateway of its pods, and for each network of veth pairs without a bridge.
 pub fn stages(node: &Node) -> Vec<Stage> {
     let mut seen = BTreeSet::new();
     let sources = node.configuration.sources();
@@ -75,10 +75,10 @@ fn stage(node: &Node, source: Source<'_>, is_ipv4: bool) -> Option<Stage> {
     })
 }
 
-/// Returns pairs of a link's index and an address: the addresses of the uplink and of the link to
-/// the pod. Adds the gateway's address if neither link has it, and an address of the pod's IP
-/// family if the uplink has none. Returns `None` if the pod's prefix length is not valid for the
-/// gateway's address.
+/// Returns the addresses of the uplink and of the link to the pod, each after the index of its
+/// link. If neither link has the gateway's address, adds it to the link to the pod. If the uplink
+/// has no address of the pod's IP family, adds one to the uplink. Returns `None` if the pod's
+/// prefix length is not valid for the gateway's address.
 fn addresses(
     node: &Node,
     access: &Access,
@@ -106,7 +106,8 @@ fn addresses(
     Some(addresses)
 }
 
-/// Returns the configuration of `firewall` in the network's list.
+/// Returns the configuration of `firewall` in the network's list; `None` if the list does not have
+/// this plugin, or its configuration is not valid.
 fn permission(source: Source<'_>) -> Option<firewall::Config> {
     let mut plugins = source.network.list.plugins.iter();
     let plugin = plugins.find(|it| it.program == "firewall")?;

@@ -90,8 +90,9 @@ fn down(node: &Node, link: &Link) -> Option<Finding> {
     })
 }
 
-/// Returns whether no other host can be behind the link. An example is the link to which kube-proxy
-/// adds the addresses of Services. This link is always down, so that is not a fault.
+/// Returns whether no other host can be behind the link. kube-proxy, for example, adds the
+/// addresses of Services to such a link, which is always down. So it is no fault that this link is
+/// down.
 fn leads_nowhere(node: &Node, link: &Link) -> bool {
     match &link.kind {
         LinkKind::Loopback => true,

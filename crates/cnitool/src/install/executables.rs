@@ -33,7 +33,7 @@ pub struct Executables {
 /// the same variables.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Selection {
-    /// `SKIP_CNI_BINARIES`: names, separated by commas.
+    /// `SKIP_CNI_BINARIES`: names of executables that are not installed, separated by commas.
     skipped: Vec<String>,
     /// Whether existing executables stay: `UPDATE_CNI_BINARIES` is false.
     keeps_existing: bool,
@@ -148,7 +148,7 @@ impl Executables {
     }
 }
 
-/// Checks that the executable answers VERSION.
+/// Checks that the executable starts and reports its version.
 fn answers(name: &str, path: &Path) -> anyhow::Result<()> {
     let mut command = Command::new(path);
     let is_tool = name == TOOL;

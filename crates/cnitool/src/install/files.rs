@@ -27,7 +27,7 @@ impl Aside {
             let prefix = format!("{PREFIX}{name}-");
             let mut file = Builder::new().prefix(&prefix).tempfile_in(directory)?;
             file.write_all(content)?;
-            // Set explicitly, because the umask limits the mode at creation.
+            // The umask limits the mode at creation, so the mode is set again.
             let permissions = Permissions::from_mode(mode);
             file.as_file().set_permissions(permissions)?;
             file.as_file().sync_all()?;

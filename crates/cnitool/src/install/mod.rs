@@ -64,8 +64,8 @@ impl Install {
             wanted.extend(self.configuration(file, (&executables, conf_directory))?);
         }
         let lock = executables.lock()?;
-        // SIGINT and SIGTERM wait from here on, so they cannot end the process when only some files
-        // are replaced.
+        // SIGINT and SIGTERM are blocked from here on, so they cannot end the process when only
+        // some files are replaced.
         let signals = SigSet::from_iter([Signal::SIGINT, Signal::SIGTERM]);
         signals.thread_block()?;
         executables.install()?;

@@ -53,7 +53,7 @@ fn remnants(rules: &[String]) -> Vec<Remnant> {
     remnants.collect()
 }
 
-/// Returns the rules of an address, as `iptables-save` prints them.
+/// Returns the Go plugin's two rules for an address, as `iptables-save` prints them.
 fn rules_of(address: IpAddr) -> [String; 2] {
     let prefix = if address.is_ipv4() { 32 } else { 128 };
     let answers = "-m conntrack --ctstate RELATED,ESTABLISHED";
@@ -83,5 +83,5 @@ fn bridges(saved: &Saved) -> Option<BTreeSet<String>> {
 
 const ISOLATING: [&str; 2] = ["CNI-ISOLATION-STAGE-1", "CNI-ISOLATION-STAGE-2"];
 
-/// Comment of all rules in these chains.
+/// Comment of all rules that the Go plugin adds to the chains in `ISOLATING`.
 const COMMENT: &str = "CNI firewall plugin rules (ingressPolicy: same-bridge)";

@@ -33,8 +33,8 @@ impl Migrate {
     /// deletes the chains and rules of attachments that no longer exist.
     ///
     /// # Errors
-    /// A firewall cannot be read or changed, the cache cannot be read, or `tell` fails. If one
-    /// table cannot be changed, the others are still tried.
+    /// A firewall cannot be read or changed, the live attachments cannot be read, or `tell` fails.
+    /// If one table cannot be changed, the others are still tried.
     pub fn run(
         &self,
         directories: &Directories,

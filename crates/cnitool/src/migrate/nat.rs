@@ -67,7 +67,7 @@ fn address(word: &str) -> Option<IpAddr> {
     single.unwrap_or(word).parse().ok().or_else(target)
 }
 
-/// Chains that portmap creates once for all ports.
+/// Chains that the Go plugin `portmap` creates once for all ports.
 const SHARED: [&str; 3] = [
     "CNI-HOSTPORT-DNAT",
     "CNI-HOSTPORT-MASQ",

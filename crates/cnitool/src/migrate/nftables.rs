@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::remnant::{Remnant, Shared, Table};
 use crate::reference::Mark;
 
-/// The output of `nft --json`. Objects of other kinds are skipped.
+/// The output of `nft --json`. Objects other than tables and rules are skipped.
 #[derive(Debug, Deserialize)]
 struct Listing {
     nftables: Vec<Object>,
@@ -56,8 +56,8 @@ pub(super) fn tables() -> anyhow::Result<Vec<Table>> {
     Ok(tables)
 }
 
-/// Returns a [`Table`]. `name` is the table's family and name. Each of `remnants` is one rule, with
-/// the name `CHAIN handle NUMBER`.
+/// Returns a [`Table`] for the table `name` of `nf_tables`, such as `ip cni_hostport`. Each of
+/// `remnants` is one rule, with the name `CHAIN handle NUMBER`.
 fn table(name: String, remnants: Vec<Remnant>) -> Table {
     Table {
         title: format!("nft list table {name}"),
@@ -87,7 +87,7 @@ fn list(what: &[&str]) -> anyhow::Result<Vec<Object>> {
 
 impl Rule {
     /// Returns this rule as a [`Remnant`]. Returns `None` if the rule has no comment that
-    /// identifies an attachment. Such a rule is for all attachments.
+    /// identifies an attachment, because such a rule is for all attachments.
     fn remnant(self, table: &str) -> Option<Remnant> {
         let comment = self.comment?;
         Some(Remnant {

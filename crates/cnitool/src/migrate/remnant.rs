@@ -15,7 +15,7 @@ pub(super) struct Table {
     pub is_shared: bool,
     /// Bridges that the shared rules isolate.
     pub bridges: BTreeSet<String>,
-    /// Removes some of `remnants` and, with [`Shared::Remove`], also the rules that all attachments
+    /// Removes the given `remnants` and, with [`Shared::Remove`], the rules that all attachments
     /// share. Removes all of them in one transaction.
     pub remove: Box<Remove>,
 }
@@ -41,8 +41,8 @@ pub(super) enum Shared {
 pub(super) struct Remnant {
     /// The name of the chain, or the identifier of the rule in the table.
     pub name: String,
-    /// The attachment, as the comment of the Go plugin's rule names it; the address if the rule has
-    /// no comment.
+    /// Text that names the attachment: the comment of the Go plugin's rule or, without a comment,
+    /// the address. `no rule jumps to it` for a chain without such a comment.
     pub owner: String,
     pub mark: Mark,
     /// Addresses in the rules: those of the sandbox, and perhaps addresses of the host, such as

@@ -1,5 +1,5 @@
-//! One line of `ps`: all traces of one attachment, combined. Traces are cached results, links,
-//! elements of `nf_tables` and leases.
+//! One line of `cnitool ps`: all traces of one attachment, combined. Traces are cached results,
+//! links, elements of `nf_tables` and leases.
 //!
 //! A field stays empty if no trace has its value.
 
@@ -16,7 +16,7 @@ use runtime::Arguments;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
-/// One line of `ps`.
+/// One line of `cnitool ps`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Row {
@@ -35,7 +35,7 @@ pub struct Row {
     /// Ports of the host that are forwarded to the sandbox.
     pub ports: BTreeSet<String>,
     pub limits: Limits,
-    /// The time of the cached result, or else of the lease.
+    /// When the cached result was last written; if unknown, when the lease was.
     #[serde(serialize_with = "time")]
     pub since: Option<SystemTime>,
     /// The kinds of traces that the node has of the attachment.
@@ -60,15 +60,15 @@ pub struct Limits {
     pub egress: Option<u64>,
 }
 
-/// A kind of trace of an attachment.
+/// A kind of trace that an attachment leaves on the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Trace {
     /// A result that a runtime cached.
     Cache,
-    /// A link that is tagged with the attachment.
+    /// A link whose alias names the attachment.
     Link,
-    /// An element of `nf_tables` that is tagged with the attachment.
+    /// An element of `nf_tables` whose comment names the attachment.
     Element,
     /// An address that is leased to the attachment.
     Lease,
@@ -167,9 +167,9 @@ fn port_name(address: Option<IpAddr>, [host, container]: [u16; 2], protocol: &st
     format!("{host}:{container}/{protocol}")
 }
 
-/// Returns the ports that the runtime requested, if a plugin of the attachment's list forwards
-/// ports. Runtimes pass the pod's ports to every network, even to one whose only plugin is
-/// `loopback`.
+/// Returns the ports that the runtime requested. Returns none if no plugin in the attachment's list
+/// has the capability `portMappings`, because runtimes pass the pod's ports even to a list that
+/// forwards none, such as one with only `loopback`.
 fn asked_ports(attached: &Attached, node: &Node) -> Vec<String> {
     let network = attached.network(&node.configuration);
     let plugins = network.iter().flat_map(|it| &it.plugins);

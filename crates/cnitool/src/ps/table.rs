@@ -33,7 +33,7 @@ impl fmt::Display for Table {
     }
 }
 
-/// The heading of a column, and its text for an attachment.
+/// The heading of a column, and a function that returns the column's text for an attachment.
 type Column = (&'static str, fn(&Row) -> String);
 
 const COLUMNS: [Column; 9] = [
@@ -58,8 +58,8 @@ const COLUMNS: [Column; 9] = [
     }),
 ];
 
-/// Digits of a container ID that the table shows, as other tools do. The JSON output has all
-/// digits.
+/// Number of digits of a container ID that the table shows, as in `crictl ps`. The JSON output has
+/// all digits.
 const CONTAINER: usize = 13;
 
 fn text(value: Option<impl ToString>) -> String {
@@ -88,7 +88,7 @@ fn rate(bits: u64) -> String {
     }
 }
 
-/// Formats an age in its largest unit with a value above zero.
+/// Formats an age in one unit, rounded down, such as `59s` or `3d`.
 fn age(age: Duration) -> String {
     match age.as_secs() {
         seconds @ 0..60 => format!("{seconds}s"),

@@ -26,13 +26,13 @@ pub struct Living {
 
 impl Living {
     /// Reads the live attachments. An attachment is live if one of these is true:
-    /// - A link of the host is the host's end of its veth pair.
-    /// - Its result is cached, and its sandbox exists.
+    /// - The host's end of its veth pair exists.
+    /// - Its result is cached, and its sandbox exists or this process cannot find out.
     /// - No result is cached, and it has a lease.
     ///
     /// # Errors
     /// - Links, the cache or leases cannot be read.
-    /// - A file in the cache, or a lease file that is not empty, does not name its owner.
+    /// - A file in the cache, or a lease file that is not empty, does not name its attachment.
     /// - The addresses in a sandbox cannot be listed.
     pub fn read(directories: &Directories) -> anyhow::Result<Self> {
         for entry in directories.cache.entries()? {
@@ -87,7 +87,7 @@ impl Living {
         living
     }
 
-    /// Returns whether the mark identifies a live attachment.
+    /// Returns whether a chain or rule with this mark belongs to a live attachment.
     pub fn has(&self, mark: &Mark) -> bool {
         match mark {
             Mark::Address(address) => self.held.contains(address),
@@ -105,9 +105,9 @@ impl Living {
         !self.addresses.is_disjoint(addresses)
     }
 
-    /// Returns whether there are live sandboxes whose attachment is not known. Then a chain or rule
-    /// without a known live attachment is not proven to be stale, because its attachment may be
-    /// that of such a sandbox.
+    /// Returns whether there are live sandboxes whose attachment is not known. If so, a chain or
+    /// rule that matches no known live attachment may still belong to such a sandbox, so it is not
+    /// proven to be stale.
     pub fn has_unnamed(&self) -> bool {
         !self.addresses.is_empty()
     }

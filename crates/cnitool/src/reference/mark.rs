@@ -24,7 +24,7 @@ pub enum Mark {
 
 impl Mark {
     /// Returns the part of this iptables chain's name that identifies an attachment. Returns `None`
-    /// if the Go plugins do not give such a name to the chain of an attachment.
+    /// if the name does not have the form that the Go plugins use for the chain of an attachment.
     pub fn of_chain(chain: &str) -> Option<Self> {
         let name = chain.strip_prefix("CNI-")?;
         let (digits, length) = match name.strip_prefix("DN-") {
@@ -54,8 +54,8 @@ impl Mark {
         }
     }
 
-    /// Returns the mark in the comment of a rule in this table of `nf_tables`. Returns `None` if
-    /// the table is not one that the Go plugins create.
+    /// Returns the part of a rule's `comment` that identifies an attachment. Returns `None` if the
+    /// rule's `table` is not the table for port mappings or for masquerading of the Go plugins.
     pub fn of_rule(table: &str, comment: &str) -> Option<Self> {
         match table {
             REFERENCE_PORTMAP => Some(Self::Container(comment.to_owned())),
@@ -73,8 +73,8 @@ impl Mark {
 mod tests {
     use super::*;
 
-    /// `printf podsa | sha512sum`, from which Debian's version of the Go plugins derived the
-    /// expected names.
+    /// The expected digits are the first that `printf podsa | sha512sum` prints. Debian's version
+    /// of the Go plugins uses these digits in the names of chains.
     #[test]
     fn marks_are_those_of_the_reference() {
         let attachment = Attachment::of_owner("cni:pods/a/eth0").unwrap();

@@ -189,7 +189,8 @@ fn other_invalid_keys_are_refused_with_key_and_value() {
     ]);
 }
 
-/// Checks that each section is refused with code 7 and a message that starts with this text.
+/// Checks that each `ipam` section is refused with code 7 and a message that starts with the text
+/// next to it.
 fn expect_refused<const N: usize>(cases: [(Value, &str); N]) {
     for (ipam, expected) in cases {
         let error = config(&ipam, &json!({})).unwrap_err();
@@ -219,7 +220,7 @@ fn defaults_are_those_of_the_schema() {
     let defaults = keys.iter().filter(|(_, it)| !it["default"].is_null());
     let mut written = json!({"subnet": "10.1.0.0/24"});
     let unwritten = config(&written, &json!({})).unwrap();
-    // The default of `podCidrFile` is valid with `usePodCidr` only.
+    // Leaves out `podCidrFile`, which is valid only if `subnet` is `usePodCidr`.
     for (key, it) in defaults.filter(|(key, _)| *key != "podCidrFile") {
         written[key] = it["default"].clone();
     }

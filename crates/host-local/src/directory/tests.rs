@@ -104,7 +104,7 @@ fn changes_by_other_programs_are_noticed_and_own_ones_are_not() {
     assert_eq!(leases.undisturbed_since(), None);
     leases.watch();
     let first = lease("10.1.0.2", "c1\r\neth0");
-    // Twenty changes take far longer than one tick of the kernel's clock.
+    // Repeats the changes, so that the kernel's clock may advance between any two of them.
     for _ in 0..20 {
         leases.create(&first).unwrap();
         leases.content(first.address).unwrap();

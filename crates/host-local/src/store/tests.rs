@@ -105,7 +105,8 @@ fn overwritten_file_prevails_over_the_index() {
     let store = open(data_dir.path());
     reserve(&store, "10.1.0.2", "c1");
     drop(store);
-    // Overwriting a file does not change its directory's date, so the index stays trusted.
+    // Overwriting a file does not change the modification time of its directory, so the index stays
+    // trusted.
     fs::write(data_dir.path().join("pods/10.1.0.2"), "c2\r\neth0").unwrap();
     let store = open(data_dir.path());
     assert!(store.files.index.is_trusted());

@@ -5,7 +5,7 @@ use anyhow::Context as _;
 
 use crate::program::output_of;
 
-/// The rules of one family.
+/// The rules of one IP family.
 #[derive(Debug)]
 pub(super) struct Saved {
     /// Prefix of the programs that save and load the rules: `iptables-legacy` or
@@ -14,8 +14,8 @@ pub(super) struct Saved {
     text: Vec<u8>,
 }
 
-/// Saves the rules of `families`, the IP families with tables of legacy iptables
-/// (`/proc/net/ip_tables_names` and `/proc/net/ip6_tables_names` list these tables).
+/// Saves the rules of legacy iptables. `families` names the IP families that have tables of legacy
+/// iptables: `ip`, `ip6`.
 ///
 /// # Errors
 /// A program is missing, or fails.

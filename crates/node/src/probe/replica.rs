@@ -14,7 +14,8 @@ use super::stage::{Access, Path, Stage};
 use super::traffic;
 use super::traffic::{Fate, Sides};
 
-/// Creates a copy of the node, sends packets through it, and deletes it.
+/// Creates a copy of the node, sends packets through it, and deletes it. Returns the outcome of a
+/// packet on each path.
 pub(super) fn run(rules: &Rules, stage: &Stage) -> anyhow::Result<Vec<(Path, Fate)>> {
     Netns::run_in_new(|| {
         let sides = set_up(stage)?;
@@ -38,6 +39,7 @@ pub(super) fn run(rules: &Rules, stage: &Stage) -> anyhow::Result<Vec<(Path, Fat
 }
 
 /// Sets up the copy's links and settings, and the namespaces of the pod and of the other host.
+/// Returns these two namespaces.
 fn set_up(stage: &Stage) -> anyhow::Result<Sides> {
     prepared()?;
     let sides = Sides {
@@ -65,8 +67,8 @@ fn connect(sides: &Sides, stage: &Stage) -> anyhow::Result<()> {
         connection.add_stand_in(link, pair)?;
     } else {
         connection.add_stand_in(access, StandIn::Bridge)?;
-        // The kernel chooses the port's index. So the port is created after the links whose index
-        // is given. Otherwise the port could get one of these indexes.
+        // The kernel chooses the port's index. The bridge and the uplink need the indexes that
+        // `stage` gives, so the port is created last and cannot take one of these.
         connection.add_stand_in(&port, pair)?;
         names.push(&port.name);
     }
@@ -113,8 +115,8 @@ fn prepared() -> anyhow::Result<Netns> {
 }
 
 /// Loads all rules into this thread's network namespace. Returns the place (table, chain and
-/// handle) of each `nf_tables` rule in this namespace. First creates the links that rules name, so
-/// that rules on these links can be loaded.
+/// handle) of each `nf_tables` rule in this namespace. First creates missing links that chains and
+/// flow tables are bound to, so that these can be loaded.
 fn load(rules: &Rules) -> anyhow::Result<Vec<RulePlace>> {
     let connection = Connection::open()?;
     for name in rules.ruleset.links() {
@@ -134,8 +136,8 @@ fn load(rules: &Rules) -> anyhow::Result<Vec<RulePlace>> {
     Ok(copied)
 }
 
-/// Sets up `namespace` as the pod or as the other host: sets the links up, and gives the end `name`
-/// of a veth pair this address and default gateway.
+/// Configures `namespace`, which plays the pod or the other host. Sets `lo` and `name`, its end of
+/// the veth pair, up, and gives `name` the address and the default gateway.
 fn set_up_end(
     namespace: &Netns,
     name: &str,
@@ -161,8 +163,8 @@ fn route(destination: IpNetwork, gateway: Option<IpAddr>, link: u32) -> Request 
     })
 }
 
-/// Returns a name of the form that the plugins give to host ends, because rules of the node may
-/// match `veth*`.
+/// Returns a name of the form that the plugins give to host ends of veth pairs, because rules of
+/// the node may match `veth*`.
 fn port_name() -> String {
     format!("{HOST_LINK_PREFIX}0000000")
 }

@@ -12,10 +12,10 @@ pub(super) struct Rules {
 }
 
 impl Rules {
-    /// Reads the rules.
+    /// Reads the rules of `nf_tables`, and those of legacy iptables for the IP families `legacy`.
     ///
     /// # Errors
-    /// The rules cannot be read, or take more than 256 MiB.
+    /// The rules cannot be read, or those of `nf_tables` take more than 256 MiB.
     pub fn read(legacy: &[String]) -> anyhow::Result<Self> {
         let ruleset = nft::Connection::open()?.ruleset()?;
         let size = ruleset.size();
@@ -34,5 +34,5 @@ impl Rules {
     }
 }
 
-/// Size limit of the rules, in bytes.
+/// Size limit of the rules of `nf_tables`, in bytes.
 const LARGEST: usize = 256 << 20;

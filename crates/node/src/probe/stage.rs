@@ -23,22 +23,23 @@ pub enum Path {
 /// The links and addresses with which packets are sent through a copy of the node's rules.
 #[derive(Debug, Clone)]
 pub struct Stage {
-    /// The network.
+    /// The network's name.
     pub network: String,
     /// How the node reaches the pod.
     pub access: Access,
-    /// The uplink.
+    /// The link through which the node reaches other hosts.
     pub uplink: Link,
-    /// Addresses of the access link and the uplink, by the index of the link.
+    /// Addresses of the links `access` and `uplink`, each after the index of its link.
     pub addresses: Vec<(u32, IpNetwork)>,
-    /// The gateway's address.
+    /// The pod's gateway: an address of the node.
     pub gateway: IpAddr,
-    /// An address of a pod.
+    /// The pod's address, with its prefix length.
     pub pod: IpNetwork,
     /// Configuration of the plugin `firewall`, if the network's list has that plugin. The copy then
     /// permits packets of the pod as this plugin does.
     pub permission: Option<firewall::Config>,
-    /// A TCP hostPort, and the pod's port that it is forwarded to.
+    /// A TCP hostPort, and the pod's port that it is forwarded to; `None` if the pod has no such
+    /// hostPort.
     pub host_port: Option<(u16, u16)>,
     /// `bridge-nf-call-iptables` and `bridge-nf-call-ip6tables` with their values, if
     /// `br_netfilter` is loaded.
@@ -55,7 +56,7 @@ pub enum Access {
 }
 
 impl Access {
-    /// Returns the link.
+    /// Returns the bridge, or without a bridge the host's end of the veth pair.
     pub fn link(&self) -> &Link {
         match self {
             Self::Bridge(link) | Self::Pair(link) => link,

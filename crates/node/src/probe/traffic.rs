@@ -1,4 +1,4 @@
-//! Sends packets through the copy, and finds out whether they arrive.
+//! Sends packets through the copy of the node, and finds out whether they arrive.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -19,10 +19,12 @@ use super::stage::{Path, Stage};
 pub enum Fate {
     /// The packet and its answer arrived.
     Passed,
-    /// A rule or a policy of `nf_tables` ended the packet or its answer.
+    /// No answer arrived, and a rule or a policy of `nf_tables` dropped, rejected or queued a
+    /// packet.
     Ended(Ended),
-    /// The packet or its answer did not arrive, and no rule of `nf_tables` ended it. The text is
-    /// the rule or policy of legacy iptables that dropped a packet, if there is one.
+    /// No answer arrived, and `nf_tables` dropped, rejected or queued no packet. The text is the
+    /// first rule or policy of legacy iptables that dropped or rejected a packet on any path, if
+    /// there is one.
     Lost(Option<String>),
 }
 
@@ -138,7 +140,10 @@ impl Exchange {
         }))
     }
 
-    /// Sends requests until an answer arrives, `is_over` is set, or `PATIENCE` has passed.
+    /// Sends requests until an answer arrives.
+    ///
+    /// # Errors
+    /// No answer arrives: `is_over` is set, `PATIENCE` has passed, or a socket reports an error.
     fn ask(&self, is_over: &AtomicBool) -> io::Result<()> {
         let mut answer = [0; 1];
         let begun = Instant::now();
@@ -171,8 +176,8 @@ impl Exchange {
     }
 }
 
-/// Returns the outcome of a packet. Waits for the answer up to `PATIENCE`. After a rule has ended a
-/// packet, waits only for `GRACE` more.
+/// Returns the outcome of a packet. Waits for the answer up to `PATIENCE`, but only `GRACE` longer
+/// once `tracer` reports that `nf_tables` dropped, rejected or queued a packet.
 fn fate<E>(
     tracer: &Tracer,
     answer: &mpsc::Receiver<Result<io::Result<()>, E>>,
@@ -189,8 +194,8 @@ fn fate<E>(
             Ok(_) => true,
             Err(_) => begun.elapsed() > PATIENCE,
         };
-        // A rule may have ended a packet that is no part of this exchange. So the answer can still
-        // arrive, and the function waits for `GRACE`.
+        // The reported packet may not belong to this exchange. So the answer can still arrive, and
+        // the function waits for it during `GRACE`.
         let is_late = first.as_ref().is_some_and(|it| it.1.elapsed() > GRACE);
         if is_failed || is_late {
             return Ok(first.map_or(Fate::Lost(None), |(ended, _)| Fate::Ended(ended)));
@@ -206,7 +211,8 @@ const DNS: u16 = 53;
 /// busy.
 const PATIENCE: Duration = Duration::from_millis(1500);
 
-/// Longest wait for the answer after a rule ended any packet in the copy.
+/// Longest wait for the answer after `nf_tables` dropped, rejected or queued any packet in the
+/// copy.
 const GRACE: Duration = Duration::from_millis(200);
 
 /// Wait for an answer before the packet is sent again.

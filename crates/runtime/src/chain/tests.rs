@@ -1,4 +1,4 @@
-//! Tests with a shell script as the plugins. The script records its calls.
+//! Tests of `Chain`. A shell script acts as every plugin and records its calls.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -15,7 +15,7 @@ struct Field {
 }
 
 impl Field {
-    /// Creates plugins `a` and `b`.
+    /// Creates a network of this CNI version with the plugins `a` and `b`.
     fn new(version: &str) -> Self {
         let directory = tempfile::tempdir().unwrap();
         for name in ["a", "b"] {
@@ -189,7 +189,7 @@ fn del_goes_by_the_list_that_add_went_by() {
     field.run(|chain| chain.del_as_added(&sandbox)).unwrap();
     assert_eq!(field.calls(), ["DEL b", "DEL a"]);
     assert_eq!(field.request("a")["mtu"], 1400);
-    // The cache is empty now, so the current configuration is used.
+    // That DEL emptied the cache, so the next one uses the current configuration.
     field.run(|chain| chain.del_as_added(&sandbox)).unwrap();
     assert_eq!(field.calls(), ["DEL b"]);
 }

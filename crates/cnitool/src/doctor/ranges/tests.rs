@@ -1,4 +1,4 @@
-//! Compares fictitious ranges, links, addresses and routes.
+//! Tests the checks of ranges with fictitious links, addresses and routes.
 
 use netlink::Address;
 use serde_json::{Value, json};
@@ -14,7 +14,8 @@ fn list(name: &str, ipam: &Value) -> String {
     json!({"name": name, "plugins": [{"type": "bridge", "ipam": all}]}).to_string()
 }
 
-/// Returns a node with one network, whose links eth0 and cni0 have these addresses.
+/// Returns a node with one network of this subnet. The node's links eth0 and cni0 have these
+/// addresses.
 fn with_addresses(subnet: &str, eth0: &str, cni0: &str) -> Node {
     let mut node = node(&[("pods.conflist", &list("pods", &json!({"subnet": subnet})))]);
     node.links = vec![link(2, "eth0"), link(3, "cni0")];

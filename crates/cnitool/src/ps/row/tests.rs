@@ -1,4 +1,4 @@
-//! Tests the rows of fictitious nodes.
+//! Tests the lines of `cnitool ps` for fictitious nodes.
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use host_local::Holder;
@@ -84,7 +84,7 @@ fn lease_without_interface_is_its_containers() {
     assert_eq!(names(&Row::all(&torn)[0])[..2], [Some("pods"), None]);
 }
 
-/// Returns a cached ADD with two port mappings, of a list with this plugin.
+/// Returns cache fields of an ADD with two port mappings, whose list contains only `plugin`.
 fn asked_of(plugin: &Value) -> Value {
     let list = json!({"name": "pods", "plugins": [plugin]}).to_string();
     json!({"config": BASE64_STANDARD.encode(list), "capabilityArgs": {"portMappings": [
