@@ -188,8 +188,10 @@ impl Monitor {
     ///
     /// This function calls `judge` with each event. It calls `ask`:
     /// - at the start, if the monitor did not listen before;
-    /// - after [`SILENCE`] without events, if it has not called `ask` yet;
-    /// - if `judge` returns [`Verdict::MayBe`], or if events are lost.
+    /// - if `judge` returns [`Verdict::MayBe`], or if events are lost;
+    /// - after [`SILENCE`] without events, and then after each [`LONG_SILENCE`];
+    /// - before it returns [`Error::Timeout`]. If the whole machine was paused past the deadline, the
+    ///   kernel gets [`SILENCE`] to finish the change.
     fn wait<T>(
         &mut self,
         wait: &Wait<'_>,
@@ -198,26 +200,24 @@ impl Monitor {
     ) -> Result<T, Error> {
         let end = Instant::now() + wait.deadline;
         let mut may_be = self.socket.is_none();
-        let mut was_asked = false;
+        let mut is_over = false;
+        let mut patience = SILENCE;
         let socket = self.listening()?;
         loop {
-            if may_be {
+            if may_be || is_over {
                 if let Some(found) = ask()? {
                     return Ok(found);
                 }
-                was_asked = true;
-            }
-            let rest = end.saturating_duration_since(Instant::now());
-            let patience = if was_asked { rest } else { rest.min(SILENCE) };
-            let verdict = match next_event(socket, patience) {
-                Ok(message) => judge(&message),
-                Err(_) if was_asked && Instant::now() >= end => {
+                if is_over {
                     let (what, after) = (wait.what.to_owned(), wait.deadline);
                     return Err(Error::Timeout { what, after });
                 }
-                Err(_) => Verdict::MayBe,
-            };
-            may_be = match verdict {
+                patience = LONG_SILENCE;
+            }
+            let rest = end.saturating_duration_since(Instant::now());
+            is_over = rest.is_zero();
+            let verdict = next_event(socket, patience.min(rest).max(SILENCE));
+            may_be = match verdict.map_or(Verdict::MayBe, |message| judge(&message)) {
                 Verdict::Found(found) => return Ok(found),
                 Verdict::MayBe => true,
                 Verdict::Nothing => false,
@@ -262,3 +262,7 @@ const IPV6_HOST: u8 = 128;
 /// time. 20 ms are enough for a veth pair: the kernel reports within a millisecond that the pair is
 /// up.
 const SILENCE: Duration = Duration::from_millis(20);
+
+/// Time without events after which a monitor reads the state again, in case no event reports the
+/// awaited change.
+const LONG_SILENCE: Duration = Duration::from_secs(1);

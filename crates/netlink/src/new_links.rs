@@ -78,8 +78,8 @@ impl Connection {
 
 impl Request {
     /// Returns a request that creates a VLAN link on the bridge with the index `lower`. `vlan` is 1
-    /// to 4094. The link is down at first. Equivalent to `ip link add link BRIDGE name NAME type
-    /// vlan id VLAN`.
+    /// to 4094. The link is down at first. Equivalent to `ip link add link BRIDGE name NAME address
+    /// MAC type vlan id VLAN`.
     pub fn add_vlan_link(name: &str, mac: MacAddress, vlan: u16, lower: u32) -> Self {
         let data = InfoData::Vlan(vec![InfoVlan::Id(vlan)]);
         let attributes = vec![

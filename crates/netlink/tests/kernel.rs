@@ -7,7 +7,7 @@
 )]
 
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use netlink::{
     Address, Connection, Dad, IpVersion, LinkChange, LinkKind, LinkLocalOrigin, MacAddress,
@@ -199,6 +199,46 @@ fn port_is_waited_for_by_event() {
         .wait_for_link(&pair.host, &never, |_| false)
         .unwrap_err();
     assert_eq!(error.to_string(), "waited 0.02 s for vethx to forward");
+}
+
+#[test]
+fn change_without_event_is_noticed_by_reading_again() {
+    let pair = bridge_and_sandbox();
+    let host = pair.make();
+    let mut monitor = Monitor::open().unwrap();
+    let mut wait_until = |change: Duration, deadline: Duration| {
+        let wait = Wait {
+            link: host.index,
+            what: "a change without event",
+            deadline,
+        };
+        let begin = Instant::now();
+        monitor.wait_for_link(&pair.host, &wait, |_| begin.elapsed() >= change)
+    };
+    let (soon, ms) = (Duration::from_millis(100), Duration::from_millis);
+    wait_until(soon, ms(30_000)).expect("reads again long before the deadline");
+    wait_until(soon, soon).expect("reads again at the deadline");
+    wait_until(ms(30_000), soon).expect_err("gives up after the deadline");
+}
+
+#[test]
+fn local_route_of_an_address_is_waited_for() {
+    let pair = bridge_and_sandbox();
+    let host = pair.make();
+    let up = Request::change_link("eth0", &LinkChange::Up);
+    pair.container.execute(vec![up]).unwrap();
+    // The kernel adds the local route after duplicate address detection, which takes a second.
+    let address = network("2001:db8::1/64");
+    let add = Request::add_address(host.index, address, Dad::Perform);
+    pair.host.execute(vec![add]).unwrap();
+    let wait = Wait {
+        link: host.index,
+        what: "the local route",
+        deadline: Duration::from_secs(10),
+    };
+    Monitor::new()
+        .wait_for_local_routes(&pair.host, &wait, &[address.ip()])
+        .unwrap();
 }
 
 #[test]
