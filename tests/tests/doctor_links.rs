@@ -119,7 +119,7 @@ fn uplink_that_is_down_or_does_not_forward_is_reported() {
     tool.doctor()
         .expect("problem", "uplink", &["uplink", "has no carrier"]);
     outside.ip("link set outside up");
-    host.ip("link set uplink down");
+    host.ip("link set uplink down alias by-an-operator");
     let words = ["uplink is down, and there is no default route"];
     tool.doctor().expect("problem", "uplink", &words);
     tool.fix("uplink");

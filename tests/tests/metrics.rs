@@ -282,9 +282,15 @@ fn a_pod_that_the_reference_attached_has_its_traffic() {
     let text = fs::read_to_string(host.dir().join("net.d/pods.conflist")).unwrap();
     tool.write("pods.conflist", &text.replace("1.1.0", "1.0.0"));
     let add = tool.on("add", "pods", &a);
-    add.env("CNI_PATH", tests::REFERENCE).ok();
+    let result = add.env("CNI_PATH", tests::REFERENCE).ok();
+    let link = result["interfaces"][1]["name"].as_str().unwrap();
+    for alias in ["", "of an operator"] {
+        host.run("ip", &["link", "set", link, "alias", alias]);
+        let metrics = tool.metrics();
+        assert_eq!(metrics.one("cni_attachments", &[("network", "pods")]), 1);
+        let numbers = metrics.all(NUMBERS[1], &[("interface", "eth0")]);
+        assert_eq!(numbers.len(), 2, "{alias:?}");
+    }
     let metrics = tool.metrics();
-    assert_eq!(metrics.one("cni_attachments", &[("network", "pods")]), 1);
-    assert_eq!(metrics.all(NUMBERS[1], &[("interface", "eth0")]).len(), 2);
     assert_eq!(metrics.all("cni_attachments_lacking_elements", &[]), [0; 5]);
 }

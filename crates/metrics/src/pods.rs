@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use netlink::{Counters, Link, LinkKind, QueueCounters};
-use node::{Node, Traces};
+use node::{Node, Traces, owner_of};
 
 use crate::family::{Family, Labels, Metric};
 use crate::label::Text;
@@ -107,7 +107,7 @@ fn directions(
         let cached = traces.cached.filter(|it| it.is_alive)?;
         let reported = cached.entry.host_links().into_iter();
         let mut reported = reported.filter_map(|it| links.get(it.as_str()).copied());
-        reported.find(|it| it.kind == LinkKind::Veth && it.alias.is_none())
+        reported.find(|it| it.kind == LinkKind::Veth && owner_of(it).is_none())
     };
     let host_link = tagged(LinkKind::Veth).or_else(untagged)?;
     let counters = node.counters.get(&host_link.index)?;

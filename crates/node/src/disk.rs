@@ -21,18 +21,34 @@ pub struct Disk {
 /// Returns the file system of each directory. For a directory that does not exist, uses its closest
 /// existing parent. Skips a file system whose state cannot be read.
 pub(super) fn disks(directories: &BTreeSet<PathBuf>) -> Vec<Disk> {
-    let disks = directories.iter().filter_map(|directory| {
-        let directory = directory.ancestors().find(|it| it.is_dir())?;
-        let found = statvfs(directory).ok()?;
+    let existing = |it: &PathBuf| Some(it.ancestors().find(|it| it.is_dir())?.to_owned());
+    let existing: BTreeSet<_> = directories.iter().filter_map(existing).collect();
+    let disks = existing.into_iter().filter_map(|directory| {
+        let found = statvfs(&directory).ok()?;
         let bytes = |blocks: u64| blocks.saturating_mul(found.f_frsize);
         Some(Disk {
-            directory: directory.to_owned(),
+            directory,
             bytes: (bytes(found.f_bavail), bytes(found.f_blocks)),
             files: (found.f_favail, found.f_files),
             is_read_only: found.f_flag.contains(StatVfsMountFlags::RDONLY),
         })
     });
-    let mut disks: Vec<_> = disks.collect();
-    disks.dedup();
-    disks
+    disks.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn the_parent_of_missing_directories_is_read_once() {
+        let root = tempfile::tempdir().unwrap();
+        let [a, b, c] = ["a", "b", "c"].map(|name| root.path().join(name));
+        fs::create_dir(&b).unwrap();
+        let disks = disks(&[a, b.clone(), c].into());
+        let found: Vec<_> = disks.into_iter().map(|it| it.directory).collect();
+        assert_eq!(found, [root.path().to_owned(), b]);
+    }
 }

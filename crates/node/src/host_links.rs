@@ -8,8 +8,9 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use cni::Attachment;
 use netlink::{Address, Connection, Link, LinkKind};
+
+use crate::traces::owner_of;
 
 /// Host ends of veth pairs: veths whose peer is in another namespace, or whose alias is the tag of
 /// an attachment.
@@ -36,7 +37,7 @@ impl HostLinks {
     pub fn read(connection: &Connection, links: &[Link]) -> Self {
         let pairs = links.iter().filter(|it| it.kind == LinkKind::Veth);
         let links = pairs.filter_map(|link| {
-            let owner = link.alias.clone().filter(|it| Attachment::is_owner(it));
+            let owner = owner_of(link).map(str::to_owned);
             let listed = link.peer_namespace.map(|it| connection.addresses_in(it));
             let addresses = match listed {
                 Some(Ok(addresses)) => Some(outward(addresses)),

@@ -51,7 +51,7 @@ pub use self::programs::Refusal;
 pub use self::range::{Range, pod_networks};
 pub use self::sockets::Socket;
 pub use self::tables::{Condition, TableState};
-pub use self::traces::Traces;
+pub use self::traces::{Traces, owner_of};
 
 /// The state of a node.
 #[derive(Debug, Default)]

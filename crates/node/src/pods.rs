@@ -3,6 +3,7 @@
 use netlink::{Address, Connection, Link, LinkKind, Route};
 
 use super::{Attached, Node};
+use crate::traces::owner_of;
 
 /// A live attachment whose host end of the veth pair exists.
 #[derive(Debug)]
@@ -44,12 +45,12 @@ pub(super) fn pods(node: &Node) -> anyhow::Result<Vec<Pod>> {
 
 /// Returns the host's end of the attachment's veth pair; `None` if it does not exist. A link that
 /// this suite made has the attachment's tag as its alias. A link that a Go plugin made has no
-/// alias, so the cached result of ADD has to name it.
+/// such tag, so the cached result of ADD has to name it.
 fn host_link<'n>(node: &'n Node, attached: &Attached) -> Option<&'n Link> {
     let owner = attached.attachment.owner();
     let named = attached.entry.host_links();
-    let is_of = |it: &&Link| match &it.alias {
-        Some(alias) => *alias == owner,
+    let is_of = |it: &&Link| match owner_of(it) {
+        Some(tag) => tag == owner,
         None => named.contains(&it.name),
     };
     let mut pairs = node.links.iter().filter(|it| it.kind == LinkKind::Veth);

@@ -7,6 +7,12 @@ use netlink::Link;
 
 use super::{Attached, Held, Lease, Node};
 
+/// Returns the alias of a link if it is the tag of an attachment. Links of Go plugins have no tag,
+/// and an operator may give any link another alias.
+pub fn owner_of(link: &Link) -> Option<&str> {
+    link.alias.as_deref().filter(|it| Attachment::is_owner(it))
+}
+
 /// What the node has of one attachment.
 #[derive(Debug, Default)]
 pub struct Traces<'n> {
@@ -49,8 +55,8 @@ impl Node {
             all.entry(owner).or_default().cached = Some(attached);
         }
         for link in &self.links {
-            if let Some(owner) = link.alias.clone().filter(|it| Attachment::is_owner(it)) {
-                all.entry(owner).or_default().links.push(link);
+            if let Some(owner) = owner_of(link) {
+                all.entry(owner.to_owned()).or_default().links.push(link);
             }
         }
         for element in &self.firewall.elements {

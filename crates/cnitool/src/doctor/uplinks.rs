@@ -1,7 +1,7 @@
 //! Checks uplinks: the links that packets of pods use to leave the node.
 
 use netlink::{Carrier, Link, LinkKind, Route};
-use node::{Node, Source, is_looked_up};
+use node::{Node, Source, is_looked_up, owner_of};
 
 use super::finding::{Finding, or_ok, quoted, some_of};
 use super::forwarding;
@@ -80,7 +80,7 @@ fn not_forwarding(node: &Node, link: &Link) -> Option<Finding> {
 fn down(node: &Node, link: &Link) -> Option<Finding> {
     let name = &link.name;
     let has_address = node.addresses_of(link.index).any(|it| !it.is_link_local);
-    let is_ours = node.configuration.bridges().contains(name.as_str()) || link.alias.is_some();
+    let is_ours = node.configuration.bridges().contains(name.as_str()) || owner_of(link).is_some();
     let is_inner = is_ours || link.master.is_some() || leads_nowhere(node, link);
     (has_address && !link.is_up && !is_inner).then(|| {
         let message = format!("{name} is down, and there is no default route");

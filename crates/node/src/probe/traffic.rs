@@ -207,8 +207,8 @@ const HTTP: u16 = 8080;
 const HTTPS: u16 = 443;
 const DNS: u16 = 53;
 
-/// Longest wait for an answer. A packet passes the copy within microseconds, but the machine may be
-/// busy.
+/// Longest wait for an answer. A packet passes the copy of the node's rules (a network namespace)
+/// within microseconds, but the machine may be busy.
 const PATIENCE: Duration = Duration::from_millis(1500);
 
 /// Longest wait for the answer after `nf_tables` dropped, rejected or queued any packet in the
