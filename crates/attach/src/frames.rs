@@ -26,15 +26,14 @@ pub(crate) fn sources(subject: &Subject<'_>) -> [Element; 2] {
 /// Returns one element for each of the container's addresses. The elements make a rule drop frames
 /// that the host sends with the bridge's MAC and such an address as their sources.
 ///
-/// These frames are copies. A promiscuous bridge delivers a frame of the container to the port of
-/// its destination and also gives the host a copy. The host sends this copy through the bridge
-/// again.
+/// These frames are duplicates. A promiscuous bridge delivers a frame of the container to the port
+/// of its destination and also gives the host a copy. The host routes this copy back to the bridge.
 ///
 /// The addresses of an IP version get elements only if netfilter sees bridged frames of this
-/// version ([`BRIDGE_NF_CALL`]). Then netfilter translates (DNAT) frames to a Kubernetes Service
-/// while they are on the bridge, and the bridge delivers them, so the host's copy is a duplicate.
-/// If netfilter does not see bridged frames, it translates only the host's copy. Then the rule must
-/// not drop this copy, because no other frame reaches the Service.
+/// version ([`BRIDGE_NF_CALL`]). Then a frame whose destination is a Kubernetes Service is
+/// translated (DNAT) on the bridge, which delivers it to a pod. Otherwise only the host translates
+/// such a frame. The rule must not drop what the host then sends, because nothing else reaches the
+/// pod.
 pub(crate) fn duplicates(subject: &Subject<'_>) -> anyhow::Result<Vec<Element>> {
     let Some(MacAddress(bridge)) = subject.bridge.and_then(|it| it.mac) else {
         return Ok(Vec::new());

@@ -31,12 +31,14 @@ pub(crate) struct Gateways<'a> {
 /// Rejects a gateway address that may belong to a neighbour on another link. The host would
 /// otherwise answer ARP requests for the address of its own neighbour.
 ///
-/// A route through a tunnel is no conflict: a tunnel has no neighbours, and its network is often
-/// wider than the bridge's.
+/// A route through a link without a MAC, for example a tunnel, is no conflict: such a link has no
+/// neighbours, and its network is often wider than the bridge's. It is a conflict only if the
+/// route's destination is the gateway.
 ///
 /// # Errors
-/// Code 7: the gateway belongs to another link; the error names the gateway, the route and that
-/// link.
+/// - Code 7: the gateway belongs to another link; the error names the gateway, the route and that
+///   link.
+/// - The kernel refuses a request.
 pub(crate) fn expect_free(
     host: &Connection,
     side: &HostSide,

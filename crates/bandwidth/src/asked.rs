@@ -15,9 +15,9 @@ pub struct Asked {
     /// The configuration key of the burst. `None` if no burst is configured: [`Asked::limit`] then
     /// derives the burst from the rate.
     pub burst_key: Option<String>,
-    /// The limit that the kubelet allocated to the pod, if the present limit was requested for the
-    /// pod and its rate is not higher. [`Asked::limit`] then returns at most the burst of the
-    /// allocated limit.
+    /// The limit of the pod's devices, if the pod requested this limit itself, with a rate that its
+    /// devices allow. `None` otherwise. [`Asked::limit`] returns at most the burst of the devices'
+    /// limit.
     pub within: Option<Box<Self>>,
 }
 

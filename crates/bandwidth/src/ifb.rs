@@ -63,7 +63,8 @@ pub(crate) fn find_behind(
 ///
 /// # Errors
 /// - Code 11: a concurrent ADD of the attachment created the ifb.
-/// - Code 100: both names are taken, or the kernel lacks the module `ifb`.
+/// - Code 100: other links have the two possible names of the ifb, or the kernel lacks the module
+///   `ifb`.
 pub(crate) fn make(
     host: &Connection,
     attachment: &Attachment,

@@ -183,10 +183,11 @@ const INET: u8 = 1;
 const NETDEV: u8 = 5;
 const BRIDGE: u8 = 7;
 
-/// Hooks: `NF_NETDEV_INGRESS`, `NF_BR_PRE_ROUTING` (which equals `NF_INET_PRE_ROUTING`) and
-/// `NF_INET_LOCAL_OUT`.
+/// Hook of the family `netdev`: `NF_NETDEV_INGRESS`.
 const INGRESS: u32 = 0;
+/// Hook of the families `bridge` and `inet`: `NF_BR_PRE_ROUTING` and `NF_INET_PRE_ROUTING`.
 const PREROUTING: u32 = 0;
+/// Hook of the family `inet`: `NF_INET_LOCAL_OUT`.
 const OUTPUT: u32 = 3;
 
 /// Priority with which the kernel runs the chain before all other chains of the hook.

@@ -56,7 +56,7 @@ pub enum HostAddress {
 pub enum SourceNat {
     /// No client. The port is then reachable neither from 127.0.0.1 nor from the container itself.
     None,
-    /// Clients to which the container could not reply without masquerading.
+    /// Clients if the container's answers to them would not pass through the host otherwise.
     Needed,
     /// All clients.
     All,

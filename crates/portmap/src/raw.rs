@@ -9,7 +9,7 @@ use serde::Deserialize;
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RawConfig {
-    /// Masquerades clients that the container could not answer.
+    /// Masquerades clients if the container's answers to them would not pass through the host.
     #[schemars(extend("default" = true))]
     pub snat: Option<bool>,
     /// Masquerades all clients.

@@ -242,13 +242,14 @@ const LEAST_TARGET: u32 = 5000;
 /// Longest target of the fair queue in microseconds. It is far below 36 minutes, the longest time
 /// that `CoDel` can compare (32 bits with sign, in units of 1,024 ns).
 const MOST_TARGET: u32 = 2_000_000;
-/// Difference between the kernel's default interval and its default target, in microseconds.
+/// Round trip in microseconds by which `fq_codel`'s interval exceeds its target: the difference
+/// between the kernel's defaults of 100 ms and 5 ms.
 const ROUND_TRIP: u32 = 95_000;
 /// Longest time that frames may wait if their flow does not react to drops. The fair queue's limit
 /// is the number of frames that pass in this time, within [`FEW_FRAMES`] and [`MOST_FRAMES`]. A
 /// segment counts as one packet, so [`FairQueue::memory`] limits the length of waiting segments.
 const MOST_WAITING: Duration = Duration::from_millis(250);
-/// Half of TCP's timeout before it has measured a round trip (RFC 6298).
+/// Half of TCP's initial retransmission timeout (RFC 6298).
 const HALF_TIMEOUT: Duration = Duration::from_millis(500);
 /// Smallest limit of the fair queue in packets.
 const LEAST_FRAMES: u32 = 5;

@@ -25,11 +25,12 @@ struct Runtime {
 }
 
 impl Runtimes {
-    /// Connects to all runtimes, and asks each one for its version. If a runtime is missing, or if
-    /// another service answers, the round ends here, before it reads the node.
+    /// Connects to all runtimes, and asks each one for its version. So if a runtime does not
+    /// answer, a round of garbage collection fails before it reads the node's attachments.
     ///
     /// # Errors
-    /// A runtime does not answer, or none of the usual sockets exists.
+    /// A runtime does not answer, a service other than a runtime answers, or none of the usual
+    /// sockets exists.
     pub async fn connect(sockets: &RuntimeSocket) -> anyhow::Result<Self> {
         let mut paths = sockets.paths();
         if *sockets == RuntimeSocket::Usual {

@@ -29,8 +29,8 @@ struct State {
 }
 
 impl State {
-    /// Returns the last text if it is younger than [`FRESH`]. The text of a task whose client gave
-    /// up may be as old as [`LONGEST`].
+    /// Returns the last text if it is younger than [`FRESH`]. If a task made it after the client
+    /// had given up, the first call after that also returns it up to the age [`LONGEST`].
     async fn fresh(&mut self) -> Option<Bytes> {
         let mut oldest = FRESH;
         if let Some(ended) = self.running.take_if(|task| task.is_finished())

@@ -45,7 +45,7 @@ impl Counters {
         registry.register_with_unit(name, help, Unit::Seconds, last);
     }
 
-    /// Sets the two numbers of attachments that RELOAD did not restore.
+    /// Sets the gauges `unrepaired` and `left_out` to the numbers of attachments in `unrepaired`.
     pub(super) fn set_unrepaired(&self, unrepaired: &Unrepaired) {
         self.unrepaired.set(number(unrepaired.faults()));
         self.left_out.set(number(unrepaired.left_out().len()));

@@ -37,8 +37,8 @@ impl Listener {
         !self.suspicion.is_empty()
     }
 
-    /// Returns the deletions that were reported since the last call, and whether reports were
-    /// dropped.
+    /// Returns the deletions in `nf_tables` that the kernel reported since the last call, and
+    /// whether any are missing.
     pub fn take(&mut self) -> Suspicion {
         mem::take(&mut self.suspicion)
     }
