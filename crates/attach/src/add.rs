@@ -78,13 +78,13 @@ fn expect_first_of_chain(request: &AddRequest, plugin: &str) -> Result<(), Error
     Err(Error::invalid("prevResult", reason))
 }
 
-/// When the IPAM plugin runs.
+/// When ADD calls the IPAM plugin.
 enum Lease<'a> {
     /// Never: the network has no IPAM plugin.
     None,
-    /// Before the container's link exists. The plugin is already started.
+    /// Before the container's link exists. The IPAM plugin is already started.
     BeforeLink(Started<'a>),
-    /// After the container's link exists, because the plugin may use the link.
+    /// After the container's link exists, because the IPAM plugin may use the link.
     AfterLink(Delegate<'a>),
 }
 

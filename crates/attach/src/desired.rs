@@ -83,7 +83,7 @@ pub struct HostSide {
     pub mtu: u32,
     /// The bridge that the host's end of a veth pair joins; `None` without a bridge.
     pub bridge: Option<Link>,
-    /// The VLAN link of the bridge; `None` if no VLAN link has the gateway addresses.
+    /// The VLAN link on the bridge that has the gateway addresses; `None` if there is none.
     pub vlan_link: Option<Link>,
 }
 

@@ -29,14 +29,17 @@ pub(crate) struct Directory {
     path: PathBuf,
     scratch: Scratch,
     /// The modification time that this plugin gave the directory, to detect changes by other
-    /// programs. `None` if the directory is not watched. The watch ends when the plugin changes the
-    /// directory after another program did.
+    /// programs. `None` if the directory is not watched.
     ///
     /// When a file is added or removed, the kernel sets the directory's modification time to the
     /// current time. After each change of its own, the plugin sets it to a past time. As long as
     /// the directory has that time, no other program has changed it. There is one exception: a
     /// program that does not take the lock may change the directory just before the plugin sets
     /// the time. The plugin does not notice that change.
+    ///
+    /// If another program has changed the directory, the next change by the plugin does not set
+    /// the time again, because that would hide the other program's change: `watched` becomes
+    /// `None`.
     ///
     /// The past time is necessary, because the kernel's clock advances only every few milliseconds.
     /// If the plugin left the current time, a change by another program could have the same time.

@@ -29,10 +29,10 @@ pub struct Empty {}
 /// The optional methods of a device plugin that the kubelet may call.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub struct DevicePluginOptions {
-    /// Whether the kubelet calls `PreStartContainer` before each start of a container.
+    /// Whether the kubelet has to call `PreStartContainer` before each start of a container.
     #[prost(bool, tag = "1")]
     pub pre_start_required: bool,
-    /// Whether the kubelet calls `GetPreferredAllocation`.
+    /// Whether the device plugin has `GetPreferredAllocation`, so that the kubelet may call it.
     #[prost(bool, tag = "2")]
     pub get_preferred_allocation_available: bool,
 }

@@ -54,7 +54,7 @@ pub fn judge<'n>(node: &'n Node, network: &Conflist) -> Vec<(Remains<'n>, Life)>
 }
 
 /// Calls DEL for the attachment, with the configuration of its ADD if that is in a runtime's cache.
-/// Does not call DEL if the attachment changed since the node was read. Calls DEL again if a lease
+/// Does not call DEL if the attachment changed after [`read_node`]. Calls DEL again if a lease
 /// remains.
 ///
 /// # Errors

@@ -44,7 +44,7 @@ impl Loss {
     }
 
     /// Returns whether something in the tables is lost, or may be lost. Returns `false` for a loss
-    /// from [`Self::of`], because that only repeats an earlier RELOAD.
+    /// from [`Self::of`]: nothing new is lost, and the caller only repeats a RELOAD that failed.
     pub fn is_of_tables(&self) -> bool {
         !self.tables.is_empty() || self.owners.is_none()
     }

@@ -42,9 +42,10 @@ pub fn reload(directories: &Directories, only: Option<&NetworkName>) -> anyhow::
     Ok(())
 }
 
-/// Calls RELOAD for the cached and live attachments for which `is_meant` returns true, and returns
-/// the outcomes. Skips an attachment whose tag is in `left_out` as long as its sandbox lacks the
-/// interface or all addresses of its ADD, because RELOAD cannot succeed then.
+/// Calls RELOAD, the suite's verb that restores rules, for the cached and live attachments for which
+/// `is_meant` returns true, and returns the outcomes. Skips an attachment whose tag is in `left_out`
+/// if its sandbox has no such interface, or if the interface has no address of its ADD, because
+/// RELOAD cannot succeed then.
 ///
 /// # Errors
 /// The cache cannot be read.

@@ -53,7 +53,7 @@ impl Default for Config {
 }
 
 impl RuntimeSocket {
-    /// Returns the paths of the sockets that may exist.
+    /// Returns the paths at which a runtime may listen: the configured one, or the usual ones.
     pub fn paths(&self) -> Vec<PathBuf> {
         match self {
             Self::Usual => USUAL_SOCKETS.map(PathBuf::from).to_vec(),
