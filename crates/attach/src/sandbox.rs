@@ -151,7 +151,7 @@ impl<'a> Sandbox<'a> {
     }
 
     /// Waits until the link passes traffic and its IPv6 addresses are usable, including the
-    /// link-local address if the link gets one. Returns the changed link.
+    /// link-local address if the link gets one. Returns the link as it is after the wait.
     pub fn wait_until_ready(&mut self, link: &Link, desired: &Container) -> anyhow::Result<Link> {
         let up = format!("the container's {} to come up", self.interface);
         let link = self

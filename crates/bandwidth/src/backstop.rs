@@ -88,10 +88,10 @@ impl Backstop {
         Ok(())
     }
 
-    /// Removes the elements again if `is_gone` returns true: if a DEL or GC has deleted the
-    /// attachment's ifb. Each attempt of the transaction calls `is_gone` again. So the elements of
-    /// a concurrent ADD stay: that ADD creates its ifb before its elements, so `is_gone` returns
-    /// false.
+    /// Removes the elements that this value added if `is_gone` returns true: if a DEL or GC has
+    /// deleted the attachment's ifb. Each attempt of the transaction calls `is_gone` again. If
+    /// another ADD of the attachment has added its elements meanwhile, it has created its ifb
+    /// before, so `is_gone` returns false and these elements stay.
     ///
     /// # Errors
     /// As [`attach::take_back`].

@@ -74,8 +74,9 @@ enum Command {
     /// Find out why pods of this node have no network
     ///
     /// Reads the configuration, the kernel's state, the firewall and the disk, and changes nothing.
-    /// Sends packets of pods through a copy of the firewall, for networks of bridge and ptp. The
-    /// exit status is 0, 1 if there are warnings, and 2 if there are problems.
+    /// For networks of bridge and ptp, it copies the firewall into a temporary network namespace,
+    /// and tries there whether packets of pods pass. The exit status is 2 if there are problems, 1
+    /// if there are only warnings, and 0 otherwise.
     Doctor(Output),
     /// List the attachments of this node
     ///

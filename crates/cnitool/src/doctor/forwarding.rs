@@ -86,7 +86,7 @@ fn bridged(node: &Node) -> Option<Finding> {
     })
 }
 
-/// Returns commands that set these sysctls now and at boot.
+/// Returns commands that set these sysctls to 1, now and at each boot.
 pub fn set(keys: &[&str]) -> String {
     let keys = keys.iter().map(|it| quoted(&format!("{it}=1")));
     let keys = keys.collect::<Vec<_>>().join(" ");
