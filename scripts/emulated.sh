@@ -83,8 +83,9 @@ boot() {
     local seconds=$1
     shift
     say "booting"
-    # The machine ends with this script, also if a signal ends the script.
-    setpriv --pdeathsig TERM timeout --foreground "$seconds" "${machine[@]}" -smp 2 -nographic -no-reboot \
+    # The machine ends with this script, also if a signal ends the script. Without a network, it needs no
+    # firmware of a network card, which QEMU's package only recommends.
+    setpriv --pdeathsig TERM timeout --foreground "$seconds" "${machine[@]}" -smp 2 -nographic -nic none -no-reboot \
         -kernel "$cache/vmlinuz" -initrd "$room/initramfs" "$@" \
         -append "console=$console loglevel=4 panic=-1" </dev/null | stdbuf --output=L tr -d '\r' | tee "$room/console" ||
         die "the emulated machine failed, or did not end within $seconds s"
