@@ -6,8 +6,8 @@
 # By default the script builds archives for the architecture of this machine. --all, as root, builds
 # archives and packages for all of architectures.txt and one image for all, and in the end names the
 # architectures that it could not build.
-# --packages also writes a .deb and a .rpm. --twice builds the executables again from a copy of the
-# source in another directory, and compares them.
+# --packages also writes a .deb and a .rpm. --twice builds everything again, as another user and from a
+# copy of the source in another directory, and compares the executables, archives and packages.
 #
 # The executables are static and contain the list of their dependencies, which `cargo audit bin`,
 # trivy and syft read. The same source and compiler produce the same bytes on every machine: Rust's
@@ -95,14 +95,14 @@ one_architecture() {
         return
     fi
     look_inside "$built"
-    [[ $twice == no ]] || build_again "$built"
     summary+=("$arch: $target in $((SECONDS - begin)) s")
     scripts/package.sh "${packages[@]}" --arch "$arch" "$built" "$directory"
+    [[ $twice == no ]] || build_again "$built"
     scripts/sbom.sh "$target" "$built" "$directory/cni-plugins-linux-$arch-v$(version).cdx.json"
 }
 
-# build SOURCE TARGET: keeps paths of this machine, of the source and of the compiler, out of the
-# executables.
+# build SOURCE TARGET [COMMAND...]: builds by cargo, which COMMAND runs. Keeps paths of this machine, of
+# the source and of the compiler, out of the executables.
 build() {
     local flags
     flags=$(printf "'--remap-path-prefix=%s'," \
@@ -110,7 +110,7 @@ build() {
     flags+="'-Ctarget-feature=+crt-static'"
     [[ -n $linker ]] || flags+=",'-Clink-self-contained=yes'"
     (cd "$1" && SOURCE_DATE_EPOCH=0 CARGO_TARGET_DIR=$2 CARGO_INCREMENTAL=0 \
-        cargo auditable build --release --locked --bins --target "$target" \
+        "${@:3}" cargo auditable build --release --locked --bins --target "$target" \
         --config "target.$target.linker='${linker:-rust-lld}'" \
         --config "target.$target.rustflags=[$flags]")
 }
@@ -127,18 +127,29 @@ look_inside() {
     done
 }
 
+# build_again EXECUTABLES: builds, packs and compares.
 build_again() {
-    say "building again, elsewhere"
-    local elsewhere=$scratch/of/another/depth
-    copy_source "$elsewhere"
-    build "$elsewhere" "$scratch/again"
-    local executable
-    for executable in "${EXECUTABLES[@]}" "$AGENT"; do
-        cmp "$1/$executable" "$scratch/again/$target/release/$executable" ||
-            die "$executable has other bytes when it is built elsewhere"
+    say "building again, as another user and elsewhere"
+    local other=$scratch/of/another/user
+    # The user of a user namespace reads the files of the current user, and writes files of its own.
+    local as_other=(unshare --user --map-user=1234 --map-group=1234)
+    copy_source "$other/depth"
+    (
+        umask 077
+        export RUSTUP_HOME=${RUSTUP_HOME:-$HOME/.rustup} CARGO_HOME=$other/cargo HOME=$other USER=other
+        build "$other/depth" "$scratch/again" "${as_other[@]}"
+    )
+    local file files again=$scratch/again/$target/release
+    "${as_other[@]}" scripts/package.sh "${packages[@]}" --arch "$arch" "$again" "$other/files"
+    files=("$other"/files/*)
+    for file in "${EXECUTABLES[@]}" "$AGENT"; do
+        cmp "$1/$file" "$again/$file" || die "$file has other bytes when it is built elsewhere"
     done
+    for file in "${files[@]}"; do
+        cmp "$directory/${file##*/}" "$file" || die "${file##*/} has other bytes when it is packed again"
+    done
+    say "the same bytes: $((${#EXECUTABLES[@]} + 1)) executables, ${#files[@]} archives and packages"
     rm -rf "$scratch/of" "$scratch/again"
-    say "the same bytes"
 }
 
 main "$@"
