@@ -29,7 +29,8 @@ pub(crate) async fn run(config: Config, dropped: Counter, end: End) -> anyhow::R
     }
 }
 
-/// Starts the parts. Each one registers its counters in the registry, which `/metrics` shows.
+/// Starts the configured parts of the agent, each as a task. Each part registers its counters in
+/// the registry, which `/metrics` shows. `dropped` counts the lines of the log that were dropped.
 fn start(config: Config, dropped: Counter) -> anyhow::Result<JoinSet<anyhow::Result<()>>> {
     let shared = Shared {
         directories: config.runtime.directories(),

@@ -33,11 +33,11 @@ impl Guard {
         self.checks_mac || self.drops_copies || self.masquerade.is_some()
     }
 
-    /// Returns the elements of the attachment `subject`, grouped by table. The list is empty if the
-    /// network needs no elements.
+    /// Returns the `nf_tables` elements that the attachment `subject` needs, grouped by table. The
+    /// list is empty if it needs none.
     ///
     /// # Errors
-    /// A sysctl cannot be read.
+    /// The sysctls that say whether netfilter sees bridged frames cannot be read.
     pub(crate) fn protections(&self, subject: &Subject<'_>) -> anyhow::Result<Vec<Protection>> {
         let mut elements = Vec::new();
         if self.checks_mac {

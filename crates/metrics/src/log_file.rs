@@ -31,9 +31,9 @@ pub(crate) struct LogFile {
 /// The last line that was read. Its time makes it unique.
 #[derive(Debug, Default)]
 struct Last {
-    /// Position of its first byte.
+    /// Position of the line's first byte.
     position: u64,
-    /// Its first bytes, at most [`LONGEST_START`].
+    /// The line's first bytes, at most [`LONGEST_START`].
     start: Vec<u8>,
 }
 

@@ -63,8 +63,8 @@ pub enum TargetType {
     Count(&'static str),
 }
 
-/// Type of a part of a key or target. Only `nft list` uses the type's number (`enum datatypes` in
-/// nftables, include/datatype.h); the kernel ignores it.
+/// Type of a part of a set's key, or of the target to which a map maps a key. Only `nft list` uses
+/// the type's number (`enum datatypes` in nftables, include/datatype.h); the kernel ignores it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Type {
     /// Name of a network link.

@@ -96,9 +96,9 @@ pub struct Node {
     pub localnet: Localnet,
     /// Outcomes of packets that [`Node::try_packets`] sent through a copy of the firewall rules.
     pub probes: Vec<Probe>,
-    /// Attachments with an entry in the cache of runtimes.
+    /// Attachments for which a runtime's cache has an entry.
     pub attached: Vec<Attached>,
-    /// Number of files in the cache of runtimes that are not valid entries.
+    /// Number of files in runtimes' caches that are not valid entries.
     pub invalid_entries: usize,
     /// Leases of all networks, including leases that name no attachment.
     pub leases: Vec<Lease>,

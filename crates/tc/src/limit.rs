@@ -131,10 +131,10 @@ impl Limit {
 
     /// Returns the length in bytes above which the TBF splits a segment into frames: the bytes that
     /// pass in 2 ms, but at least one frame. Returns `None` if the burst or the kernel's largest
-    /// segment is not longer than that, so the TBF does not have to split.
+    /// segment is not longer than that, so this length would change nothing.
     ///
-    /// Packets of other flows wait while the TBF sends an unsplit segment. Without a split, a
-    /// segment could take as long as a derived burst: 50 ms.
+    /// Packets of other flows wait while the TBF sends an unsplit segment. Without this length, a
+    /// segment could be as long as the burst. A burst of [`Burst::derived`] takes 50 ms or longer.
     pub(crate) fn piece(&self) -> Option<u32> {
         let Burst { bytes, frame, .. } = self.burst;
         let piece = self.rate.bytes_in(PIECE);

@@ -119,9 +119,9 @@ impl Judge {
         Ok(self.is_owner(table, owner)? && self.has_link(owner, &LinkKind::Veth)?)
     }
 
-    /// Returns whether the attachment with this tag exists. It exists if it has what the plugin of
-    /// `table` creates before its elements: a record file of `firewall` or `portmap`, an ifb device
-    /// or a veth link.
+    /// Returns whether the attachment whose tag is `owner` exists. It exists if it has what the
+    /// plugin of `table` creates before its elements: a record file of `firewall` or `portmap`, an
+    /// ifb device or a veth link.
     fn is_owner(&mut self, table: &str, owner: &str) -> anyhow::Result<bool> {
         match table {
             _ if owner.is_empty() => Ok(false),

@@ -72,7 +72,8 @@ fn sound(configuration: &Configuration, file: &File, network: &Network) -> Findi
     )
 }
 
-/// Finds a file whose extension does not match its content.
+/// Returns a finding if the extension of `file` does not match its content: a list of plugins needs
+/// `.conflist`, a single plugin another extension, such as `.conf`.
 fn misnamed(configuration: &Configuration, file: &File, network: &Network) -> Option<Finding> {
     let is_list = network.document.get("plugins").is_some();
     let (is, extension) = if is_list {

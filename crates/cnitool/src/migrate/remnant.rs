@@ -13,7 +13,8 @@ pub(super) struct Table {
     pub remnants: Vec<Remnant>,
     /// Whether the table has rules that all attachments share.
     pub is_shared: bool,
-    /// Bridges that the shared rules isolate.
+    /// Bridges that the rules in `CNI-ISOLATION-STAGE-1` and `-2` isolate. All attachments share
+    /// these rules.
     pub bridges: BTreeSet<String>,
     /// Removes the given `remnants` and, with [`Shared::Remove`], the rules that all attachments
     /// share. Removes all of them in one transaction.
