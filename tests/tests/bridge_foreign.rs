@@ -315,15 +315,15 @@ fn two_networks_share_one_bridge() {
 
 #[test]
 fn a_foreign_port_stays_and_passes_traffic() {
-    port_of_somebody_elses_stays_and_passes_traffic("02:00:00:00:00:01");
+    foreign_port_with_mac_stays_and_passes_traffic("02:00:00:00:00:01");
 }
 
 #[test]
 fn a_port_whose_mac_is_higher_than_ours_stays_and_passes_traffic() {
-    port_of_somebody_elses_stays_and_passes_traffic("fe:ff:ff:ff:ff:ff");
+    foreign_port_with_mac_stays_and_passes_traffic("fe:ff:ff:ff:ff:ff");
 }
 
-fn port_of_somebody_elses_stays_and_passes_traffic(its_mac: &str) {
+fn foreign_port_with_mac_stays_and_passes_traffic(its_mac: &str) {
     let host = host_with_bridge();
     let outside = host.outside();
     host.ip("address flush dev uplink");

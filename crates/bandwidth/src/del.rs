@@ -72,7 +72,7 @@ fn remove_record(request: &DelRequest) -> anyhow::Result<()> {
 fn find(host: &Connection, request: &DelRequest) -> anyhow::Result<Vec<Link>> {
     let Found { mut own, unclaimed } = ifb::find(host, &request.attachment)?;
     for link in unclaimed {
-        match somebody_else_at(&link, host, request)? {
+        match foreign_sender(&link, host, request)? {
             None => own.push(link),
             Some(sender) => note(format_args!(
                 "{} stays: {sender} sends to it, which is not known to be the link of {}",
@@ -90,7 +90,7 @@ pub(crate) fn delete_all(host: &Connection, ifbs: &[Link]) -> anyhow::Result<()>
 
 /// Returns the name of a link that redirects packets to `ifb` and may belong to another attachment.
 /// `None` if every link that redirects packets to `ifb` belongs to this attachment.
-fn somebody_else_at(
+fn foreign_sender(
     ifb: &Link,
     host: &Connection,
     request: &DelRequest,

@@ -102,8 +102,9 @@ fn delete(task: &str) -> Result<(), Error> {
 
 const DELETE: &str = "delete link ";
 
-/// Time between two calls of [`Detached::outcome`]. [`Connection::remove_link`] asks for the
-/// outcome because the kernel reports a refusal to the child process only, not as an event.
+/// Time between two looks at the child process that deletes the link ([`Detached::outcome`]).
+/// [`Connection::remove_link`] has to look, because the kernel reports a refused deletion only to
+/// this child process, not as an event.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
 
 /// Longest wait for the deletion. On a healthy host, the kernel never holds the RTNL lock that

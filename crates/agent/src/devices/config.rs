@@ -257,8 +257,9 @@ const MOST_DEVICES: u32 = 10_000;
 /// of a resource.
 const MOST_MBIT: u32 = 100_000;
 
-/// Maximum capacity, in Mbit/s. If [`MOST_DEVICES`] devices share it, each has 1000 Mbit/s, less
-/// than [`MOST_MBIT`]. So a valid `unitMbit` exists for each capacity.
+/// Maximum capacity of one direction, in Mbit/s. The number of its devices is the capacity divided
+/// by `unitMbit`. With the largest unit, [`MOST_MBIT`], these are 100 devices. So for each
+/// capacity, a valid `unitMbit` exists with which the node stays below [`MOST_DEVICES`].
 const MOST_CAPACITY: u32 = 10_000_000;
 
 /// The most devices of [`Kind::Tun`].

@@ -27,14 +27,14 @@ pub(crate) struct Claim {
     lock: File,
 }
 
-/// Why plugins are not registered with the kubelet.
+/// Why the agent's device plugins are not registered with the kubelet.
 pub(crate) enum Trouble {
     /// The kubelet's socket at this path is missing.
     NoKubelet(PathBuf),
     /// Another agent serves in the directory.
     Rival(String),
-    /// The kubelet refuses a plugin or does not answer, or the directory does not allow a lock or a
-    /// socket, for example because the directory has just disappeared.
+    /// The kubelet refuses a device plugin or does not answer, or the directory does not allow a
+    /// lock or a socket, for example because the directory has just disappeared.
     Failed(anyhow::Error),
 }
 

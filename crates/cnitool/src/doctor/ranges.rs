@@ -85,8 +85,8 @@ fn is_gateway_refused(node: &Node, range: &Range<'_>, other: u32) -> bool {
         && !own.any(|it| concerns(it.address, range))
 }
 
-/// Finds routes to the pods' subnet, or to a part of it, through a link of another network. They
-/// would take packets away from the pods.
+/// Finds routes to the pods' subnet, or to a part of it, through a link that is not this network's.
+/// They would take packets away from the pods.
 fn foreign_routes(node: &Node, range: &Range<'_>) -> Vec<Finding> {
     let catches = |route: &&Route| {
         let destination = route.destination;

@@ -265,7 +265,7 @@ fn a_table_that_nft_saved_and_loaded_is_complete() {
 }
 
 #[test]
-fn whoever_comes_later_takes_the_place_and_the_earlier_one_deletes_nothing() {
+fn a_later_owner_replaces_an_earlier_one_which_then_deletes_nothing() {
     let connection = enter_new_namespace();
     let table = with_chain("home");
     connection.put(&table, &[pod(2, "a", "home")]).unwrap();
