@@ -7,7 +7,7 @@
 //! | request | `config`, `request`: the range sets, and the addresses that the request names |
 //! | lock | `store`, `rebuild`: locks the leases, and rebuilds their index if necessary |
 //! | choose | `free`, `allocate`: the next free address of a set, in the order of the round robin |
-//! | write | `store`, `directory`, `index`: the lease's file, its record, the set's last address |
+//! | write | `store`, `directory`, `index`: the lease's file, its record in the index, the set's last address |
 //! | answer | `add`: prints the result, or rolls back if a step failed |
 
 use cni::{Plugin, SpecVersion};
