@@ -19,7 +19,7 @@ pub struct TableState {
     pub elements: usize,
 }
 
-/// Condition of a table.
+/// Whether a table of this suite is complete, damaged or absent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Condition {
     /// Each chain has exactly the rules of this release or all rules of another release.
