@@ -32,7 +32,7 @@ pub enum Error {
     /// The kernel did not answer, or its answer does not fit the request.
     #[error("{operation}: {reason}")]
     Unanswered {
-        /// The operation and its object.
+        /// The operation and its object: `list links`.
         operation: String,
         /// What went wrong: `the answer is lost`.
         reason: &'static str,

@@ -77,7 +77,8 @@ fn wrapped(text: &str) -> Vec<String> {
     lines
 }
 
-/// Width of the margin with level and subject, in columns.
+/// Width of the left margin in columns. In the first line of a finding, the margin contains the
+/// finding's level and subject.
 const MARGIN: usize = 20;
 const WIDTH: usize = 80 - MARGIN;
 
