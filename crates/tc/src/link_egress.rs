@@ -132,8 +132,8 @@ impl<'a> LinkEgress<'a> {
         }
     }
 
-    /// Limits all traffic of a new link and carries out the requests `more`, in one message to the
-    /// kernel. This function does not read the link's qdiscs, because a new link has none.
+    /// Limits all traffic of a new link. Sends the requests for the limit, and then the requests
+    /// `more`, by one system call. Does not read the link's qdiscs, because a new link has none.
     ///
     /// # Errors
     /// [`Error::Lacks`] and [`Error::Netlink`].

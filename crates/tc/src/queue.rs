@@ -173,7 +173,7 @@ impl Queue {
         }
     }
 
-    /// Carries out `steps` in one message to the kernel. A kernel without `fq_codel` refuses the
+    /// Sends the requests of `steps` by one system call. A kernel without `fq_codel` refuses the
     /// step that sets it, which is no error.
     ///
     /// # Errors
