@@ -102,11 +102,11 @@ one_architecture() {
 }
 
 # build SOURCE TARGET [COMMAND...]: builds by cargo, which COMMAND runs. Keeps paths of this machine, of
-# the source and of the compiler, out of the executables.
+# the source, of generated code and of the compiler, out of the executables.
 build() {
     local flags
     flags=$(printf "'--remap-path-prefix=%s'," \
-        "$1=/source" "${CARGO_HOME:-$HOME/.cargo}=/cargo" "$(rustc --print sysroot)=/rust")
+        "$1=/source" "$2=/target" "${CARGO_HOME:-$HOME/.cargo}=/cargo" "$(rustc --print sysroot)=/rust")
     flags+="'-Ctarget-feature=+crt-static'"
     [[ -n $linker ]] || flags+=",'-Clink-self-contained=yes'"
     (cd "$1" && SOURCE_DATE_EPOCH=0 CARGO_TARGET_DIR=$2 CARGO_INCREMENTAL=0 \
@@ -122,7 +122,7 @@ look_inside() {
             die "$executable does not list what it is made of"
         ! readelf --program-headers --wide "$1/$executable" | grep -qF INTERP ||
             die "$executable is not static"
-        ! grep -qaF -e "$PWD" -e "$HOME/" "$1/$executable" ||
+        ! grep -qaF -e "$PWD" -e "$HOME/" -e "$scratch" "$1/$executable" ||
             die "$executable names a directory of this machine"
     done
 }
