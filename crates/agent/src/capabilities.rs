@@ -16,7 +16,9 @@ pub(crate) fn drop_others() -> anyhow::Result<()> {
     let kept: CapsHashSet = KEPT.into_iter().collect();
     let held = caps::read(None, CapSet::Bounding).context("read the capabilities")?;
     let permitted = caps::read(None, CapSet::Permitted).context("read the capabilities")?;
-    // Only a thread with CAP_SETPCAP may change its bounding set. A container may lack CAP_SETPCAP.
+    // Only a thread with CAP_SETPCAP may change its bounding set. Without CAP_SETPCAP, as with the
+    // systemd unit and the `DaemonSet` in `conf-examples`, the set stays as systemd or the
+    // container runtime limited it.
     if permitted.contains(&Capability::CAP_SETPCAP) {
         for other in held.difference(&kept) {
             let dropped = caps::drop(None, CapSet::Bounding, *other);

@@ -30,7 +30,8 @@ pub fn command() -> clap::Command {
     Cli::command()
 }
 
-/// Runs the agent until SIGTERM or SIGINT.
+/// Runs the agent until SIGTERM or SIGINT. With `--dry-run`, only prints what a round of garbage
+/// collection would do, and returns.
 pub fn run() -> ExitCode {
     let cli = Cli::parse();
     let outcome = Config::read(&cli.config).and_then(|config| {

@@ -3,8 +3,8 @@
 //! The main thread only waits for signals. The parts run in an event loop on another thread. If
 //! that thread does not end in time, it ends with the process.
 //!
-//! The exception is a thread that waits in the kernel for a lock, such as the RTNL lock of links:
-//! the process ends only after the kernel has released the lock.
+//! The end takes longer if a thread waits in the kernel for a lock, such as the RTNL lock of links:
+//! the process ends only after that thread has got the lock.
 
 use std::thread;
 use std::time::Duration;
@@ -60,7 +60,7 @@ pub(crate) fn until_signal(
     })
 }
 
-/// Time that the agent's parts have to end after a signal. They usually need some milliseconds.
+/// Time limit for the agent's parts to end after a signal. They usually need some milliseconds.
 const LONGEST_END: Duration = Duration::from_millis(600);
 
 /// Name of the thread that runs the agent's parts, as `ps -L` shows it.

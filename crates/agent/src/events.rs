@@ -1,4 +1,4 @@
-//! Passes events from sockets that block to the event loop.
+//! Passes events of blocking sockets to the event loop.
 
 use std::thread;
 
@@ -10,9 +10,9 @@ use tokio::sync::mpsc::{Receiver, channel};
 pub(crate) type Events<T> = Receiver<anyhow::Result<T>>;
 
 /// Calls `hear` in a loop on a new thread, and returns a receiver of the values that `hear`
-/// returns. The thread ends after the first error. If [`MOST_WAITING`] values wait for the
-/// receiver, the thread waits, too. The kernel may then drop events of the socket; `hear` returns a
-/// value that reports this loss.
+/// returns. The thread ends after the first error, or when `hear` returns after the receiver was
+/// dropped. If [`MOST_WAITING`] values wait for the receiver, the thread waits, too. The kernel may
+/// then drop events of the socket; `hear` returns a value that reports this loss.
 pub(crate) fn events<T: Send + 'static>(
     hear: impl Fn() -> anyhow::Result<T> + Send + 'static,
 ) -> Events<T> {

@@ -25,7 +25,7 @@ pub(crate) struct Described {
     pub name: &'static str,
     /// The help text, without a full stop.
     pub help: &'static str,
-    /// The unit, which the name gets as a suffix.
+    /// The unit. The metrics show it as a suffix of the name.
     pub unit: Option<Unit>,
 }
 

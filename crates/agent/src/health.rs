@@ -16,8 +16,8 @@ impl Health {
     /// Sets the state of a part: `None` if the part works, otherwise the reason why it does not.
     /// Writes a change to standard error, so a failure that lasts causes only one line.
     pub fn set(&self, part: &'static str, failure: Option<String>) {
-        // The lock ends after this statement: if writing to standard error blocks, other parts must
-        // not wait.
+        // This statement also releases the lock. If writing to standard error then blocks, no other
+        // part waits for the lock.
         let before = self.parts().insert(part, failure.clone());
         if before.as_ref() == Some(&failure) {
             return;

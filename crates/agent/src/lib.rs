@@ -1,10 +1,10 @@
-//! A daemon for the work that plugins cannot do, because a plugin runs only for milliseconds: it
-//! offers the node's bandwidth to the kubelet as devices, removes what dead sandboxes left,
+//! A daemon for the work that plugins cannot do, because a plugin runs only for milliseconds. The
+//! daemon offers the node's bandwidth to the kubelet as devices, removes what dead sandboxes left,
 //! restores rules, reports changes of uplinks and serves metrics.
 //!
 //! Plugins work without the agent. Each part of the agent runs only if its section is in the
-//! configuration file. If a service that a part needs fails, such as the kubelet or a container
-//! runtime, the part waits for it, and the other parts continue.
+//! configuration file. If a service such as the kubelet or a container runtime fails, the parts
+//! that need it wait for it, and the other parts continue.
 
 mod capabilities;
 mod cli;

@@ -60,7 +60,8 @@ impl Log {
     /// Restores standard error. Waits up to [`LAST`] until all lines are written.
     pub fn end(self) {
         if dup2_stderr(&self.former).is_ok() {
-            // A plugin that still runs keeps the pipe open, so the threads do not end in time.
+            // If a plugin still runs, it keeps the pipe open. Then the threads do not end, and the
+            // agent waits for the whole time.
             self.ended.recv_timeout(LAST).ok();
         }
     }

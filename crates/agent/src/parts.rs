@@ -15,9 +15,8 @@ use crate::{devices, gc, http, repair, uplink};
 /// Runs all configured parts of the agent until `end` gets a message.
 ///
 /// # Errors
-/// A part cannot start, or ends by itself. If a service that a part needs fails, such as the
-/// kubelet, the part does not end: it waits for the service and shows the failure in its
-/// [`Health`].
+/// A part cannot start, or ends by itself. If a service such as the kubelet fails, a part that
+/// needs it does not end: the part waits for the service and shows the failure in its [`Health`].
 pub(crate) async fn run(config: Config, dropped: Counter, end: End) -> anyhow::Result<()> {
     // SIGHUP asks for a round of garbage collection. Without this receiver, it would end an agent
     // whose configuration has no section `gc`.

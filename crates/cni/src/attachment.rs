@@ -40,9 +40,9 @@ impl Attachment {
         format!("{OWNER_PREFIX}{network}/{container}/{interface}")
     }
 
-    /// Returns the attachment whose tag is `owner`. If the tag contains hashes or a per cent sign
-    /// in place of the original names, the returned names contain them, too. Returns `None` if
-    /// `owner` is not a tag.
+    /// Returns the attachment whose tag is `owner`. Its names are as in the tag: where the tag
+    /// contains a hash or a per cent sign instead of the original text, so do the returned names.
+    /// Returns `None` if `owner` is not a tag.
     pub fn of_owner(owner: &str) -> Option<Self> {
         let [network, container, interface] = names(owner)?;
         let attachment = Self {

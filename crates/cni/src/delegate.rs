@@ -56,8 +56,8 @@ impl<'a> Delegate<'a> {
     ///
     /// # Errors
     /// - [`Error::Io`]: the executable cannot be started.
-    /// - [`Error::InvalidConfig`]: `ipamTimeout` is invalid. For DEL and GC, this is no error,
-    ///   because they must work even if the configuration has become invalid.
+    /// - [`Error::InvalidConfig`]: `ipamTimeout` is invalid. For DEL and GC, this is no error: they
+    ///   use the default, because they must work even if the configuration has become invalid.
     pub fn start(self, verb: Verb) -> Result<Started<'a>, Error> {
         let limit = match self.network.ipam_timeout() {
             Err(error) if matches!(verb, Verb::Del | Verb::Gc) => {

@@ -78,8 +78,8 @@ pub fn run(plugin: &Plugin) -> ExitCode {
     }
 }
 
-/// Runs the verb of the request. A returned error object has the CNI version of the request, or the
-/// newest version if the version of the request is unknown.
+/// Runs the verb of the request. A returned error object has the CNI version of the request. It has
+/// the newest version for VERSION, and if the environment is invalid or [`accept`] fails.
 fn obey(plugin: &Plugin, environment: Result<Environment, Error>) -> Result<(), ErrorObject> {
     let newest = |error: Error| ErrorObject::new(&error.into(), SpecVersion::CURRENT);
     let environment = environment.map_err(newest)?;

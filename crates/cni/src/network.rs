@@ -174,8 +174,8 @@ impl Network {
         section(self.top("runtimeConfig"), "runtimeConfig")
     }
 
-    /// Returns whether the configuration declares `capability` as true. The runtime then passes its
-    /// values in `runtimeConfig`.
+    /// Returns whether the configuration declares `capability` as true. The runtime then passes the
+    /// values of the capability in `runtimeConfig`.
     #[must_use]
     pub fn declares(&self, capability: &str) -> bool {
         let declared = self.top("capabilities").and_then(Value::as_object);

@@ -41,8 +41,9 @@ pub struct DelRequest {
     /// The attachment.
     pub attachment: Attachment,
     /// The path in `CNI_NETNS`. `None` if the runtime passes no path, or if the path is the
-    /// plugin's own namespace. The sandbox is then gone: for example, a process of the host now has
-    /// the process ID in `/proc/<pid>/ns/net`.
+    /// plugin's own namespace and `CNI_NETNS_OVERRIDE` does not allow that. In the second case, the
+    /// sandbox is gone: for example, a process of the host now has the process ID in
+    /// `/proc/<pid>/ns/net`.
     pub netns: Option<PathBuf>,
     /// The configuration.
     pub network: Network,

@@ -73,8 +73,8 @@ impl Change {
 
     /// Returns the cached arguments of the capabilities, with the new rates in `bandwidth`. Removes
     /// the rates in the pod's annotations, because the plugin would use them whenever `bandwidth`
-    /// has no rate, as after `--ingress none`. A rate that the plugin used from the annotations,
-    /// and that does not change, moves into `bandwidth`.
+    /// has no rate, as after `--ingress none`. If the plugin took a rate from the annotations and
+    /// this command does not change the rate, moves the rate into `bandwidth`.
     fn changed(&self, cached: &Map<String, Value>) -> anyhow::Result<Map<String, Value>> {
         let mut capabilities = cached.clone();
         let asked = capabilities.remove("bandwidth").unwrap_or_default();
@@ -109,10 +109,11 @@ impl Change {
     }
 }
 
-/// Locks the cached result of `attachment`. Waits while another process has the lock.
+/// Locks the cached result of `attachment`. If another process has the lock, waits for a limited
+/// time.
 ///
 /// # Errors
-/// The cached result does not exist, is that of another attachment, or cannot be locked or read, or
+/// The cached result does not exist, belongs to another attachment, or cannot be locked or read. Or
 /// the attachment's sandbox no longer exists.
 fn live_entry(directories: &Directories, attachment: &Attachment) -> anyhow::Result<HeldEntry> {
     let held = directories.cache.hold(attachment, Hold::Exclusive)?;
@@ -157,8 +158,9 @@ fn plugin(network: &Conflist) -> anyhow::Result<&PluginConfig> {
     Ok(plugin)
 }
 
-/// Checks that the plugin `bandwidth` supports RELOAD, the verb of this suite that changes limits.
-/// A plugin of another suite does not know RELOAD, and may run another verb instead.
+/// Checks that the plugin `bandwidth` supports RELOAD, because RELOAD with the key `changeLimits`
+/// changes the limits. A plugin of another suite does not know RELOAD, and may run another verb
+/// instead.
 fn expect_reload(path: &SearchPath) -> anyhow::Result<()> {
     let name = bandwidth::PLUGIN.name;
     let verbs = runtime::abilities(path, name)?.verbs;

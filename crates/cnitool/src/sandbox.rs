@@ -6,8 +6,8 @@ use anyhow::{Context as _, ensure};
 use cni::ContainerId;
 use sha2::{Digest as _, Sha512};
 
-/// Returns the absolute path, without `.` and `..`. It does not resolve symbolic links, because
-/// that would need an existing sandbox.
+/// Returns `path` as an absolute path, without `.` and `..`. Does not resolve symbolic links,
+/// because the sandbox of `cnitool del` may no longer exist.
 pub fn absolute(path: &Path) -> anyhow::Result<PathBuf> {
     ensure!(!path.as_os_str().is_empty(), "NETNS: the path is empty");
     let absolute = std::path::absolute(path);
@@ -22,7 +22,7 @@ pub fn absolute(path: &Path) -> anyhow::Result<PathBuf> {
     Ok(clean)
 }
 
-/// Returns the container ID for a sandbox that no runtime named: `cnitool-` and the first 20
+/// Returns the container ID for a sandbox to which no runtime gave one: `cnitool-` and the first 20
 /// hexadecimal digits of the SHA-512 of the sandbox's path. `cnitool` of containernetworking/cni
 /// derives the same ID.
 pub fn container_id(netns: &Path) -> anyhow::Result<ContainerId> {

@@ -30,5 +30,6 @@ pub fn scrape(directories: &Directories, pods: Pods) -> anyhow::Result<String> {
     Ok(snapshot.into_text(&calls)?)
 }
 
-/// The variable that names the plugins' log file.
+/// The environment variable that names a log file of the plugins. The files that the configuration
+/// names are read, too.
 const LOG_FILE: &str = "CNI_LOG_FILE";

@@ -1,9 +1,10 @@
 //! Moves long waits for the kernel to a process that outlives its parent.
 //!
 //! A deleted network interface or `nf_tables` element disappears within a millisecond. But the
-//! kernel blocks the calling process for another 15 to 30 ms, until all processors have released
-//! the object (`rcu_barrier`). A thread cannot take over this wait, because a process ends only
-//! with its last thread. So an executable starts itself again with a [`Task`] as argument. The
+//! kernel blocks a process for another 15 to 30 ms, until all processors have released the object
+//! (`rcu_barrier`): the process that deletes the interface, or the process that closes its
+//! `nf_tables` socket after a deletion. A thread cannot take over this wait, because a process ends
+//! only with its last thread. So an executable starts itself again with a [`Task`] as argument. The
 //! first process continues as soon as the object has disappeared, and the new one waits for the
 //! kernel.
 //!
@@ -92,8 +93,8 @@ impl Detached {
     /// caller.
     ///
     /// # Errors
-    /// The process cannot be started, or the caller is outside the initial pid namespace, where
-    /// process 1 may not reap the new process.
+    /// The process cannot be started, or the caller is not in the initial pid namespace: process 1
+    /// of another pid namespace may not reap the new process.
     pub fn start(words: &str) -> io::Result<Self> {
         if !is_initial_pid_namespace() {
             return Err(io::ErrorKind::Unsupported.into());
@@ -111,9 +112,9 @@ impl Detached {
         Ok(Self { child, channel })
     }
 
-    /// Keeps the detached process, so that the next call of [`close_later`] passes its file to it.
-    /// Without such a call, the detached process ends when its task is done and the current process
-    /// has ended.
+    /// Keeps the detached process, so that the next call of [`close_later`] passes a file to this
+    /// process. Without such a call, the detached process ends when its task is done and the
+    /// current process has ended.
     pub fn keep(self) {
         kept().replace(self);
     }

@@ -25,8 +25,9 @@ pub struct ListPodSandboxResponse {
     pub items: Vec<PodSandbox>,
 }
 
-/// A pod sandbox, with only the fields that a caller reads. Further fields would cost memory: an
-/// empty sandbox takes two bytes in an answer, so some megabytes can contain millions of sandboxes.
+/// A pod sandbox, with only the fields that a caller reads. Each further field would cost memory in
+/// every sandbox: an empty sandbox takes two bytes in an answer, so some megabytes can contain
+/// millions of sandboxes.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct PodSandbox {
     /// The identifier that the runtime passes to plugins as `CNI_CONTAINERID`.

@@ -8,7 +8,9 @@ use node::{Lease, Node, Range, lease_directories};
 use crate::family::{Family, Metric};
 use crate::label::Text;
 
-/// Numbers of addresses in a range. `resting` addresses are in the cooldown after their release.
+/// Numbers of addresses in a range. `all` counts neither the gateway nor excluded addresses, but
+/// `used` includes excluded addresses that were leased on request. `resting` addresses are in the
+/// cooldown after their release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Numbers {
     all: u128,

@@ -12,10 +12,13 @@ use crate::rotated::missed;
 /// Log files, each with the position up to which this process has read it.
 ///
 /// If a rotation renames a file, the follower keeps the file open and reads the rest of it later.
-/// Lines are lost only if there are two rotations between two readings: those of the second file,
-/// if it is compressed. If a rotation copies and truncates a file, the follower reads the rest from
-/// the copy. Then the lines that a plugin writes between the copy and the truncation are lost. The
-/// whole rest is lost if the copy is compressed before the next reading.
+/// If another rotation follows before the next reading, it renames a second file, which the
+/// follower has never opened. The follower finds this file beside the log, unless it is compressed:
+/// then its lines are lost.
+///
+/// If a rotation copies and truncates a file, the follower reads the rest from the copy. Then the
+/// lines that a plugin writes between the copy and the truncation are lost. The whole rest is lost
+/// if the copy is compressed before the next reading.
 #[derive(Debug, Default)]
 pub struct Follower(BTreeMap<PathBuf, Followed>);
 
@@ -65,8 +68,8 @@ impl Followed {
             before.read(handle)?;
         }
         if self.now.is_unread() {
-            // No line of `self.now` was read yet, so rotations may have moved its lines to other
-            // files.
+            // No line of `self.now` was read yet, so `is_whole` below cannot detect a truncation.
+            // Rotations may have copied lines of this file to other files, which are read here.
             let after = read_missed(log, [&self.now; 2], handle)?;
             self.now.begin(after);
         }

@@ -15,9 +15,9 @@ pub struct TokenBucket {
     pub burst: u32,
     /// Bytes that may queue; the kernel drops packets beyond that. An HTB class has no such limit.
     pub limit: u32,
-    /// Length in bytes of the longest segment that a TBF does not split. The kernel splits a longer
-    /// segment into frames. With `None`, the kernel splits only segments that are longer than the
-    /// burst.
+    /// Length in bytes of the longest segment (GSO packet) that a TBF does not split. The kernel
+    /// splits a longer segment into frames. With `None`, the kernel splits only segments that are
+    /// longer than the burst.
     pub piece: Option<u32>,
     /// Length in bytes of the longest packet that may wait in the TBF; 0 if no waiting packet is
     /// longer than `piece`. Packets longer than `piece` may wait after a change to a smaller
@@ -248,11 +248,11 @@ const RATE_SPECIFICATION: usize = 12;
 const RATE_OFFSET: usize = 8;
 
 /// A peak rate in bytes a second, at which the kernel computes a time of 0 ns for every packet
-/// (`psched_l2t_ns`). The kernel requires a peak rate above the rate, and this suite sets only
-/// lower rates.
+/// (`psched_l2t_ns`). The kernel requires that the peak rate of a TBF exceeds its rate. All rates
+/// that this suite sets are lower than this peak rate.
 const TIMELESS: u64 = 1_000_000_000_000_000;
-/// Number of bits by which [`TokenBucket::peak`] shifts [`TokenBucket::longest`]. The lower bits
-/// contain [`TokenBucket::piece`].
+/// Position of [`TokenBucket::longest`] in [`TokenBucket::peak`], in bits. The lower bits contain
+/// [`TokenBucket::piece`].
 const LONGEST_SHIFT: u32 = 32;
 
 const NANOSECONDS: u128 = 1_000_000_000;

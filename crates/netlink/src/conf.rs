@@ -1,8 +1,8 @@
-//! Reads `net.ipv4.conf` and `net.ipv6.conf` of a link by netlink instead of `/proc/sys`.
+//! Reads and sets `net.ipv4.conf` and `net.ipv6.conf` of a link by netlink instead of `/proc/sys`.
 //!
-//! To open a file below `/proc/sys/net`, the kernel compares the name with the files of all
-//! namespaces, one by one (`proc_sys_compare` in `fs/proc/proc_sysctl.c`). With a thousand
-//! namespaces this takes a millisecond.
+//! To open a file below `/proc/sys/net/ipv4`, the kernel first looks up this directory. The kernel
+//! compares the directories of all namespaces for that, one by one (`proc_sys_compare` in
+//! `fs/proc/proc_sysctl.c`). With a thousand namespaces this takes a millisecond.
 
 use netlink_packet_core::{DefaultNla, Emitable as _, NLA_F_NESTED};
 use netlink_packet_route::link::{

@@ -29,7 +29,8 @@ pub enum Error {
         /// The kernel's reason.
         refusal: Refusal,
     },
-    /// The kernel did not answer, or its answer does not fit the request.
+    /// The request cannot be sent, or the kernel's answer is missing, is lost or does not fit the
+    /// request.
     #[error("{operation}: {reason}")]
     Unanswered {
         /// The operation and its object: `list links`.

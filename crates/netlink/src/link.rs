@@ -224,7 +224,7 @@ impl BridgePort {
 }
 
 /// Returns a message about the link with this index. If the index is 0, `attributes` contain the
-/// link's name.
+/// link's name, or the message asks for a list of links.
 pub(crate) fn message(index: u32, attributes: Vec<LinkAttribute>) -> LinkMessage {
     let mut message = LinkMessage::default();
     message.header.index = index;

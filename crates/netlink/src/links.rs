@@ -87,8 +87,8 @@ impl Connection {
         Ok(ports)
     }
 
-    /// Returns the number of ports of the bridge with this index. The kernel's answer is
-    /// shorter for each port than the answer to [`Self::ports`]. Equivalent to `bridge link show`.
+    /// Returns the number of ports of the bridge with this index. The kernel describes each port in
+    /// fewer bytes than for [`Self::ports`]. Equivalent to `bridge link show`.
     ///
     /// # Errors
     /// [`Error::Refused`].

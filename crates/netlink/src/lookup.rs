@@ -18,7 +18,7 @@ impl Connection {
     /// `ip route get`.
     ///
     /// # Errors
-    /// [`Error::Refused`].
+    /// [`Error::Refused`], also if the matching route drops the packets.
     pub fn link_towards(&self, address: IpAddr) -> Result<Option<u32>, Error> {
         let request = [lookup(address, RouteFlags::empty(), None)];
         match self.objects(&request, Route::from_answer) {

@@ -189,7 +189,7 @@ impl Monitor {
     /// This function calls `judge` with each event. It calls `ask`:
     /// - at the start, if the monitor did not listen before;
     /// - if `judge` returns [`Verdict::MayBe`], or if events are lost;
-    /// - after [`SILENCE`] without events, and then after each [`LONG_SILENCE`];
+    /// - after [`SILENCE`] without events, or after [`LONG_SILENCE`] once it has called `ask`;
     /// - before it returns [`Error::Timeout`]. If the whole machine was paused past the deadline, the
     ///   kernel gets [`SILENCE`] to finish the change.
     fn wait<T>(

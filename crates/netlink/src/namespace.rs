@@ -1,4 +1,4 @@
-//! Numbers by which one namespace refers to other namespaces (`RTM_GETNSID`).
+//! Numbers (nsid) that one namespace uses for other namespaces (`RTM_GETNSID`).
 
 use std::os::fd::{AsFd as _, AsRawFd as _};
 

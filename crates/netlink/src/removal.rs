@@ -15,7 +15,8 @@ use crate::socket::Refusal;
 
 impl Connection {
     /// Deletes the link and returns as soon as no process can find the link. An absent link counts
-    /// as deleted.
+    /// as deleted. The `main` of the executable has to call [`run`], because a child process of the
+    /// same executable does the work.
     ///
     /// # Errors
     /// As [`Self::delete_link`], except for a link that does not exist; [`Error::Timeout`].
@@ -23,8 +24,7 @@ impl Connection {
         found(self.delete_elsewhere(link)).map(drop)
     }
 
-    /// Deletes the link for [`Self::remove_link`], which ignores the error for an absent link. The
-    /// `main` of the executable has to call [`run`], which does the work in the child process.
+    /// Deletes the link for [`Self::remove_link`], which ignores the error for an absent link.
     ///
     /// A child process sends the request to the kernel and waits for the answer, which arrives 15
     /// to 30 ms later. [`Detached::start`] starts no child process outside the initial pid

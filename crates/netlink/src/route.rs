@@ -33,8 +33,8 @@ pub struct Route {
     pub is_from_router_advertisement: bool,
     /// The destination is local to this host (route type `local`).
     pub is_local: bool,
-    /// The action by which the route drops packets, as ip-route(8) names it: `blackhole`,
-    /// `unreachable` or `prohibit`. `None` if the route does not drop packets.
+    /// The type of a route that drops packets, as ip-route(8) names it: `blackhole`, `unreachable`
+    /// or `prohibit`. `None` if the route does not drop packets.
     pub discards: Option<&'static str>,
     /// The route comes from an address of the link, from DHCP or from a router advertisement
     /// (protocol `kernel`, `dhcp` or `ra`).

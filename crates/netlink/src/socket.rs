@@ -151,19 +151,21 @@ impl Socket {
     }
 
     /// Enlarges the receive buffer to `bytes`, so that messages between two reads are not lost. The
-    /// kernel counts some kilobytes per message and drops messages that do not fit.
+    /// kernel counts some kilobytes per message and drops messages that do not fit. If this process
+    /// lacks `CAP_NET_ADMIN` in the initial user namespace, the kernel limits `bytes` to the sysctl
+    /// `net.core.rmem_max`.
     ///
     /// # Errors
-    /// The kernel refuses this size.
+    /// The kernel refuses the option.
     pub fn make_room(&self, bytes: usize) -> io::Result<()> {
         setsockopt(&self.inner, RcvBufForce, &bytes)
             .or_else(|_| setsockopt(&self.inner, RcvBuf, &bytes))?;
         Ok(())
     }
 
-    /// Reserves `messages` consecutive unused numbers and returns the first one. The kernel repeats
-    /// the number of a message in its answers. So a caller can distinguish them from unread answers
-    /// to earlier messages.
+    /// Reserves `messages` consecutive unused numbers and returns the first one. The kernel's
+    /// answers to a message have the number of this message. So a caller can distinguish these
+    /// answers from unread answers to earlier messages.
     pub fn numbers(&self, messages: usize) -> u32 {
         let first = self.next_number.get();
         let messages = u32::try_from(messages).unwrap_or(u32::MAX);
@@ -185,6 +187,7 @@ impl Socket {
     }
 
     /// Returns the next answer of the kernel to one of the messages whose numbers are in `numbers`.
+    /// Discards all other messages that arrive before this answer.
     ///
     /// # Errors
     /// The kernel does not answer, or the answer is lost.
@@ -362,9 +365,9 @@ const ALIGNMENT: usize = 4;
 const ANSWER_DEADLINE: Duration = Duration::from_secs(30);
 
 /// Size in bytes of a thread's receive buffer: twice the size of the longest datagram in a list (32
-/// KiB: `netlink_recvmsg` in `net/netlink/af_netlink.c`). If the buffer is smaller, the kernel
-/// splits a list into more datagrams. For each datagram of a list of elements, the kernel walks the
-/// `nf_tables` set from the start.
+/// KiB: `netlink_recvmsg` in `net/netlink/af_netlink.c`). If the buffer is smaller than 32 KiB, the
+/// kernel splits a list into more datagrams. For each datagram of a list of elements, the kernel
+/// walks the `nf_tables` set from the start.
 const LONGEST_ANSWER: usize = 64 << 10;
 
 /// Length in bytes of a datagram that every kernel accepts with the default size of the send

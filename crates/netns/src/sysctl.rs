@@ -70,8 +70,9 @@ impl Sysctl {
         self.write(value, was)
     }
 
-    /// Writes `value` and returns the former value. Returns `None` if `value` was already set, or
-    /// if the parameter cannot be read, such as `net.ipv4.route.flush`. Equivalent to `sysctl -w`.
+    /// Writes `value` and returns the former value. Returns `None` if `value` was already set. Also
+    /// returns `None` after it has written a parameter that it may not read, such as the write-only
+    /// `net.ipv4.route.flush`. Equivalent to `sysctl -w`.
     ///
     /// # Errors
     /// [`Error::Write`]: the value cannot be changed. [`Error::Read`]: the parameter cannot be read
@@ -102,8 +103,8 @@ impl Sysctl {
         })
     }
 
-    /// Writes `value` like [`Self::ensure`], but also succeeds if the parameter does not exist,
-    /// because the kernel has no IPv6 or a module is not loaded.
+    /// Writes `value` like [`Self::ensure`], but also succeeds if the parameter does not exist, for
+    /// example because the kernel has no IPv6 or a module is not loaded.
     ///
     /// # Errors
     /// The errors of [`Self::ensure`], except [`Error::Read`] for a parameter that does not exist.

@@ -52,8 +52,8 @@ pub struct Network {
 /// State of a plugin executable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Program {
-    /// The executable can be run, and VERSION succeeds, or fails with an error code. The code 100
-    /// does not count, because it stands for any failure.
+    /// The executable can be run, and VERSION succeeds or fails with an error code other than 100,
+    /// the code for failures of any kind.
     Found {
         /// Path of the executable.
         path: PathBuf,
@@ -66,8 +66,8 @@ pub enum Program {
     NotExecutable(PathBuf),
     /// The file is on a file system with the mount option `noexec`.
     NotExecutableMount(PathBuf),
-    /// The executable cannot be run, or VERSION fails without an error code. The code 100, which
-    /// stands for any failure, counts as none.
+    /// The executable cannot be run, or VERSION takes too long, or fails without an error code or
+    /// with the code 100.
     Broken {
         /// Path of the executable.
         path: PathBuf,

@@ -65,9 +65,9 @@ impl Traces<'_> {
     }
 }
 
-/// Returns whether ADD added a limit in `nf_tables` for what the pod sends. This limit comes in
-/// addition to a qdisc, because root in the pod can evade the qdisc. ADD does not add it if the
-/// kernel does not support it.
+/// Returns whether ADD added a limit in `nf_tables` for what the pod sends. ADD adds this limit in
+/// addition to the qdisc of the ifb, because root in the pod can evade the qdisc. If the kernel
+/// does not support such limits in `nf_tables`, ADD adds only the qdisc.
 fn has_backstop(node: &Node, attached: &Attached) -> bool {
     let owner = attached.attachment.owner();
     let mut ifbs = node.links.iter().filter(|it| it.kind == LinkKind::Ifb);

@@ -11,8 +11,9 @@ use netlink::{Packets, Policies};
 /// portmap's protection of 127.0.0.0/8 outside of `nf_tables`: `IPsec` policies.
 #[derive(Debug, Default)]
 pub struct Localnet {
-    /// Those of [`portmap::localnet_packets`] (packets to and packets from 127.0.0.0/8) that no
-    /// `IPsec` policy blocks. `None` if the kernel does not support such policies.
+    /// The packets that no `IPsec` policy blocks: packets to 127.0.0.0/8, packets from it, both or
+    /// none. [`portmap::localnet_packets`] returns both. `None` if the kernel does not support
+    /// `IPsec` policies.
     pub accepted: Option<Vec<Packets>>,
     /// Indexes of the links for which portmap set `route_localnet`.
     pub links: BTreeSet<u32>,

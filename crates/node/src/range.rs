@@ -106,7 +106,8 @@ impl<'a> Range<'a> {
     /// range's plugin:
     ///
     /// - `bridge`: true for the plugin's bridge and for VLAN links on it.
-    /// - `ptp`: false for every link. [`Self::is_gateway_of_pairs`] covers the host ends.
+    /// - `ptp`: false for every link. [`Self::is_gateway_of_pairs`] covers the addresses of its
+    ///   host ends.
     /// - Another plugin, such as macvlan: true for every link, because the node itself may be in
     ///   the pods' network.
     pub fn is_own_link(&self, name: &str) -> bool {

@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use attach::BRIDGE_NF_CALL;
 use netns::Sysctl;
 
-/// Returns the values of these parameters by name, without those that the kernel lacks: forwarding,
-/// `route_localnet` and `bridge-nf-call-*` of the node, and IPv4 forwarding of each of `links`.
+/// Returns the values of these parameters by name: forwarding, `route_localnet` and
+/// `bridge-nf-call-*` of the node, and IPv4 forwarding of each of `links`. Omits parameters that
+/// the kernel lacks.
 pub(super) fn read(links: &BTreeSet<&str>) -> BTreeMap<String, String> {
     let ipv4 = Sysctl::new(&["net", "ipv4", "ip_forward"]);
     let ipv6 = Sysctl::ipv6("all", "forwarding");

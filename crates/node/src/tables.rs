@@ -24,8 +24,8 @@ pub struct TableState {
 pub enum Condition {
     /// Each chain has exactly the rules of this release or all rules of another release.
     Complete,
-    /// Another program changed a chain, or made the table dormant (without effect). The next ADD
-    /// repairs it.
+    /// Another program changed or deleted a chain, or made the table dormant (without effect). The
+    /// next ADD repairs the table.
     Damaged,
     /// The table does not exist: no plugin needed it yet, or another program deleted it.
     Absent,

@@ -46,7 +46,7 @@ impl<'a> Call<'a> {
     }
 
     /// Returns all variables of the protocol. A variable that the verb does not use is empty, so
-    /// that a plugin does not inherit its value from this tool's environment.
+    /// that a plugin does not inherit its value from the environment of this process.
     pub fn environment(&self, path: &SearchPath) -> [(&'static str, OsString); 6] {
         let of = |text: fn(&Sandbox) -> OsString| self.sandbox.map(text).unwrap_or_default();
         let container = of(|it| it.attachment.container.as_str().into());

@@ -131,7 +131,8 @@ impl<'a> Chain<'a> {
     }
 
     /// Detaches every cached attachment, then calls GC of every plugin with an empty list of valid
-    /// attachments. Continues after a failure.
+    /// attachments. Continues after a failure. If the version of the list has no GC, only reports
+    /// on standard error that attachments without a cached result stay.
     ///
     /// # Errors
     /// The cache cannot be read, or plugins fail; the error contains all their failures.
@@ -159,7 +160,8 @@ impl<'a> Chain<'a> {
         all(outcomes)
     }
 
-    /// Calls STATUS of every plugin; stops at the first error.
+    /// Calls STATUS of every plugin; stops at the first error. If the version of the list has no
+    /// STATUS, calls no plugin, reports this on standard error, and succeeds.
     ///
     /// # Errors
     /// A plugin reports that no ADD can succeed, or cannot be run.

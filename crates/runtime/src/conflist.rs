@@ -78,7 +78,7 @@ impl PluginConfig {
         (self.ipam_type() == Some(program)).then_some(read.value)
     }
 
-    /// Returns the `type` of the plugin and, if it has an IPAM plugin, the `type` of that.
+    /// Returns the `type` of the plugin and the `type` of its IPAM plugin, if it has one.
     pub fn programs(&self) -> impl Iterator<Item = &str> {
         [self.program.as_str()].into_iter().chain(self.ipam_type())
     }
@@ -184,8 +184,8 @@ fn declared<'de, D: Deserializer<'de>>(capabilities: D) -> Result<Vec<String>, D
 }
 
 /// Returns the highest supported version in the keys `cniVersion` (`single`) and `cniVersions`
-/// (`several`). Ignores unknown versions in `cniVersions`, because the list may also be written for
-/// newer runtimes.
+/// (`several`). If `cniVersions` is not empty, ignores unknown versions in both keys, because the
+/// list may also be written for newer runtimes.
 fn newest(single: &str, several: &[String]) -> anyhow::Result<SpecVersion> {
     if several.is_empty() {
         return single.parse().context("cniVersion");

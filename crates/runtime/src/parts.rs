@@ -11,8 +11,9 @@ use cni::{NetworkName, json};
 use serde_json::{Map, Value, json};
 
 /// Appends the plugins in `directory/NAME/*.conf` to the list in `bytes`, where NAME is the list's
-/// name, and sets `loadOnlyInlinedPlugins` to `true`. Returns `bytes` unchanged if this key already
-/// is `true`, if there are no such files, or if `bytes` is not a list.
+/// name. Then sets `loadOnlyInlinedPlugins` to `true`, so that a later call does not append the
+/// plugins again. Returns `bytes` unchanged if this key already is `true`, if there are no such
+/// files, or if `bytes` is not a list.
 ///
 /// # Errors
 /// The directory or a file in it cannot be read, a file is not JSON, or `loadOnlyInlinedPlugins` is

@@ -29,8 +29,8 @@ pub enum Removal {
 }
 
 /// Reads the attachments of the node. If only `nf_tables` cannot be read, returns the node with the
-/// reason in [`Node::unread`]. Then stale attachments may be missing in the node, but no live
-/// attachment looks stale.
+/// reason in [`Node::unread`]. Then the node lacks attachments of which only elements remain, but
+/// no live attachment looks stale.
 ///
 /// # Errors
 /// A part of the node other than `nf_tables` cannot be read.

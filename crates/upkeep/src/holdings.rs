@@ -38,9 +38,9 @@ impl Holdings {
         }
     }
 
-    /// Removes the records of the elements in `ended`. Keeps a record whose owner is not the
-    /// element's owner in `ended`, because another attachment has added the same element since
-    /// then.
+    /// Removes the records of `ended`: deleted elements that no existing attachment needs. Keeps a
+    /// record that names another owner than the element in `ended`, because another attachment has
+    /// added an element with this key since the deletion.
     pub(crate) fn forget(&self, ended: &[(Name, Element)]) {
         for (table, element) in ended {
             self.forget_place(*table, &place(element), &element.owner);
@@ -51,8 +51,8 @@ impl Holdings {
     /// tables. Reads all elements of the tables, and updates the records.
     ///
     /// RELOAD has just restored the attachments in `reloaded`. They may need fewer elements now
-    /// than before. So such an attachment lacks something in a table only if it has no element
-    /// there at all.
+    /// than before. So such an attachment counts as lacking elements of a table only if it has no
+    /// element there at all.
     ///
     /// # Errors
     /// Refusals of the kernel.

@@ -103,8 +103,8 @@ impl Judge {
         Ok(())
     }
 
-    /// Returns whether an existing attachment needs the element. This is the element's owner or, if
-    /// all attachments of a bridge share the element, any attachment of this bridge.
+    /// Returns whether an existing attachment needs the element. Only the element's owner needs it,
+    /// unless all attachments of a bridge share it: then each attachment of this bridge needs it.
     fn is_needed(&mut self, table: &Table, element: &Element) -> anyhow::Result<bool> {
         match table.name {
             firewall::TABLE if firewall::is_shared(element) => {

@@ -1,9 +1,12 @@
 //! Judges whether an attachment is live or gone, for garbage collection and `cnitool doctor`.
 //!
-//! An attachment is gone only if two conditions are met. No sandbox that a runtime's cache names
-//! for it exists, and no link of the host is the host's end of its veth pair. The second condition
-//! is a proof only if this process can see the host's links. Every other attachment is live, or not
-//! proven to be gone.
+//! An attachment is gone only if two conditions are met:
+//!
+//! - No runtime's cache has an entry for it, or the sandbox of this entry does not exist.
+//! - No link of the host is the host's end of its veth pair. This is a proof only if this process
+//!   can see the host's links.
+//!
+//! Every other attachment is live, or not proven to be gone.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -139,8 +142,8 @@ impl<'n> Remains<'n> {
         recent.any(|it| it)
     }
 
-    /// Returns whether an ADD of the attachment may still be running. This is so if a lease is
-    /// younger than [`LONGEST_ADD`] and newer than the cached result, or has no date. A runtime
+    /// Returns whether an ADD of the attachment may still be running. This is so if a lease has no
+    /// date, or if it is younger than [`LONGEST_ADD`] and no newer result is cached. A runtime
     /// caches the result at the end of ADD.
     fn is_young(&self) -> bool {
         let cached = self.cached.and_then(|it| it.since);

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use nft::{Family, Table};
 
-/// What the suite's tables lack, and which attachments need RELOAD, a verb of this suite that
-/// restores it.
+/// What the suite's tables lack, and which attachments need RELOAD. RELOAD, a verb of this suite,
+/// restores lost rules and elements.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Loss {
     /// Names of the tables that are known to lack something.
@@ -49,10 +49,10 @@ impl Loss {
         !self.tables.is_empty() || self.owners.is_none()
     }
 
-    /// Returns whether only elements of known attachments are missing. Such a loss may be no real
-    /// one: a DEL of `bandwidth` deletes the elements before the ifb device, and a failed ADD
-    /// deletes them before the link. While the device or the link exists, the deletion looks like a
-    /// loss.
+    /// Returns whether only elements of known attachments are missing. Such a loss may need no
+    /// repair, so the caller judges the deletions again a little later. The reason: a DEL of
+    /// `bandwidth` deletes the elements before the ifb device, and a failed ADD deletes them before
+    /// the link. While the device or the link exists, the deletion looks like a loss.
     pub fn may_pass(&self) -> bool {
         self.owners.is_some()
     }

@@ -43,9 +43,9 @@ pub fn reload(directories: &Directories, only: Option<&NetworkName>) -> anyhow::
 }
 
 /// Calls RELOAD, the suite's verb that restores rules, for the cached and live attachments for which
-/// `is_meant` returns true, and returns the outcomes. Skips an attachment whose tag is in `left_out`
-/// if its sandbox has no such interface, or if the interface has no address of its ADD, because
-/// RELOAD cannot succeed then.
+/// `is_meant` returns true, and returns the outcomes. Checks each attachment whose tag is in
+/// `left_out` first. If its sandbox lacks the interface or the addresses of its ADD, RELOAD cannot
+/// succeed, so this function only returns [`Outcome::Deprived`] for it.
 ///
 /// # Errors
 /// The cache cannot be read.
@@ -89,8 +89,8 @@ fn remembered(
 }
 
 /// Calls [`reload`] as soon as the system bus answers, and after each reload and each start of
-/// firewalld. Returns only with an error. SIGTERM may end this process at any moment, because the
-/// next start repeats an interrupted RELOAD.
+/// firewalld. Returns only with an error. SIGTERM may end this process at any moment, because this
+/// function repeats an interrupted RELOAD when the process starts again.
 ///
 /// # Errors
 /// The system bus has an invalid address.
@@ -142,7 +142,7 @@ impl Reloads {
     }
 
     /// Returns whether an outcome is [`Outcome::Reloaded`] or [`Outcome::Failed`]. If none is, no
-    /// plugin restored anything, and there is no failure to report.
+    /// attachment was restored, and the only failures are those of [`Outcome::Deprived`].
     pub fn has_called(&self) -> bool {
         let is_called = |it: &Outcome| matches!(it, Outcome::Reloaded | Outcome::Failed(_));
         self.0.iter().any(|it| is_called(&it.1))
@@ -277,9 +277,9 @@ fn lasting_link(owner: &str) -> Result<Option<String>, netlink::Error> {
     Ok((!is_gone).then_some(link.name))
 }
 
-/// Returns the plugins of the attachments that support RELOAD. Also returns plugins that cannot be
-/// run, so that RELOAD of their attachments fails and reports the error. Reports plugins of other
-/// suites on standard error, because they lack RELOAD.
+/// Returns those of the attachments' plugins that support RELOAD. Also returns plugins that cannot
+/// be run, so that RELOAD of their attachments fails and reports the error. Reports plugins of
+/// other suites on standard error, because they lack RELOAD.
 fn reloading(path: &SearchPath, remembered: &[Remembered]) -> BTreeSet<String> {
     let networks = remembered.iter().filter_map(|it| it.network.as_ref().ok());
     let plugins = networks.flat_map(|network| &network.plugins);

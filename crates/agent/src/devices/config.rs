@@ -258,8 +258,8 @@ const MOST_DEVICES: u32 = 10_000;
 const MOST_MBIT: u32 = 100_000;
 
 /// Maximum capacity of one direction, in Mbit/s. The number of its devices is the capacity divided
-/// by `unitMbit`. With the largest unit, [`MOST_MBIT`], these are 100 devices. So for each
-/// capacity, a valid `unitMbit` exists with which the node stays below [`MOST_DEVICES`].
+/// by `unitMbit`. With the largest unit, [`MOST_MBIT`], a direction has at most 100 devices. So for
+/// each capacity, a valid `unitMbit` exists with which the node stays below [`MOST_DEVICES`].
 const MOST_CAPACITY: u32 = 10_000_000;
 
 /// The most devices of [`Kind::Tun`].

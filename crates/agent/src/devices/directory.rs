@@ -56,8 +56,8 @@ impl Directory {
         &self.path
     }
 
-    /// Waits for a change, and returns it. Combines all changes that happened before this call into
-    /// one.
+    /// Waits for a change, and returns it. Combines all changes that inotify has already reported
+    /// into one: [`Change::Kubelet`] if it is among them.
     ///
     /// # Errors
     /// Events cannot be read.

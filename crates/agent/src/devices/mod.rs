@@ -31,8 +31,8 @@ pub(crate) use self::counters::Counters;
 /// Offers the devices until the agent ends.
 ///
 /// # Errors
-/// - The driver does not know the uplink's speed, or this speed gives a resource no devices or the
-///   node too many.
+/// - The driver does not know the uplink's speed.
+/// - With the uplink's speed, the node would have too many devices, or a resource would have none.
 /// - Another agent offers devices on this node.
 /// - The kernel refuses a netlink socket.
 /// - Events of the kubelet's directory cannot be read.

@@ -25,8 +25,8 @@ pub(super) struct Known {
 }
 
 /// Asks the kubelet for the devices of `resources`, and blocks until it answers. Uses an event loop
-/// on a thread of its own: a metrics collector cannot wait for the agent's event loop, because that
-/// loop itself may run the collector.
+/// on a thread of its own, because a metrics collector may run on any thread: tokio panics if a
+/// thread that runs an event loop starts another one.
 ///
 /// # Errors
 /// The kubelet does not list the devices of containers within [`LONGEST`].
@@ -38,7 +38,8 @@ pub(super) fn ask(socket: &Path, resources: &[String]) -> anyhow::Result<Known> 
 
 fn on_this_thread(socket: &Path, resources: &[String]) -> anyhow::Result<Known> {
     let runtime = event_loop()?;
-    // `timeout` needs the clock of this event loop, so the async block calls it.
+    // `timeout` needs the clock of this event loop, so it is called in the async block, which runs
+    // in the loop.
     let known = runtime.block_on(async { timeout(LONGEST, call(socket, resources)).await });
     known.unwrap_or_else(|_| bail!("the kubelet does not answer"))
 }

@@ -101,9 +101,9 @@ impl Kind {
         }
     }
 
-    /// Returns the ID of the device with this number, which leading zeros fill to five digits. The
-    /// ID does not depend on the capacity, so the IDs in the kubelet's checkpoint stay valid when
-    /// the capacity changes.
+    /// Returns the ID of the device with this number. The ID contains the number as five digits,
+    /// with leading zeros. The ID does not depend on the capacity, so the IDs in the kubelet's
+    /// checkpoint stay valid when the capacity changes.
     fn id(self, number: u32) -> String {
         format!("{}-{number:05}", self.prefix())
     }

@@ -148,7 +148,7 @@ impl Socket {
 impl Drop for Socket {
     fn drop(&mut self) {
         // Looks only at the socket's file, unlike `is_served`. When the agent ends, the task that
-        // serves the socket may already have ended, and its file must be deleted anyway.
+        // serves the socket may already have ended, and the file must be deleted anyway.
         if self.is_there() {
             fs::remove_file(&self.path).ok();
         }

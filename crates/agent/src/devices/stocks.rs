@@ -29,8 +29,8 @@ impl Stocks {
     /// waits until the uplink has a carrier, because a driver does not know the speed without one.
     ///
     /// # Errors
-    /// The driver does not know the speed, or the speed gives a resource no devices or the node too
-    /// many. The kernel refuses a netlink socket.
+    /// The driver does not know the speed. With the uplink's speed, the node would have too many
+    /// devices, or a resource would have none. The kernel refuses a netlink socket.
     pub async fn start(
         config: Config,
         mut uplink: Uplink,

@@ -15,8 +15,8 @@ use nix::sys::sysinfo::sysinfo;
 pub(super) struct Clock {
     /// The wall clock and the monotonic clock when they were last compared.
     last: (SystemTime, Instant),
-    /// When the agent last found that the wall clock was set. If it never was: the start of the
-    /// agent if the node had booted less than [`SETTLED`] earlier, else `None`.
+    /// When the agent last found that the wall clock was set. Before the first such time: when the
+    /// agent started, if the node had booted less than [`SETTLED`] earlier; else `None`.
     since: Option<Instant>,
 }
 

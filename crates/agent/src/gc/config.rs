@@ -115,7 +115,8 @@ fn dry_run<'de, D: Deserializer<'de>>(from: D) -> Result<bool, D::Error> {
 /// `nf_tables`, so rounds should be rare.
 const SHORTEST_INTERVAL: Duration = Duration::from_secs(30);
 
-/// The shortest allowed time limit of a DEL. A busy node needs some seconds for a DEL.
+/// The shortest allowed time limit of a DEL. A useful limit is longer, because a busy node needs
+/// some seconds for a DEL.
 const SHORTEST_DEL: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

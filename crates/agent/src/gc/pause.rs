@@ -37,15 +37,15 @@ impl Pause {
         }
     }
 
-    /// Sets the pause after a round that judged the attachments: the interval or, if it is shorter,
-    /// `again`, the time until the wall clock counts as steady.
+    /// Sets the pause after a round that judged the attachments: the interval, or `again` if that
+    /// is shorter. `again` is the time until the wall clock counts as steady.
     pub fn succeeded(&mut self, again: Option<Duration>) {
         self.is_failing = false;
         self.time = again.map_or(self.interval, |it| it.min(self.interval));
     }
 
     /// Sets the pause after a round that removed nothing because of an error. The pause doubles
-    /// with each such round, up to [`LONGEST_RETRY`] or the interval.
+    /// with each such round, up to the shorter one of [`LONGEST_RETRY`] and the interval.
     pub fn failed(&mut self) {
         let longest = LONGEST_RETRY.min(self.interval);
         self.time = if self.is_failing {

@@ -53,7 +53,7 @@ pub(super) async fn look(
     })
 }
 
-/// Start of the error if the runtimes cannot be asked for their sandboxes.
+/// First words of the error if the runtimes cannot be asked for their sandboxes.
 const NOTHING: &str = "nothing was removed";
 
 impl Report {
@@ -70,8 +70,8 @@ impl Report {
         (!reasons.is_empty()).then(|| reasons.join("; ").replace('\n', "; "))
     }
 
-    /// Adds `reason`, why attachments of `network` are not proven gone, to the notes or the
-    /// obstacles.
+    /// Adds `reason`, why attachments of `network` are not proven gone, to the report. A link that
+    /// may belong to them becomes an obstacle. Any other reason becomes a note.
     fn add_unproven(&mut self, network: &NetworkName, reason: &Unseen) {
         let stay = format!("network {network}: attachments that no runtime lists stay: {reason}");
         match reason {

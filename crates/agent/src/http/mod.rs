@@ -1,9 +1,9 @@
 //! Metrics and health over HTTP: `/metrics` and `/healthz`.
 //!
-//! The server never trusts its clients. A connection carries one request, with limits on the size
-//! of its headers and on its time. [`places`] limits the connections, so that slow scrapers and
-//! silent clients do not delay an answer of `/healthz`. Scrapes within [`text::FRESH`] share one
-//! reading of the node.
+//! The server never trusts its clients. A connection carries one request. The size of the request's
+//! headers and the time of the connection are limited. [`places`] limits the connections, so that
+//! slow scrapers and silent clients do not delay an answer of `/healthz`. Scrapes within
+//! [`text::FRESH`] share one reading of the node.
 
 mod address;
 mod listener;
@@ -53,7 +53,7 @@ pub(crate) struct Config {
     pub remote: bool,
     /// Whether the metrics contain series of single pods.
     pub pods: bool,
-    /// Log files of the plugins, beside those that network configurations name.
+    /// Log files of the plugins, in addition to those that network configurations name.
     pub log_files: Vec<PathBuf>,
 }
 
@@ -138,7 +138,8 @@ async fn serve(listener: Listener, router: &Router) -> anyhow::Result<Infallible
         let task = tokio::spawn(answer(stream, router, visitor.clone()));
         places.admit(visitor, task.abort_handle());
         // Lets the new task read its request before this loop accepts the next connection. So newer
-        // connections cannot displace a `/healthz` request that has already arrived.
+        // connections cannot make `admit` close the connection of a `/healthz` request that has
+        // already arrived.
         yield_now().await;
     }
 }

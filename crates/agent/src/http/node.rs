@@ -48,9 +48,9 @@ impl NodeMetrics {
         metrics::encode(&self.registry).context("encode the metrics")
     }
 
-    /// Reads the node's state into a new snapshot, and counts the plugin calls in the log lines
-    /// that were written since the last call. `registry` contains both. If a log file cannot be
-    /// read, the snapshot contains the reason.
+    /// Reads the node's state into a new snapshot. Counts the plugin calls in the log lines that
+    /// were written since this function last ran. `registry` contains the snapshot and the counts.
+    /// If a log file cannot be read, the snapshot contains the reason.
     fn read(&self) {
         let mut snapshot = Snapshot::read(&self.directories, &self.options);
         let named = snapshot.log_files().map(ToOwned::to_owned);

@@ -3,7 +3,7 @@
 //! A scrape waits for one of [`MOST_SCRAPES`] places, and keeps it until its answer is written. If
 //! more than [`MOST_WAITING`] connections have no place, the server closes the oldest of them. A
 //! probe needs no place: it sends its request at once and gets an answer of one packet, so it ends
-//! before that many other clients connect.
+//! before [`MOST_WAITING`] other clients connect.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

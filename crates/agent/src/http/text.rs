@@ -29,8 +29,9 @@ struct State {
 }
 
 impl State {
-    /// Returns the last text if it is younger than [`FRESH`]. If a task made it after the client
-    /// had given up, the first call after that also returns it up to the age [`LONGEST`].
+    /// Returns the last text if it is younger than [`FRESH`]. If the client of a task gave up
+    /// before the task ended, the first call after the end of the task returns the task's text up
+    /// to the age [`LONGEST`].
     async fn fresh(&mut self) -> Option<Bytes> {
         let mut oldest = FRESH;
         if let Some(ended) = self.running.take_if(|task| task.is_finished())
@@ -94,7 +95,7 @@ const LONGEST: Duration = Duration::from_secs(8);
 mod tests {
     use super::*;
 
-    /// Returns what a client gets if a task, whose client gave up, made its text so long ago.
+    /// Returns what a client gets if a task, whose own client gave up, made its text `age` ago.
     async fn left_over(age: Duration) -> Option<Bytes> {
         let time = Instant::now().checked_sub(age).unwrap();
         let task = spawn_blocking(move || Ok((time, Bytes::from("text"))));

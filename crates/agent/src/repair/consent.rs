@@ -1,4 +1,5 @@
-//! Waits until the administrator removes the file of the key `unless`, which forbids repairs.
+//! Waits until the administrator removes the file that the key `unless` names. No repair begins
+//! while this file exists.
 
 use std::path::Path;
 use std::time::Duration;

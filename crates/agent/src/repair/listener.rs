@@ -38,7 +38,7 @@ impl Listener {
     }
 
     /// Returns the deletions in `nf_tables` that the kernel reported since the last call, and
-    /// whether any are missing.
+    /// whether the kernel dropped reports.
     pub fn take(&mut self) -> Suspicion {
         mem::take(&mut self.suspicion)
     }

@@ -1,5 +1,5 @@
-//! Repair: calls RELOAD, a verb of this suite, if another program deletes something in the suite's
-//! tables of `nf_tables`.
+//! Repair: calls RELOAD if another program deletes something in the suite's tables of `nf_tables`.
+//! RELOAD is a verb of this suite that restores what ADD added there.
 //!
 //! The kernel reports each deletion. The agent collects reports for [`SETTLE`]. Then it checks
 //! whether existing attachments lack something ([`Suspicion::judge`]). A DEL also deletes elements,
@@ -357,8 +357,8 @@ fn names(loss: &Loss) -> String {
 const PART: &str = "repair";
 
 /// Time from the first reported deletion to its comparison with the state of `nf_tables`. In this
-/// time, the rollback of a failed ADD removes everything else that the ADD made, so its deletions
-/// are no loss. All DELs of this time need only one comparison.
+/// time, the rollback of a failed ADD removes everything else that the ADD made. Then no attachment
+/// needs the deleted elements, so they are no loss. All DELs of this time need only one comparison.
 const SETTLE: Duration = Duration::from_millis(100);
 
 /// Pause before a second look at missing elements, because a DEL may be in progress.

@@ -67,7 +67,7 @@ async fn follow(
         } else {
             RETRY
         };
-        // Drops the events of this time, because the next reading covers all of them.
+        // Drops the events of the pause, because the next reading covers all of them.
         let end = Instant::now() + pause;
         while let Ok(heard) = timeout_at(end, next(&mut events)).await {
             heard?;
@@ -106,7 +106,7 @@ const PART: &str = "uplink";
 /// Time from the first event until the state is read. A DHCP client makes several changes at once.
 const SETTLE: Duration = Duration::from_millis(500);
 
-/// Time from an event of a link that may be a pod's to the next count of pods.
+/// Time from an event of a link that may belong to a pod until the pods are counted again.
 const RECOUNT: Duration = Duration::from_secs(10);
 
 /// Pause after a failed reading, or before the netlink socket is opened again.

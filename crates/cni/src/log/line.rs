@@ -13,7 +13,7 @@ use crate::environment::{ARGS, COMMAND, CONTAINER_ID, IFNAME};
 use crate::error::ErrorObject;
 use crate::json;
 
-/// Data of an invocation, collected until its end for its log line.
+/// Data of an invocation. The log line at the end of the invocation contains this data.
 #[derive(Debug)]
 pub(super) struct Log {
     pub plugin: &'static str,

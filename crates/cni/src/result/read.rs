@@ -15,7 +15,8 @@ use crate::version::SpecVersion;
 /// Reads a result from `value`. The key `cniVersion` of the result determines its version. If this
 /// key is missing, the version is `version`.
 ///
-/// Ignores keys of older versions in a newer result. A list may be `null`.
+/// Ignores `ip4` and `ip6` in a result of 0.3.0 or later, and `interfaces`, `ips` and `routes` in
+/// an older result. A list may be `null`.
 ///
 /// # Errors
 /// [`Error::Decode`] with `what` and the invalid key.

@@ -211,7 +211,7 @@ fn opened(program: &str, stage: &Stage) -> String {
 }
 
 /// Returns the conditions of two rules. The first rule matches packets from pods, the second rule
-/// matches packets to pods. Each condition is in the syntax of iptables, and then in that of nft.
+/// matches packets to pods. Each condition is in two syntaxes: first iptables, then nft.
 fn conditions(stage: &Stage) -> [[String; 2]; 2] {
     match &stage.access {
         Access::Bridge(bridge) => {

@@ -19,7 +19,7 @@ pub fn set(place: &str, key: &str, [from, to]: [&str; 2]) -> String {
 }
 
 /// Returns `finding` with a fix that adds a key with this value to the plugin's object. If the
-/// object already has the key, or a sed pattern would match more than this plugin, the fix is to
+/// object already has the key, or a sed pattern would not match exactly this plugin, the fix is to
 /// open the file and write the key.
 pub fn give(finding: Finding, source: Source<'_>, key: &str, value: &Value) -> Finding {
     let place = source.place();

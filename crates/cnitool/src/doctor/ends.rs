@@ -12,7 +12,7 @@ pub struct Ends {
     pub gateway: IpAddr,
     /// The pod's address with its prefix length.
     pub pod: IpNetwork,
-    /// A TCP hostPort that is forwarded to `pod` from all addresses of the host, and the port of
+    /// A TCP hostPort, on all addresses of the host, that is forwarded to `pod`, and the port of
     /// `pod` that it is forwarded to. `None` if no pod of the network has such a hostPort.
     pub host_port: Option<(u16, u16)>,
 }
@@ -23,8 +23,8 @@ impl Ends {
     ///
     /// - the address of a pod with a TCP hostPort on all addresses of the host;
     /// - the address of a pod for which the plugin `firewall` has an element in `nf_tables`;
-    /// - an address in the network's ranges, an address that the plugin `static` assigns, the
-    ///   address of a live pod, or an address in the bridge's subnet.
+    /// - an address in the network's ranges (a free one, if there is one), an address that the
+    ///   plugin `static` assigns, the address of a live pod, or an address in the bridge's subnet.
     pub fn find(node: &Node, source: Source<'_>, is_ipv4: bool) -> Option<Self> {
         let is_of_family = |it: &IpNetwork| it.is_ipv4() == is_ipv4;
         let ranges = Range::all_of(source);
@@ -88,8 +88,8 @@ fn reported(node: &Node, source: Source<'_>) -> Vec<(IpNetwork, Option<IpAddr>)>
     ips.map(|it| (it.address, it.gateway)).collect()
 }
 
-/// Returns the addresses of the subnet without the first one. That is the network's own address,
-/// which no pod gets.
+/// Returns up to [`MOST`] addresses of the subnet, without the first one. The first one is the
+/// network's own address, which no pod gets.
 fn hosts(subnet: IpNetwork) -> impl Iterator<Item = IpAddr> {
     subnet.iter().skip(1).take(MOST)
 }

@@ -85,8 +85,8 @@ pub fn or_ok(faults: Vec<Finding>, message: Option<String>) -> Vec<Finding> {
     faults
 }
 
-/// Returns the first items of `all`, separated by commas. If the text leaves out items, it ends
-/// with their number: `and 5 more`.
+/// Returns the first four items of `all`, separated by commas. If there are more, the text ends
+/// with the number of the others: `and 5 more`.
 pub fn some_of(all: impl IntoIterator<Item = impl ToString>) -> String {
     let mut all = all.into_iter();
     let named: Vec<_> = all.by_ref().take(NAMED).map(|it| it.to_string()).collect();

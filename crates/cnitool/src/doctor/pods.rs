@@ -1,6 +1,6 @@
-//! Checks the veth pair of each live attachment. The host's end has to be a port of its bridge, or
-//! to have the routes to the pod. The container's end has to be up, and to have the addresses and
-//! the default route that ADD reported.
+//! Checks the veth pair of each live attachment. The host's end has to be up. It has to be a port
+//! of its bridge or, with `ptp`, to have the routes to the pod and the gateway's address. The
+//! container's end has to be up, and to have the addresses and the default route that ADD reported.
 
 use std::net::IpAddr;
 
@@ -69,7 +69,7 @@ fn master(node: &Node, attached: &Attached, host_link: &Link) -> Option<Finding>
     Some(finding.impact("The pod reaches nothing.").fix(fix))
 }
 
-/// Finds what the host's end of a routed veth pair lacks: a route to the pod, or the gateway's
+/// Finds what the host's end of a veth pair of `ptp` lacks: a route to the pod, or the gateway's
 /// address.
 fn routed_fault(node: &Node, attached: &Attached, host_link: &Link) -> Option<Finding> {
     let network = attached.network(&node.configuration)?;

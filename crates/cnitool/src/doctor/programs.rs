@@ -1,4 +1,5 @@
-//! Checks the plugins that networks name: they exist, can be run, and have the right version.
+//! Checks the plugins that networks name: they exist, can be run, and support the version of the
+//! network's configuration.
 
 use node::{Configuration, Node, Program, Source};
 

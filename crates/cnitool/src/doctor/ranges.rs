@@ -45,8 +45,9 @@ fn overlaps(ranges: &[Range<'_>]) -> Vec<Finding> {
     findings
 }
 
-/// Finds addresses of the node that are in the pods' range or subnet, on links that do not belong
-/// to the pods' network.
+/// Finds addresses of the node on links that do not belong to the pods' network. An address is a
+/// fault if its subnet overlaps the pods' subnet. A single address (/32, /128) is a fault only if
+/// it is in the range.
 fn foreign_addresses(node: &Node, range: &Range<'_>) -> Vec<Finding> {
     let addresses = node.addresses.iter().filter(|it| !it.is_link_local);
     let foreign = addresses.filter(|it| !range.is_own_link(node.link_name(it.link)));

@@ -1,4 +1,5 @@
-//! Chooses the packets that doctor sends through a copy of the node's firewall rules.
+//! Chooses the links and addresses for the packets that doctor sends through a copy of the node's
+//! firewall rules.
 
 use std::collections::BTreeSet;
 
@@ -75,10 +76,10 @@ fn stage(node: &Node, source: Source<'_>, is_ipv4: bool) -> Option<Stage> {
     })
 }
 
-/// Returns the addresses of the uplink and of the link to the pod, each after the index of its
-/// link. If neither link has the gateway's address, adds it to the link to the pod. If the uplink
-/// has no address of the pod's IP family, adds one to the uplink. Returns `None` if the pod's
-/// prefix length is not valid for the gateway's address.
+/// Returns the addresses of the uplink and of the link to the pod, as pairs of link index and
+/// address. If neither link has the gateway's address, adds this address to the link to the pod. If
+/// the uplink has no address of the pod's IP family, adds one to the uplink. Returns `None` if the
+/// pod's prefix length is not valid for the gateway's address.
 fn addresses(
     node: &Node,
     access: &Access,

@@ -76,7 +76,8 @@ fn not_forwarding(node: &Node, link: &Link) -> Option<Finding> {
     Some(finding.fix(forwarding::set(&[&key])))
 }
 
-/// Finds a link that is down and has addresses, if the node has no other link to other hosts.
+/// Returns a problem if the link is down, has an address, and may lead to other hosts. The caller
+/// calls this function only if the node has no default route.
 fn down(node: &Node, link: &Link) -> Option<Finding> {
     let name = &link.name;
     let has_address = node.addresses_of(link.index).any(|it| !it.is_link_local);

@@ -1,5 +1,5 @@
-//! Installs executables. All of them are copied and run before the first copy replaces an installed
-//! executable.
+//! Installs executables. All of them are copied, and each copy is run once as a test, before the
+//! first copy replaces an installed executable.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -93,8 +93,8 @@ impl Executables {
         Lock::take(&self.directory)
     }
 
-    /// Installs all executables or, on an error, none. The caller must hold the lock. A plugin that
-    /// is running at this moment keeps its former executable.
+    /// Installs all selected executables or, on an error, none. The caller must hold the lock. A
+    /// plugin that is running at this moment keeps its former executable.
     pub fn install(&self) -> anyhow::Result<()> {
         files::sweep(&self.directory)?;
         let mut choices = BTreeMap::<_, Vec<_>>::new();

@@ -27,7 +27,8 @@ impl Aside {
             let prefix = format!("{PREFIX}{name}-");
             let mut file = Builder::new().prefix(&prefix).tempfile_in(directory)?;
             file.write_all(content)?;
-            // The umask limits the mode at creation, so the mode is set again.
+            // `Builder` creates the file with mode 0600. The umask would limit any other mode at
+            // creation, so the mode is set here.
             let permissions = Permissions::from_mode(mode);
             file.as_file().set_permissions(permissions)?;
             file.as_file().sync_all()?;
@@ -45,8 +46,9 @@ impl Aside {
     }
 
     /// Renames the file to its destination in one step, so other processes open either the former
-    /// file or the new one. The former file is kept under the temporary name until `undo` is
-    /// dropped.
+    /// file or the new one. The former file gets the temporary name: a rollback by `undo` puts it
+    /// back, and [`Undo::keep`] deletes it. If there is no former file, a rollback deletes the new
+    /// one.
     pub fn take_place(self, undo: &mut Undo<'_>) -> anyhow::Result<()> {
         let Self { path, place } = self;
         let what = format!("put {} into its place", place.display());

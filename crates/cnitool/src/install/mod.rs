@@ -116,7 +116,7 @@ impl Install {
     /// Returns the file to write at `place`; `None` if it already has the content.
     ///
     /// # Errors
-    /// The file exists and differs without `--force`, or cannot be read.
+    /// The file has other content and `--force` is not set, or it cannot be read.
     fn plan(&self, place: PathBuf, content: Vec<u8>) -> anyhow::Result<Option<Wanted>> {
         let found = if_present(fs::read(&place));
         match found.with_context(|| format!("read {}", place.display()))? {

@@ -5,8 +5,8 @@ use std::fs;
 
 use node::output_of;
 
-/// The chains and rules of an iptables table, as `iptables-save` prints them. Each IP family has its
-/// own tables, and so has each implementation of iptables: legacy and `nf_tables`.
+/// The chains and rules of an iptables table, as `iptables-save` prints them. Each IP family has
+/// its own tables, and so has each implementation of iptables: legacy and `nf_tables`.
 #[derive(Debug)]
 pub(super) struct Saved {
     /// Prefix of the implementation's programs, such as `iptables-nft`.
@@ -25,7 +25,7 @@ pub(super) fn saved(table: &'static str) -> anyhow::Result<Vec<Saved>> {
     let mut tables = Vec::new();
     for (program, names) in FAMILIES {
         let mut saved = vec![saved_by(format!("{program}-nft"), table)?];
-        // The table is read only if it exists, because `iptables-legacy-save` would create a
+        // A legacy table is read only if it exists, because `iptables-legacy-save` would create a
         // missing table.
         if is_listed(names, table) {
             saved.push(saved_by(format!("{program}-legacy"), table)?);

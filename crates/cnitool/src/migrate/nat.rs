@@ -39,9 +39,9 @@ fn remnants(saved: &Saved) -> Vec<Remnant> {
     remnants.collect()
 }
 
-/// Returns the name and container ID from the comment of the rule that jumps to the chain, such as
-/// `name: "pods" id: "a"`. They name the chain's attachment. If no such rule exists, returns
-/// `no rule jumps to it`.
+/// Returns the network's name and the container ID of the chain's attachment, such as
+/// `name: "pods" id: "a"`. They are in the comment of the rule that jumps to the chain. If there is
+/// no rule with such a comment, returns `no rule jumps to it`.
 fn owner(rules: &[String], chain: &str) -> String {
     let rule = rules.iter().find(|rule| leads_to(rule, chain));
     let named = rule.and_then(|rule| {

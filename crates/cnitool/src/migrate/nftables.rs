@@ -99,8 +99,8 @@ impl Rule {
     }
 }
 
-/// Returns the single addresses in the expressions of a rule. Skips networks, which nft's JSON has
-/// as an address in an object `prefix`.
+/// Returns the single addresses in the expressions of a rule. Skips the addresses of networks,
+/// which nft's JSON puts into an object `prefix`.
 fn addresses(expressions: &Value) -> BTreeSet<IpAddr> {
     match expressions {
         Value::String(text) => text.parse().into_iter().collect(),

@@ -32,10 +32,12 @@ pub struct Row {
     pub addresses: BTreeSet<IpAddr>,
     /// The host's end of the veth pair.
     pub host_link: Option<String>,
-    /// Ports of the host that are forwarded to the sandbox.
+    /// Ports of the host that are forwarded to the sandbox, or that the runtime requested, such as
+    /// `8080:80/tcp`.
     pub ports: BTreeSet<String>,
     pub limits: Limits,
-    /// When the cached result was last written; if unknown, when the lease was.
+    /// When the cached result was last written. If this time is unknown, when the lease was last
+    /// written.
     #[serde(serialize_with = "time")]
     pub since: Option<SystemTime>,
     /// The kinds of traces that the node has of the attachment.

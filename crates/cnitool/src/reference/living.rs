@@ -18,7 +18,7 @@ pub struct Living {
     /// Addresses in live sandboxes whose attachment is not known: the host's end of the veth pair
     /// has no tag, and no lease of the address names an attachment.
     addresses: BTreeSet<IpAddr>,
-    /// Addresses of all live attachments.
+    /// Addresses of all live attachments, including those in `addresses`.
     held: BTreeSet<IpAddr>,
     /// Names of the bridges with a port that this suite did not make.
     bridges: BTreeSet<String>,
@@ -31,7 +31,8 @@ impl Living {
     /// - No result is cached, and it has a lease.
     ///
     /// # Errors
-    /// - Links, the cache or leases cannot be read.
+    /// - A part of the node other than the firewall cannot be read: the configuration, leases, the
+    ///   cache or links.
     /// - A file in the cache, or a lease file that is not empty, does not name its attachment.
     /// - The addresses in a sandbox cannot be listed.
     pub fn read(directories: &Directories) -> anyhow::Result<Self> {

@@ -1,5 +1,5 @@
-//! The marks by which the Go plugins recognise the chains and rules of an attachment: parts of the
-//! names of chains, parts of the comments of rules, and addresses.
+//! The marks that identify the attachment of a chain or rule of the Go plugins: parts of chain
+//! names, parts of rule comments, and addresses.
 
 use std::net::IpAddr;
 
@@ -11,12 +11,13 @@ use crate::sandbox::sha512;
 /// How the Go plugins identify an attachment in a chain or rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Mark {
-    /// The first digits of the SHA-512 of network and container ID (`FormatChainName`).
+    /// The first 21 or 24 hexadecimal digits of the SHA-512 of the network's name and the container
+    /// ID, without separator (`FormatChainName` of the Go plugins).
     Chain(String),
     /// The container ID.
     Container(String),
     /// The first 16 digits of the SHA-512 of the network, `-`, and the first 16 digits of the
-    /// SHA-512 of `INTERFACE:CONTAINER` (`hashForInstance`).
+    /// SHA-512 of `INTERFACE:CONTAINER` (`hashForInstance` of the Go plugins).
     Instance(String),
     /// An address of the container.
     Address(IpAddr),

@@ -1,5 +1,5 @@
-//! The attachments that the Go plugins made: the marks of their chains and rules in firewalls, and
-//! which of the attachments are live.
+//! Rules of the reference plugins, the Go plugins (containernetworking/plugins): the marks that
+//! identify the attachment of a chain or rule, and which attachments are live.
 
 mod living;
 mod mark;

@@ -114,9 +114,9 @@ fn prepared() -> anyhow::Result<Netns> {
     Ok(Netns::own()?)
 }
 
-/// Loads all rules into this thread's network namespace. Returns the place (table, chain and
-/// handle) of each `nf_tables` rule in this namespace. First creates missing links that chains and
-/// flow tables are bound to, so that these can be loaded.
+/// Loads all rules into this thread's network namespace. Before, creates the missing links that
+/// chains and flow tables are bound to, so that the kernel accepts these chains and flow tables.
+/// Returns the place (table, chain and handle) of each `nf_tables` rule in this namespace.
 fn load(rules: &Rules) -> anyhow::Result<Vec<RulePlace>> {
     let connection = Connection::open()?;
     for name in rules.ruleset.links() {

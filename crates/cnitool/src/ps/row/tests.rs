@@ -84,7 +84,7 @@ fn lease_without_interface_is_its_containers() {
     assert_eq!(names(&Row::all(&torn)[0])[..2], [Some("pods"), None]);
 }
 
-/// Returns cache fields of an ADD with two port mappings, whose list contains only `plugin`.
+/// Returns fields of a cache entry. The ADD had two port mappings and a list with only `plugin`.
 fn asked_of(plugin: &Value) -> Value {
     let list = json!({"name": "pods", "plugins": [plugin]}).to_string();
     json!({"config": BASE64_STANDARD.encode(list), "capabilityArgs": {"portMappings": [
