@@ -15,9 +15,9 @@ pub struct Asked {
     /// The configuration key of the burst. `None` if no burst is configured: [`Asked::limit`] then
     /// derives the burst from the rate.
     pub burst_key: Option<String>,
-    /// The limit of the pod's devices, if the pod requested this limit itself, with a rate that its
-    /// devices allow. `None` otherwise. [`Asked::limit`] returns at most the burst of the devices'
-    /// limit.
+    /// The limit that follows from the pod's devices (key `podResources`). Set only if the
+    /// runtime or the pod requested the limit `self`, and the rate of `self` is at most the rate of
+    /// the devices. [`Asked::limit`] then returns at most the burst of the devices' limit.
     pub within: Option<Box<Self>>,
 }
 

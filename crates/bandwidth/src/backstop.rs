@@ -1,9 +1,10 @@
 //! The backstop: a second egress limit of a sandbox, in `nf_tables`.
 //!
-//! Root in a sandbox can send packets that bypass the host's ingress qdisc, and so the host's ifb:
-//! an ifb or `mirred` in the sandbox sets `tc_skip_classify` on a packet. `nf_tables` sees such
-//! packets. The rate of this second limit is higher than the rate of the ifb, the first limit, so
-//! the backstop drops no packet that came through the ifb.
+//! Root in a sandbox can send packets that bypass the host's ingress qdisc, and so the host's ifb.
+//! An ifb or `mirred` in the sandbox sets the flag `tc_skip_classify` on a packet. The flag stays
+//! set when the packet passes the veth pair, so the host skips the ingress qdisc for this packet.
+//! `nf_tables` sees such packets. The rate of this second limit is higher than the rate of the ifb,
+//! the first limit, so the backstop drops no packet that came through the ifb.
 
 use attach::{Protection, coded, filter_chain};
 use cni::note;
@@ -20,8 +21,8 @@ use crate::policy;
 #[derive(Debug)]
 pub(crate) struct Backstop {
     protection: Protection,
-    /// One element for each set of the table: with the name of the attachment's host link as its
-    /// key, and without a target. They serve to look up the link's elements in the kernel.
+    /// One element for each set of the table, to look up the host link's elements in the kernel.
+    /// The key of each element is the name of the host link. The elements have no target.
     places: [Element; 2],
 }
 
@@ -88,10 +89,10 @@ impl Backstop {
         Ok(())
     }
 
-    /// Removes the elements that this value added if `is_gone` returns true: if a DEL or GC has
-    /// deleted the attachment's ifb. Each attempt of the transaction calls `is_gone` again. If
-    /// another ADD of the attachment has added its elements meanwhile, it has created its ifb
-    /// before, so `is_gone` returns false and these elements stay.
+    /// Removes the elements that this value added if `is_gone` returns true. The caller's `is_gone`
+    /// returns whether a DEL or GC has deleted the attachment's ifb. Each attempt of the
+    /// transaction calls `is_gone` again. So the elements of a concurrent ADD stay: that ADD
+    /// creates the ifb before its elements, so `is_gone` returns false.
     ///
     /// # Errors
     /// As [`attach::take_back`].
@@ -206,13 +207,14 @@ const FAMILIES: [Family; 2] = [Family::Bridge, Family::Inet];
 const LIMITS: &str = "limits";
 const POLICIES: &str = "policies";
 
-/// Priority before connection tracking and most other rules, so that these spend no time on packets
-/// that the backstop drops (`NF_BR_PRI_NAT_DST_BRIDGED`, `NF_IP_PRI_RAW`).
+/// Priority of the base chains: `NF_BR_PRI_NAT_DST_BRIDGED` in the family `bridge`, `NF_IP_PRI_RAW`
+/// in `inet`. It precedes connection tracking and most other rules, so that these spend no time on
+/// packets that the backstop drops.
 const BEFORE_ALL_ELSE: i32 = -300;
 
 /// Divisor for the margin: the backstop's rate exceeds the ifb's rate by a tenth of the ifb's rate.
 const MARGIN: u64 = 10;
 
-/// Number of bytes by which the backstop's burst exceeds the burst of the ifb. The backstop needs
-/// the larger burst because the ifb passes packets on in batches.
+/// Difference in bytes between the backstop's burst and the smaller burst of the ifb. The backstop
+/// needs the larger burst because the ifb passes packets on in batches.
 const SLACK: u32 = 64 << 10;

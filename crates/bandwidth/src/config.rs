@@ -23,8 +23,8 @@ pub struct Config {
     pub egress: Option<Asked>,
     /// The traffic that both limits apply to.
     pub traffic: Traffic,
-    /// The resources whose devices are a pod's bandwidth, and where to read which devices the
-    /// kubelet allocated to the pod. `None` if no resource limits a pod.
+    /// The device-plugin resources that limit a pod, and where to read which devices the kubelet
+    /// allocated to the pod. `None` if the key `podResources` names no resource.
     pub pod_resources: Option<PodResources>,
 }
 
@@ -70,8 +70,8 @@ impl Config {
 
     /// Takes rates and bursts from the first source that has any: the plugin's own keys, then
     /// `runtimeConfig.bandwidth`, then the pod's annotations. A 0 in the plugin's keys counts as a
-    /// value, but a 0 in `runtimeConfig.bandwidth` does not, since runtimes send 0 for unset
-    /// values.
+    /// value. `runtimeConfig.bandwidth` counts only if it has a rate other than 0, since runtimes
+    /// send 0 for unset values.
     fn of(own: RawConfig, runtime: RuntimeConfig) -> Result<Self, Error> {
         let of_runtime = runtime.bandwidth.unwrap_or_default();
         let (limits, parent, priority) = if own.is_given() {
@@ -101,7 +101,7 @@ impl Config {
     }
 }
 
-/// Capability by which the plugin asks containerd for the pod's annotations.
+/// The capability that makes containerd pass the pod's annotations to the plugin.
 pub const POD_ANNOTATIONS: &str = "io.kubernetes.cri.pod-annotations";
 
 #[derive(Debug, Default, Deserialize)]

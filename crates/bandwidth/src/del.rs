@@ -27,8 +27,8 @@ pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
 ///
 /// Without an ifb there is no backstop, because ADD creates the ifb before the backstop, and DEL
 /// removes the backstop before the ifb. So DEL of a container without limits, the most common case,
-/// does not access `nf_tables`. Such an access might have to wait until a deletion of another
-/// process has ended.
+/// does not access `nf_tables`. Such an access might have to wait until another process has
+/// completed a deletion in `nf_tables`.
 fn remove_limits(request: &DelRequest) -> anyhow::Result<()> {
     cni::step("find the ifb");
     let host = Connection::open()?;

@@ -1,4 +1,5 @@
-//! CNI plugin `bandwidth`: limits the rates of a sandbox.
+//! CNI plugin `bandwidth`: limits the rates at which a sandbox receives (ingress) and sends
+//! (egress).
 
 use cni::{Plugin, SpecVersion};
 

@@ -1,7 +1,8 @@
 //! Rules of the backstop (the second egress limit in `nf_tables`) for a limit that applies only to
-//! some subnets. They limit the packets that the filters of the ingress qdisc redirect to the ifb,
-//! except for packets with a VLAN tag: the filters cannot read their address and redirect all of
-//! them, but `nf_tables` reads it.
+//! some subnets. The rules limit the packets that the filters of the ingress qdisc redirect to the
+//! ifb, with one exception. The filters cannot read the address of a packet with a VLAN tag, so
+//! they redirect every such packet. The rules can read this address and compare it with the
+//! subnets.
 
 use cni::hex;
 use ipnetwork::IpNetwork;

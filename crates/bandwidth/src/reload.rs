@@ -75,10 +75,11 @@ struct Keys {
 }
 
 /// Checks that the configured rate of each direction in `named` is at most the rate that the
-/// scheduler allocated to the pod.
+/// kubelet allocated to the pod. Accepts any rate in a direction without an allocation.
 ///
 /// # Errors
-/// - Code 7: a rate is higher than the allocated one.
+/// - Code 7: a rate is higher than the allocated one, or the limit of a direction with an
+///   allocation is to be removed.
 /// - Code 100: the record of the allocation cannot be read.
 fn expect_allocated(request: &CheckRequest, named: &[Direction]) -> anyhow::Result<()> {
     let asked = Config::parse(&request.network)?;

@@ -202,9 +202,9 @@ impl Directory {
         (Stamp::of(&metadata) == date).then_some(date)
     }
 
-    /// Calls `change`, which changes the directory. If the directory is watched, then sets its
-    /// modification time to a past time, so that later changes by other programs are detected. Ends
-    /// the watch if another program changed the directory before this call.
+    /// Calls `change`, which changes the directory. Afterwards, if the directory is watched, sets
+    /// its modification time to a past time, so that later changes by other programs are detected.
+    /// Ends the watch if another program changed the directory before this call.
     fn change<T>(&self, change: impl FnOnce() -> T) -> T {
         let before = self.undisturbed_since();
         let outcome = change();
@@ -238,8 +238,8 @@ impl Stamp {
     }
 }
 
-/// Returns whether `path` is a symbolic link, pipe, socket or device. IPAM plugins write leases to
-/// regular files.
+/// Returns whether `path` is a symbolic link, pipe, socket or device. No IPAM plugin writes a lease
+/// to such a file.
 fn is_special(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok_and(|it| !it.is_file() && !it.is_dir())
 }

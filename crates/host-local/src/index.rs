@@ -2,8 +2,8 @@
 //!
 //! The directory `<dataDir>/.host-local/<network>` contains the directory `records`, with a record
 //! file for each holder, and the file `state`. The plugin writes `state` when the records agree
-//! with the lease files. `state` contains the boot ID and two modification times: that of the
-//! directory of the leases, and that of `records`.
+//! with the lease files. `state` contains the boot ID, and the modification times of two
+//! directories: the directory of the leases, and `records`.
 //!
 //! The index is only a hint. `state` no longer matches after a reboot, after an interrupted change,
 //! or after another program added or removed a lease file. Then the plugin does not trust the index
@@ -62,8 +62,8 @@ enum Standing {
     Distrusted,
 }
 
-/// Content of the file `state`: the format of the index, the boot ID, and two modification times:
-/// those of the directory of the leases and of `records`, when the records last agreed with the
+/// Content of the file `state`. `leases` and `records` are the modification times that the
+/// directory of the leases and the directory `records` had when the records last agreed with the
 /// lease files. An index of another format is not trusted, so it is rebuilt from the leases.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct State {
@@ -79,7 +79,8 @@ impl Index {
     ///
     /// The index is trusted if the file `state` has the current boot ID and the present
     /// modification times of `leases` and `records`: then no other program has added or removed a
-    /// lease since `state` was written. If so, also watches `leases` for changes by other programs.
+    /// lease since `state` was written. If the index is trusted, this function also starts to watch
+    /// `leases` for changes by other programs.
     pub fn open(directory: PathBuf, leases: &Directory) -> Self {
         let index = Self {
             records: directory.join("records"),
@@ -254,7 +255,8 @@ pub(crate) fn boot_id() -> anyhow::Result<String> {
     }
 }
 
-/// Returns the holder whose record file is called `name`; `None` if no record file has this name.
+/// Returns the holder whose record file is called `name`; `None` if `name` is not a valid name of a
+/// record file.
 fn parse_name(name: &str) -> Option<Holder> {
     let mut names = name.splitn(2, SEPARATOR);
     Holder::of_names(names.next()?, names.next())

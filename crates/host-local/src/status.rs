@@ -41,8 +41,8 @@ fn expect_free_addresses(config: &Config, network: &NetworkName) -> anyhow::Resu
     if sets.is_empty() {
         return Ok(());
     }
-    // If the index is not trusted, the next ADD rebuilds it and so releases leases of an earlier
-    // boot. The addresses of these leases count as free.
+    // If the index is not trusted, the next ADD rebuilds it. The rebuild releases stale leases,
+    // such as leases of an earlier boot, so their addresses count as free.
     let held = if files.index.is_trusted() {
         files.leases.addresses()?
     } else {

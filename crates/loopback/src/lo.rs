@@ -56,8 +56,8 @@ pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Names all keys that CNI does not define in a line on standard error, because this plugin has no
-/// keys of its own.
+/// Logs the keys that CNI does not define, in one line on standard error, because this plugin has
+/// no keys of its own. Such keys are no error.
 pub(crate) fn expect_no_keys(network: &Network) -> anyhow::Result<()> {
     #[derive(Deserialize)]
     struct NoKeys {}

@@ -30,7 +30,8 @@ impl Connection {
     /// table or chain does not exist.
     ///
     /// # Errors
-    /// [`Error::Refused`], [`Error::Owned`] and [`Error::Busy`]: no rule was deleted.
+    /// [`Error::Refused`], [`Error::Unsupported`], [`Error::Owned`] and [`Error::Busy`]: no rule
+    /// was deleted.
     pub fn remove_admissions(
         &self,
         family: Family,

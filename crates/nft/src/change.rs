@@ -37,8 +37,8 @@ pub enum Counts {
     /// continue as with [`Self::Listed`].
     #[default]
     Followed,
-    /// List and count the elements in the kernel, and apply the change to the result. The counts in
-    /// the kernel are not used, and wrong ones are corrected.
+    /// List and count the elements of the other set, and apply the change to the result. The counts
+    /// that the kernel stores are not used, and wrong ones are corrected.
     Listed,
 }
 
@@ -49,10 +49,10 @@ pub enum Updated {
     Nothing,
     /// Elements, chains or rules changed.
     Rules,
-    /// The whole table was deleted and created again, because a set, or a chain without a hook,
-    /// differed from its description in a way that cannot be repaired. Elements of sets that
-    /// differed are lost. If an element pointed to a chain that the table's description does not
-    /// contain, all elements of the same owner are lost, too.
+    /// The whole table was deleted and created again, for one of two reasons: a set had other types
+    /// of keys or targets than its description, or a chain lacked the hook that its description
+    /// has. Elements of sets with other types are lost. If an element pointed to a chain that the
+    /// table's description does not contain, all elements of the same owner are lost, too.
     Table,
 }
 

@@ -39,7 +39,8 @@ impl Connection {
         }
     }
 
-    /// Returns the generation of the rules, a number that changes with every change of rules.
+    /// Returns the generation of the rules, a number that changes with every transaction of any
+    /// process, even if the transaction only adds or deletes elements.
     pub(crate) fn generation(&self) -> Result<u32, Error> {
         let ask = || self.find(message::get_generation());
         let reply = match ask() {

@@ -26,7 +26,8 @@ struct Search<'a> {
     version: IpVersion,
     parts: Vec<Part>,
     status: Option<Status>,
-    /// An additional condition that the kernel's filter cannot express. This process checks it.
+    /// An additional condition that the kernel's filter cannot express. Only
+    /// [`Connection::forget_listed`] checks it.
     is_meant: &'a dyn Fn(&RawMessage) -> bool,
 }
 
@@ -37,8 +38,7 @@ impl Connection {
     /// `conntrack -D --protonum … --orig-port-dst … --orig-dst …`.
     ///
     /// # Errors
-    /// [`Error::Refused`] and [`Error::Unsupported`]; some entries may have been deleted before the
-    /// error.
+    /// [`Error::Refused`]; some entries may have been deleted before the error.
     pub fn forget(&self, destinations: &[HostPort], host: &[IpNetwork]) -> Result<(), Error> {
         let Some(single) = single_addresses(destinations, host) else {
             return self.forget_listed_to(destinations, host);
@@ -52,9 +52,9 @@ impl Connection {
         }
     }
 
-    /// Deletes the same entries as [`Self::forget`], but selects them in this process instead of
-    /// the kernel. Lists the connections once for each IP version and protocol, even if there are
-    /// many ports.
+    /// Deletes the same entries as [`Self::forget`], but this process selects them, not the kernel.
+    /// Lists the connections once for each pair of IP version and protocol, even if there are many
+    /// ports.
     fn forget_listed_to(&self, destinations: &[HostPort], host: &[IpNetwork]) -> Result<(), Error> {
         let mut lists: Vec<_> = destinations
             .iter()
@@ -113,8 +113,9 @@ impl Connection {
     }
 
     /// Deletes the conntrack entries of connections from `source` that have no answer yet and whose
-    /// source address the host does not translate. The kernel then treats the next packet of such a
-    /// connection as its first one.
+    /// source address the host does not translate. Such a connection may have begun while a rule
+    /// for masquerading was missing. The kernel then treats the next packet of the connection as
+    /// its first one, and translates the packet by the current rules.
     ///
     /// # Errors
     /// As [`Self::forget`].
@@ -141,14 +142,15 @@ impl Connection {
 
     /// Lets the kernel walk all tracked connections and delete those that the filter matches. A
     /// kernel before Linux 6.11 mistakes the filter for an incomplete tuple and refuses the request
-    /// (EINVAL).
+    /// (EINVAL). The callers then list the connections instead ([`Self::forget_listed`]).
     fn forget_found(&self, search: &Search<'_>) -> Result<(), Error> {
         self.execute(&search.message("forget", DELETE_CONNECTIONS))
     }
 
-    /// Lists all connections, and deletes the entry of each matching connection as soon as this
-    /// process has read it. So a flood of connections cannot fill this process's memory. A list is
-    /// slow, because the kernel locks each bucket of its table, even an empty one.
+    /// Lists the connections, and deletes the entry of each matching one as soon as this process
+    /// has read it. So a flood of connections cannot fill this process's memory. A list is slow
+    /// even if the kernel supports the filter, because the kernel locks each bucket of its table,
+    /// even an empty one.
     fn forget_listed(&self, search: &Search<'_>) -> Result<(), Error> {
         let list = search.message("read", GET_CONNECTIONS);
         self.dump_each(&list, |connection| {
@@ -182,8 +184,9 @@ impl Search<'_> {
 }
 
 /// Returns `destinations` with an address in each: replaces a destination without an address by one
-/// destination for each address in `host`. Returns `None` if `host` contains a network of several
-/// addresses, or if the list would have more than [`MOST_DELETIONS`] destinations.
+/// destination for each address of its IP version in `host`. Returns `None` if `host` has a network
+/// of several addresses instead of such an address, or if the list would have more than
+/// [`MOST_DELETIONS`] destinations.
 fn single_addresses(destinations: &[HostPort], host: &[IpNetwork]) -> Option<Vec<HostPort>> {
     let mut single = Vec::new();
     for destination in destinations {

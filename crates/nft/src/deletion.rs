@@ -1,10 +1,10 @@
 //! Deletes elements by owner.
 //!
 //! This module first lists the elements of the table, which takes long in a large table. It then
-//! reads the elements to be deleted again by key, and deletes them, up to [`MOST_AT_ONCE`] in one
-//! transaction. The kernel accepts a transaction only if no process has changed the rules since
-//! this module read these elements. If the transaction also contained the list of the table, it
-//! would hardly ever succeed while other processes change the rules.
+//! looks up by key those elements that it has to delete, and deletes them, up to [`MOST_AT_ONCE`]
+//! in one transaction. The kernel accepts a transaction only if no process has changed the rules
+//! since this look-up. If the rules had to stay unchanged since the start of the list, a
+//! transaction would hardly ever succeed while other processes change the rules.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -25,8 +25,8 @@ impl Connection {
     /// these chains. It is no error if another process deletes an element first.
     ///
     /// # Errors
-    /// [`Error::Refused`] and [`Error::Busy`]; some elements may have been deleted before the
-    /// error.
+    /// [`Error::Refused`], [`Error::Unsupported`], [`Error::Owned`] and [`Error::Busy`]; some
+    /// elements may have been deleted before the error.
     pub fn delete(
         &self,
         table: &Table,
@@ -40,7 +40,7 @@ impl Connection {
     /// process adds or deletes during this call may be missing.
     ///
     /// # Errors
-    /// [`Error::Refused`].
+    /// [`Error::Refused`] and [`Error::Unsupported`].
     pub fn elements_owned(
         &self,
         table: &Table,
@@ -85,7 +85,7 @@ impl Connection {
     /// points to it.
     ///
     /// # Errors
-    /// [`Error::Refused`] and [`Error::Busy`].
+    /// [`Error::Refused`], [`Error::Unsupported`], [`Error::Owned`] and [`Error::Busy`].
     pub fn delete_chains_of(&self, table: &Table, elements: &[Element]) -> Result<(), Error> {
         until_current(|| {
             let generation = self.generation()?;
@@ -96,10 +96,11 @@ impl Connection {
         })
     }
 
-    /// Returns netlink messages that delete the chains to which `elements` point. A chain stays if
-    /// a rule, or an element that is not in `stale`, points to it. Returns `None` if an element in
-    /// `stale` points to a chain that no longer exists: then another process has changed the rules
-    /// since this process read `stale`.
+    /// Returns netlink messages that delete the chains to which `elements` point. `stale` are the
+    /// elements that the same transaction deletes. A chain stays if a rule, or an element that is
+    /// not in `stale`, points to it. Returns `None` if an element in `stale` points to a chain that
+    /// no longer exists: then another process has changed the rules since this process read
+    /// `stale`.
     fn idle_chains(
         &self,
         table: &Table,
@@ -120,9 +121,10 @@ impl Connection {
     }
 
     /// Returns how many elements and rules point to the chain; `None` if the chain does not exist.
-    /// The caller deletes the chain only together with all of them, because the kernel refuses to
-    /// delete a chain in use. A refused transaction would block all processes for 15 ms
-    /// (`__nf_tables_abort`).
+    /// The kernel's number of uses also includes the rules in the chain, so this function subtracts
+    /// them. The caller deletes the chain only together with everything that points to it, because
+    /// the kernel refuses to delete a chain in use. A refused transaction would hold the lock on
+    /// all rules for 15 ms (`__nf_tables_abort`).
     fn references(&self, table: &Table, chain: &str) -> Result<Option<usize>, Error> {
         let Some(reply) = self.find(table.get_chain(chain))? else {
             return Ok(None);

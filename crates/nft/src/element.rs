@@ -107,7 +107,7 @@ impl Element {
         (&self.set, &self.key)
     }
 
-    /// Returns a text that reports to the operator a missing element or one with another value.
+    /// Returns a text for the operator: the kernel lacks this element or has another value for it.
     pub fn describe_missing(&self) -> String {
         format!("nf_tables: {self} is missing or has another value")
     }

@@ -104,9 +104,9 @@ impl Connection {
     }
 
     /// Waits until the kernel answers the last message of a transaction or refuses the transaction
-    /// as a whole. `numbers` are the numbers of the transaction's messages, without the message
-    /// that ends it. Returns the first refusal with the index of the refused message in `numbers`.
-    /// The index 0 is the message that begins the transaction.
+    /// as a whole. `numbers` are the sequence numbers of the transaction's messages, without the
+    /// message that ends it. Returns the first refusal with the index of the refused message in
+    /// `numbers`. The index 0 is the message that begins the transaction.
     fn outcome(&self, numbers: &Range<u32>) -> Result<Result<(), (usize, Refusal)>, Error> {
         let mut refused = Ok(());
         loop {
@@ -220,7 +220,7 @@ impl Connection {
     }
 
     /// Sends `messages` outside of a transaction, with `flags` in addition to their own. Gives them
-    /// consecutive numbers, and returns the number of the first message.
+    /// consecutive sequence numbers, and returns the number of the first message.
     fn ask(&self, messages: &[Message], flags: u16) -> Result<u32, Error> {
         let first = self.socket.numbers(messages.len());
         let mut datagram = Datagram::default();
@@ -243,7 +243,8 @@ impl Connection {
 }
 
 impl Message {
-    /// Adds the message to `datagram`, with this number, and with `flags` in addition to its own.
+    /// Adds the message to `datagram`, with the sequence number `number`, and with `flags` in
+    /// addition to its own.
     fn append_to(&self, datagram: &mut Datagram, (number, flags): (u32, u16)) {
         let header = Header {
             kind: self.raw.kind,

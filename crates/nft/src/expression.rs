@@ -8,7 +8,7 @@ use crate::register::{FIRST, Register, SCRATCH, u32_of};
 /// How masquerading chooses the source port of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SourcePort {
-    /// The client's port, if it is free.
+    /// The client's port if it is free, otherwise another free port.
     Kept,
     /// A random port. If two simultaneous connections get the same port, the kernel drops a packet
     /// of one of them (`insert_failed`). Random ports make this rare.

@@ -2,15 +2,16 @@
 //!
 //! A [`Table`] describes sets and chains. The rules of the chains look packets up in the sets.
 //! [`Connection::update`] creates or repairs the table and adds [`Element`]s to its sets. For each
-//! element, the caller names an owner. The kernel stores this name as the element's comment, and
-//! [`Connection::delete`] finds elements by it. Each change is one transaction.
+//! element, the caller names an owner, such as the attachment of a container to a network. The
+//! kernel stores this name as the element's comment, and [`Connection::delete`] finds elements by
+//! it. Each [`Change`] is one transaction.
 //!
 //! A change does not affect the translation of connections that the kernel already tracks, until
 //! the caller deletes their conntrack entries by [`Connection::forget`]. In tables of other
-//! programs, this crate adds only a few constant rules ([`Standing`]) and deletes only rules that
-//! accept packets of a single address ([`Connection::remove_admissions`]). A caller can copy the
-//! tables of all programs to another namespace ([`Ruleset`]) and test there what the rules do to
-//! packets.
+//! programs, this crate adds only a few rules that do not depend on owners ([`Standing`]), and
+//! deletes only rules that accept packets of a single address ([`Connection::remove_admissions`]).
+//! A caller can copy the tables of all programs to another namespace ([`Ruleset`]) and test there
+//! what the rules do to packets.
 //!
 //! This crate knows tables, sets and rules, but not their purpose.
 

@@ -1,5 +1,5 @@
-//! Netlink messages of netfilter, with their attributes as raw bytes. The attributes that the
-//! kernel reports for an object can create a copy of the object in another namespace.
+//! Netlink messages of netfilter, with their attributes as raw bytes. So this crate can copy an
+//! object to another namespace without parsing the attributes that the kernel reports for it.
 
 use crate::attributes::{Attributes, attributes, number, text, value};
 use crate::comment::comment_of;

@@ -17,9 +17,9 @@ pub(crate) enum Repairs {
     /// Messages that repair the table. The caller adds them to its own transaction, which changes
     /// elements. Empty if the table needs no repair.
     InPlace(Vec<Message>),
-    /// Messages for a separate transaction, which the caller commits before it changes elements.
-    /// They recreate the table ([`Updated::Table`]), or repair chains and the numbers in sets of
-    /// counts ([`Updated::Rules`]).
+    /// Messages for a separate transaction. They recreate the table ([`Updated::Table`]), or repair
+    /// chains and the numbers in sets of counts ([`Updated::Rules`]). The caller commits them, and
+    /// then reads the elements and counts that it wants to change.
     Alone(Vec<Message>, Updated),
 }
 
@@ -27,7 +27,7 @@ pub(crate) enum Repairs {
 struct State<'t> {
     /// All chains of the table's description, each with its content in the kernel.
     chains: Vec<(&'t Chain, Content)>,
-    /// The kernel ignores the table's chains, because the table has the flag `dormant`.
+    /// Whether the table has the flag `dormant`: the kernel then ignores the table's chains.
     is_dormant: bool,
 }
 
@@ -159,9 +159,9 @@ impl Connection {
     ///
     /// - elements of a set whose key or target has other types in the kernel;
     /// - elements that point to a chain which `table` does not contain, because this crate does not
-    ///   know the rules of that chain. All other elements of their owners are lost, too, because a
-    ///   lost element may have restricted what the others permit: for example, a port to some
-    ///   clients.
+    ///   know the rules of that chain. All other elements of the same owners are lost, too. They
+    ///   could permit too much without the lost element: for example, its chain may have restricted
+    ///   a port to some clients.
     fn recreation(&self, table: &Table) -> Result<Vec<Message>, Error> {
         let mut messages = vec![table.delete()];
         messages.extend(creation(table, &table.chains.iter().collect::<Vec<_>>()));
@@ -249,7 +249,7 @@ impl Connection {
 type Found<'t> = (&'t Chain, RawMessage);
 
 /// Returns netlink messages that create the table, its sets and these chains. Objects that already
-/// exist stay as they are, except for a dormant table, which wakes.
+/// exist stay as they are, but a dormant table loses the flag `dormant`.
 fn creation(table: &Table, chains: &[&Chain]) -> Vec<Message> {
     let mut messages = vec![table.create()];
     let sets = table.sets.iter().zip(1..);

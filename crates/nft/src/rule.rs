@@ -155,8 +155,8 @@ impl Rule {
         self.end(&to_chain(JUMP, chain))
     }
 
-    /// Accepts the packet in this base chain. Other base chains of the hook can still drop the
-    /// packet.
+    /// Accepts the packet in its current base chain: skips all further rules of this base chain and
+    /// of the chains that it jumps to. Other base chains of the hook can still drop the packet.
     pub fn accept(self) -> Self {
         self.end(&verdict(ACCEPT))
     }

@@ -43,10 +43,11 @@ pub struct RulePlace {
 
 impl Connection {
     /// Reads all rules of this namespace. Equivalent to `nft list ruleset`. If another process
-    /// changes the rules meanwhile, reads them again, at most eight times in total.
+    /// changes the rules meanwhile, reads them again, at most eight times in total. The last result
+    /// may mix old and new rules.
     ///
     /// # Errors
-    /// [`Error::Refused`].
+    /// [`Error::Refused`] and [`Error::Unsupported`].
     pub fn ruleset(&self) -> Result<Ruleset, Error> {
         let mut ruleset = Ruleset::default();
         for _ in 0..ATTEMPTS {
@@ -277,8 +278,8 @@ const FLOW_TABLE_LINKS: u16 = 3;
 const DORMANT: u32 = 1;
 
 /// The flag of a set that only one rule uses: `NFT_SET_ANONYMOUS`. The kernel deletes such a set
-/// with its rule. A set with this flag cannot be created before its rule, so the copy has no such
-/// flag.
+/// with its rule, and refuses a transaction that creates the set without its rule. The copy may
+/// need separate transactions for both ([`TRANSACTION`]), so its sets have no such flag.
 const ANONYMOUS: u32 = 1;
 
 /// Maximum number of attempts to read the rules while no other process changes them. After the last
@@ -286,5 +287,5 @@ const ANONYMOUS: u32 = 1;
 /// the rules meanwhile.
 const ATTEMPTS: usize = 8;
 
-/// Maximum size of a transaction in bytes.
+/// Size in bytes at which [`Connection::load`] commits a transaction and begins the next one.
 const TRANSACTION: usize = 1 << 20;

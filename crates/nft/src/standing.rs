@@ -44,8 +44,8 @@ pub struct StandingChain {
     /// The hook of a base chain, and `None` for any other chain. If the chain does not exist, this
     /// crate creates it. A base chain then has the policy `accept`.
     pub base: Option<BaseChain>,
-    /// Rules that the chain has to contain. In the chain, jumps have to precede accepting rules,
-    /// because accepted packets would not reach a jump.
+    /// Rules that the chain has to contain. This crate adds jumps at the chain's head and accepting
+    /// rules at the chain's end, because accepted packets would not reach a later jump.
     pub rules: Vec<StandingRule>,
 }
 
@@ -138,7 +138,8 @@ impl Connection {
             let found = self.deeds(standing, &chain.name)?;
             let missing = chain.missing(&found);
             let of_chain = format!("chain {} of nf_tables {name}", chain.name);
-            // A chain whose rules all exist also exists, so this look-up is unnecessary.
+            // If the chain has rules to contain, and all of them exist, the chain also exists and
+            // need not be looked up.
             if (chain.rules.is_empty() || !missing.is_empty())
                 && !self.has_chain(&table, &chain.name)?
             {
@@ -240,8 +241,8 @@ impl Deed {
 }
 
 /// Returns the effect of a rule with this verdict. If the rule compares the firewall mark, `marked`
-/// contains the bits that the mark must have. Returns `None` unless the rule is a jump without this
-/// comparison, or accepts packets with this comparison.
+/// contains the bits that the mark must have. A jump without this comparison is a [`Deed::Jump`],
+/// and `accept` with this comparison is a [`Deed::AcceptMarked`]. Returns `None` for other rules.
 fn verdict(verdict: &[u8], marked: Option<u32>) -> Option<Deed> {
     let code = u32::try_from(number(value(verdict, VERDICT_CODE))).ok()?;
     match (code, marked) {

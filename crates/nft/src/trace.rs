@@ -46,9 +46,9 @@ pub enum EndVerdict {
 }
 
 impl Tracer {
-    /// Starts to trace TCP, UDP and ARP packets that this namespace receives or sends. At the
-    /// ingress hook (family `netdev`), only packets on `links` are traced. The tables that this
-    /// function creates stay, so no other program should use the namespace.
+    /// Starts to trace TCP and UDP packets that this namespace receives or sends, and ARP packets
+    /// that it receives. At the ingress hook (family `netdev`), only packets on `links` are traced.
+    /// The tables that this function creates stay, so no other program should use the namespace.
     ///
     /// # Errors
     /// [`Error::Socket`]. If the kernel refuses a table of one family, packets of that family are
@@ -138,7 +138,7 @@ impl fmt::Display for RulePlace {
 }
 
 /// Returns netlink messages that create a table with one base chain. The rules of the chain set the
-/// trace mark of TCP, UDP and ARP packets. The chain has the lowest priority of its hook, so a
+/// trace mark of TCP, UDP and ARP packets. The chain runs first at its hook ([`FIRST`]), so a
 /// packet has the mark before the chains of other programs see the packet. `links` is the encoded
 /// attribute that lists the links of the hook; it is empty for families without this attribute.
 fn marking(family: u8, hook: u32, links: &Attributes) -> Vec<RawMessage> {

@@ -78,8 +78,9 @@ impl Connection {
     /// Checks by a dry run that the kernel could create or repair `table`; changes nothing.
     ///
     /// # Errors
-    /// [`Error::Refused`], [`Error::Unsupported`], and [`Error::Busy`]: other processes keep
-    /// changing the rules.
+    /// - [`Error::Refused`], [`Error::Unsupported`] and [`Error::Owned`]: the kernel would refuse
+    ///   the creation or repair.
+    /// - [`Error::Busy`]: other processes keep changing the rules.
     pub fn dry_run(&self, table: &Table) -> Result<(), Error> {
         until_current(|| {
             let generation = self.generation()?;

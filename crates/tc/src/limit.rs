@@ -131,7 +131,7 @@ impl Limit {
 
     /// Returns the length in bytes above which the TBF splits a segment into frames: the bytes that
     /// pass in 2 ms, but at least one frame. Returns `None` if the burst or the kernel's largest
-    /// segment is not longer than that, so this length would change nothing.
+    /// segment is not longer than this length, because the length would then change nothing.
     ///
     /// Packets of other flows wait while the TBF sends an unsplit segment. Without this length, a
     /// segment could be as long as the burst. A burst of [`Burst::derived`] takes 50 ms or longer.
@@ -152,7 +152,7 @@ impl Limit {
         let target = target.clamp(LEAST_TARGET, MOST_TARGET);
         let limit = self.waiting_frames();
         // The fair queue gets memory for at least 64 frames, even if fewer may wait: a driver may
-        // use a page of 64 KiB for a frame.
+        // use a page of 64 KiB for one frame, which can exceed the memory for five frames.
         let frames = limit.max(FEW_FRAMES);
         let memory = frames.saturating_mul(frame.saturating_mul(MEMORY_OF_BYTE));
         FairQueue {
@@ -242,12 +242,12 @@ const LEAST_TARGET: u32 = 5000;
 /// Longest target of the fair queue in microseconds. It is far below 36 minutes, the longest time
 /// that `CoDel` can compare (32 bits with sign, in units of 1,024 ns).
 const MOST_TARGET: u32 = 2_000_000;
-/// Round trip in microseconds by which `fq_codel`'s interval exceeds its target: the difference
-/// between the kernel's defaults of 100 ms and 5 ms.
+/// Round trip in microseconds: the difference between the interval and the target of `fq_codel`.
+/// The kernel's defaults of 100 ms and 5 ms have the same difference.
 const ROUND_TRIP: u32 = 95_000;
 /// Longest time that frames may wait if their flow does not react to drops. The fair queue's limit
-/// is the number of frames that pass in this time, within [`FEW_FRAMES`] and [`MOST_FRAMES`]. A
-/// segment counts as one packet, so [`FairQueue::memory`] limits the length of waiting segments.
+/// is the number of frames that pass in this time, within the bounds of [`Limit::waiting_frames`].
+/// A segment counts as one packet, so [`FairQueue::memory`] limits the length of waiting segments.
 const MOST_WAITING: Duration = Duration::from_millis(250);
 /// Half of TCP's initial retransmission timeout (RFC 6298).
 const HALF_TIMEOUT: Duration = Duration::from_millis(500);

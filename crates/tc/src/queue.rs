@@ -91,10 +91,11 @@ impl Queue {
         longest(held) > self.bucket().burst
     }
 
-    /// Returns the wanted parameters of the TBF. If the TBF limits the rate, they also contain the
-    /// length of the longest packet that may wait in the existing TBF `held`, if this is longer
-    /// than [`Limit::piece`]. A later change needs this length, and the kernel no longer reports
-    /// the parameters `held` then.
+    /// Returns the wanted parameters of the TBF. If the TBF limits the rate,
+    /// [`TokenBucket::longest`] is the length of the longest packet that may wait in the existing
+    /// TBF `held`, provided that this length exceeds [`Limit::piece`]. The next change needs this
+    /// length. It reads the length from the returned parameters, because they replace `held` in the
+    /// kernel.
     fn bucket_after(&self, held: Option<&HeldBucket>) -> TokenBucket {
         let bucket = self.bucket();
         let waiting = held.filter(|_| self.role == Role::Limits).map(longest);
@@ -173,12 +174,12 @@ impl Queue {
         }
     }
 
-    /// Sends the requests of `steps` by one system call. A kernel without `fq_codel` refuses the
-    /// step that sets it, which is no error.
+    /// Sends the requests of `steps` together ([`Connection::attempt`]). A kernel without
+    /// `fq_codel` refuses the step that sets it, which is no error.
     ///
     /// # Errors
-    /// [`Error::Lacks`] and [`Error::Netlink`]: the kernel refused a step for another reason; the
-    /// error is that of the first such step.
+    /// [`Error::Lacks`] and [`Error::Netlink`]: the kernel refused a step for another reason. If it
+    /// refused several such steps, this function returns the error of the first one.
     pub fn carry_out(&self, connection: &Connection, steps: Vec<Step>) -> Result<(), Error> {
         let (modules, requests): (Vec<_>, Vec<_>) =
             steps.into_iter().map(|it| (it.module, it.request)).unzip();

@@ -39,8 +39,8 @@ impl Traffic {
 
     /// Returns the subnets with which a limit at a link's ingress compares destination addresses.
     /// The first matching subnet decides whether the limit applies. Packets that match none of the
-    /// returned subnets are limited. Packets with a VLAN tag, and packets that are not IP, match no
-    /// subnet.
+    /// returned subnets are limited. Packets that are not IP match no subnet. For the filters of
+    /// this crate, packets with a VLAN tag match no subnet, either.
     pub fn cases(&self) -> Vec<(IpNetwork, Case)> {
         const V4: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
         const V6: IpAddr = IpAddr::V6(Ipv6Addr::UNSPECIFIED);

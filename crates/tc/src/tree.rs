@@ -1,8 +1,8 @@
 //! Creates the qdiscs of a link, and replaces those that cannot change in place.
 //!
 //! The kernel changes neither the kind of a root qdisc nor the default class of an HTB. So new
-//! qdiscs are necessary when a limit has to apply to other traffic than before. One message deletes
-//! the old qdiscs and creates the new ones.
+//! qdiscs are necessary when a limit has to apply to other traffic than before. One netlink
+//! datagram contains the requests that delete the old qdiscs and create the new ones.
 
 use netlink::{Connection, Filter, Handle, Place, Qdisc, QdiscKind, Request};
 
@@ -61,8 +61,8 @@ impl LinkEgress<'_> {
     }
 
     /// Returns whether the link has a complete limit: a TBF, or an HTB with the limited class and
-    /// all filters. These are the filters for `traffic` or the filters `before` of the earlier
-    /// limit (`None` if that was a TBF).
+    /// all filters. The filters are complete if they equal the filters for `traffic`, or `before`,
+    /// the filters of the earlier limit (`None` if the earlier limit was a TBF).
     fn is_whole(&self, before: Option<&[Filter]>, traffic: &Traffic) -> Result<bool, Error> {
         let Some(root) = self.held()?.root else {
             return Ok(false);

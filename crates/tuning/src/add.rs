@@ -76,8 +76,9 @@ fn set_sysctls<'a>(
 }
 
 /// Writes `record`, the current settings of the interface, to the file `path`. If the file already
-/// has a record of this sandbox, keeps that, because it contains the original settings: another
-/// `tuning` in the chain or an interrupted ADD wrote it before it changed the interface.
+/// has a record of the same attachment and sandbox, keeps that record, because it contains the
+/// original settings: another `tuning` in the chain or an interrupted ADD wrote the record before
+/// it changed the interface.
 fn keep(record: &Record, path: &Path, undo: &mut Undo<'_>) -> anyhow::Result<()> {
     cni::step("record the former settings");
     if Record::read(path)?.is_some_and(|it| it.is_like(record)) {

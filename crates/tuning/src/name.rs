@@ -7,8 +7,8 @@ use netns::Sysctl;
 
 /// The name of a sysctl below `net`, in which `IFNAME` may stand for the interface.
 ///
-/// The name cannot lead outside `net`, because none of its parts is `.` or `..`. Dots separate the
-/// parts, as in the Go plugin, and no interface has such a name.
+/// The name cannot lead outside `net`, because none of its parts is `.` or `..`: dots separate the
+/// parts, as in the Go plugin, and the interface in place of `IFNAME` is never called `.` or `..`.
 ///
 /// Names that differ only in their separators (dots and slashes) are equal.
 #[derive(Debug, Clone)]
