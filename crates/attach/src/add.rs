@@ -20,6 +20,7 @@ use crate::note::note_failure;
 use crate::rollback::Made;
 use crate::routed;
 use crate::sandbox::{self, Sandbox};
+use crate::standby::Precedence;
 
 /// Connects the sandbox to the host and returns the result. If a step fails, the rollback removes
 /// the veth pair, its `nf_tables` elements and the lease. The bridge stays, because other
@@ -307,7 +308,8 @@ impl<T: Topology> Add<'_, T> {
         cni::step("protect the pair");
         let (port, mac) = (&pair.host.name, mac_of(&pair.container)?);
         let owner = self.request.attachment.owner();
-        guard::install(&desired.protections(port, mac, &owner)?)?;
+        let wanted = desired.protections(port, mac, &owner)?;
+        guard::install(&wanted, port, Precedence::Take)?;
         Ok(())
     }
 

@@ -12,6 +12,7 @@ use nft::{Change, Connection, Table, Updated};
 
 use crate::masquerade::Masquerade;
 use crate::protection::{Protection, Subject};
+use crate::standby::{self, Precedence};
 use crate::{frames, masquerade};
 
 /// What `nf_tables` does for each veth pair of a network, as configured.
@@ -77,20 +78,29 @@ impl Guard {
 }
 
 /// Adds the elements of `protections`. First creates or repairs their tables, sets, chains and
-/// rules. An element replaces an existing one with the same key. Returns what changed.
+/// rules. An element replaces an existing one with the same key. If another existing attachment
+/// holds an address, `precedence` decides. `port` is the name of the host's end of the veth pair.
+/// Returns what changed.
 ///
 /// # Errors
 /// - Code 11: other processes keep changing the rules.
 /// - Code 100: the kernel refuses a request.
-pub(crate) fn install(protections: &[Protection]) -> anyhow::Result<Updated> {
+pub(crate) fn install(
+    protections: &[Protection],
+    port: &str,
+    precedence: Precedence,
+) -> anyhow::Result<Updated> {
     let mut updated = Updated::Nothing;
     if protections.is_empty() {
         return Ok(updated);
     }
     let connection = Connection::open()?;
-    for Protection { table, elements } in protections {
-        let this = connection.put(table, elements).map_err(coded)?;
-        this.warning(table).iter().for_each(note);
+    for protection in protections {
+        let change = || standby::change(&connection, protection, port, precedence);
+        let this = connection
+            .update(&protection.table, change)
+            .map_err(coded_source)?;
+        this.warning(&protection.table).iter().for_each(note);
         updated = updated.max(this);
     }
     Ok(updated)
@@ -123,7 +133,7 @@ pub fn take_back(
             }
             Ok::<_, anyhow::Error>(change)
         });
-        updated.map_err(|error| error.downcast().map_or_else(|other| other, coded))?;
+        updated.map_err(coded_source)?;
         connection
             .delete_chains_of(table, elements)
             .map_err(coded)?;
@@ -194,13 +204,14 @@ impl Removal {
             return Ok(());
         };
         for table in &self.tables {
-            match connection.delete(table, &is_stale) {
-                Err(error) if error.is_unsupported() => {}
-                deleted => {
-                    let deleted = deleted.map_err(coded)?.into_iter();
-                    self.owners.extend(deleted.map(|it| it.owner));
-                }
-            }
+            let listed = match connection.elements_owned(table, |_| true) {
+                Err(error) if error.is_unsupported() => continue,
+                listed => listed.map_err(coded)?.into_iter(),
+            };
+            let (stale, others): (Vec<_>, Vec<_>) = listed.partition(|it| is_stale(&it.owner));
+            let deleted = connection.delete_known(table, &stale).map_err(coded)?;
+            standby::hand_over(connection, table, &deleted, &others).map_err(coded_source)?;
+            self.owners.extend(deleted.into_iter().map(|it| it.owner));
         }
         Ok(())
     }
@@ -240,4 +251,9 @@ pub fn coded(error: nft::Error) -> anyhow::Error {
         return Error::TryAgain(error.to_string()).into();
     }
     anyhow::Error::from(error).context("nf_tables")
+}
+
+/// Converts an error like [`coded`] if it is one of `nf_tables`.
+fn coded_source(error: anyhow::Error) -> anyhow::Error {
+    error.downcast().map_or_else(|other| other, coded)
 }

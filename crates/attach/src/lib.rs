@@ -38,6 +38,7 @@ mod reload;
 mod rollback;
 mod routed;
 mod sandbox;
+mod standby;
 mod status;
 
 pub use add::{add, interface};

@@ -2,15 +2,13 @@
 
 use cni::{Error, hex, note};
 use ipnetwork::IpNetwork;
-use nft::{
-    BaseChain, Chain, ChainKind, Element, Family, Field, Hook, IpVersion, Rule, Set, SourcePort,
-    Table, TargetType, Type, Value,
-};
+use nft::{BaseChain, Chain, ChainKind, Family, Field, Hook, IpVersion, Rule, SourcePort, Table};
 use sha2::{Digest as _, Sha256};
 
 use crate::addressing::hosts;
 use crate::keys::Backend;
 use crate::protection::{Protection, Subject};
+use crate::standby::{self, PODS_V4, PODS_V6};
 
 /// How to masquerade, and which destinations to exempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,10 +72,8 @@ impl Masquerade {
     /// unchanged and masquerades all others. Containers with the same rules share one chain.
     pub(crate) fn protection(&self, subject: &Subject<'_>) -> Protection {
         let (table, chain) = self.table(subject.ips.iter().map(|ip| ip.address));
-        let elements = hosts(subject.ips).into_iter().map(|address| {
-            let set = if address.is_ipv4() { PODS_V4 } else { PODS_V6 };
-            Element::new(set, &[Value::Address(address)], subject.owner).to_chain(&chain)
-        });
+        let addresses = hosts(subject.ips).into_iter();
+        let elements = addresses.map(|it| standby::element(it, &chain, subject.owner));
         let elements = elements.collect();
         Protection { table, elements }
     }
@@ -111,11 +107,6 @@ impl Masquerade {
 /// Returns the table without elements. Its base chain looks up a packet's source address in the
 /// sets and continues in the chain of the container, which [`Masquerade::table`] adds.
 pub(crate) fn table() -> Table {
-    let pods = |name, address| Set {
-        name,
-        key: vec![address],
-        target: TargetType::Chain,
-    };
     let by_source = |version, pods| {
         Rule::new("what pods send")
             .when_ip(version)
@@ -124,10 +115,7 @@ pub(crate) fn table() -> Table {
     Table {
         family: Family::Inet,
         name: MASQUERADE_TABLE,
-        sets: vec![
-            pods(PODS_V4, Type::Ipv4Address),
-            pods(PODS_V6, Type::Ipv6Address),
-        ],
+        sets: standby::maps().into(),
         chains: vec![Chain {
             name: "postrouting".to_owned(),
             base: Some(BaseChain {
@@ -150,9 +138,6 @@ fn multicast() -> impl Iterator<Item = IpNetwork> {
 
 /// Name of the table with the masquerade rules. Its family is `inet`.
 pub const MASQUERADE_TABLE: &str = "cni-masquerade";
-
-const PODS_V4: &str = "pods4";
-const PODS_V6: &str = "pods6";
 
 /// Priority of chains that translate source addresses (`NF_IP_PRI_NAT_SRC`).
 const SOURCE_NAT: i32 = 100;

@@ -12,7 +12,9 @@ use crate::desired::Topology;
 use crate::differences::Differences;
 use crate::guard;
 use crate::names;
+use crate::protection::Protection;
 use crate::sandbox::Sandbox;
+use crate::standby::{Precedence, standby};
 
 /// Restores the `nf_tables` elements of the veth pair that are missing or differ. RELOAD is a verb
 /// of this suite, for use after a reload of the host's firewall. It does not call the IPAM plugin,
@@ -56,16 +58,25 @@ pub fn reload<T: Topology>(request: &CheckRequest) -> anyhow::Result<()> {
     })?;
     cni::step("put back nf_tables elements");
     let wanted = desired.protections(&port.name, mac, &request.attachment.owner())?;
-    let updated = guard::install(&wanted)?;
+    let updated = guard::install(&wanted, &port.name, Precedence::StandBy)?;
     let is_gone = || Ok(find()?.is_none());
     if is_gone()? {
-        guard::take_back(&wanted, is_gone)?;
+        guard::take_back(&with_standby(wanted, &port.name), is_gone)?;
         bail!("{} was deleted meanwhile", request.attachment);
     }
     if updated != Updated::Nothing && desired.guard.masquerade.is_some() {
         guard::forget_unanswered(&reported.ips);
     }
     Ok(())
+}
+
+/// Adds to each element the one by which the attachment may stand by instead.
+fn with_standby(mut wanted: Vec<Protection>, port: &str) -> Vec<Protection> {
+    for Protection { elements, .. } in &mut wanted {
+        let standby: Vec<_> = elements.iter().filter_map(|it| standby(it, port)).collect();
+        elements.extend(standby);
+    }
+    wanted
 }
 
 /// Returns the MAC that ADD gave the container's link. `reported`, the result of ADD, lists this

@@ -121,7 +121,8 @@ fn pod(table: &Table, element: &Element) -> Option<IpAddr> {
         return None;
     }
     key.iter().rev().find_map(|part| match part {
-        Value::Address(address) => Some(*address),
+        // In the map `standby` of attach, IPv4 addresses are in their IPv6 form.
+        Value::Address(address) => Some(address.to_canonical()),
         _ => None,
     })
 }

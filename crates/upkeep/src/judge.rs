@@ -141,12 +141,19 @@ impl Judge {
         Ok(links.iter().any(is_of))
     }
 
-    fn has(&self, table: &Table, element: &Element) -> anyhow::Result<bool> {
-        match self.connection.holder(table, element) {
+    /// Returns whether the element exists, or whether another existing attachment has taken over
+    /// its key: two attachments may have the same address for a while.
+    fn has(&mut self, table: &Table, element: &Element) -> anyhow::Result<bool> {
+        let holder = match self.connection.holder(table, element) {
             // The kernel refuses the look-up if the set does not exist. Then the element is
             // missing, too.
-            Err(error) if error.is_not_found() => Ok(false),
-            holder => Ok(holder?.is_some_and(|it| it.owner == element.owner)),
+            Err(error) if error.is_not_found() => return Ok(false),
+            holder => holder?,
+        };
+        match holder {
+            Some(holder) if holder.owner == element.owner => Ok(true),
+            Some(holder) => self.is_owner(table.name, &holder.owner),
+            None => Ok(false),
         }
     }
 }
