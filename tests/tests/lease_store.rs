@@ -318,6 +318,27 @@ fn del_under_keys_that_add_refuses_releases_all_the_same() {
 }
 
 #[test]
+fn del_under_an_invalid_key_keeps_leases_of_an_earlier_boot_where_that_is_asked_for() {
+    let host = Host::new();
+    let network = host.host_local().with("ipam.reclaimOnBoot", false);
+    for (number, (key, value)) in [
+        ("ipam.lockTimeout", json!("soon")),
+        ("ipam.reclaimOnBoot", json!("no")),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        host.reboot(&format!("before-{number}"));
+        lease(&network, "c1");
+        host.reboot(&format!("after-{number}"));
+        let odd = network.clone().with(key, value);
+        call(&odd, "DEL", "c2").ok();
+        assert_eq!(holders(&host), ["c1\r\neth0"], "{key}");
+        call(&network, "DEL", "c1").ok();
+    }
+}
+
+#[test]
 fn addresses_cool_down_even_after_a_verb_without_reuse_delay() {
     let host = Host::new();
     let network = small(&host, 1);

@@ -34,17 +34,34 @@ pub enum EarlierBoot {
 
 impl Storage {
     /// Reads the settings for DEL and GC, which must work if `dataDir` is valid. If another setting
-    /// is invalid, reports the error and uses the defaults of all settings except `dataDir`.
+    /// is invalid, reports the error and uses the default of this setting. If `reclaimOnBoot` is
+    /// invalid, keeps the leases of an earlier boot, which may belong to another node.
     ///
     /// # Errors
     /// Code 7: the `ipam` section is missing, or `dataDir` is not an absolute path.
     pub fn of(network: &Network) -> Result<Self, Error> {
         let read = |keys: &[&str]| Self::new(&network.ipam_keys(keys)?);
-        read(&["dataDir", "lockTimeout", "reuseDelay", "reclaimOnBoot"]).or_else(|error| {
-            let storage = read(&["dataDir"])?;
+        let mut valid = vec!["dataDir"];
+        let mut storage = read(&valid)?;
+        for key in ["lockTimeout", "reuseDelay"] {
+            valid.push(key);
+            match read(&valid) {
+                Ok(read) => storage = read,
+                Err(error) => {
+                    note(format_args!("{error}; going on without it"));
+                    valid.pop();
+                }
+            }
+        }
+        valid.push("reclaimOnBoot");
+        Ok(read(&valid).unwrap_or_else(|error| {
             note(format_args!("{error}; going on without it"));
-            Ok(storage)
-        })
+            let earlier_boot = EarlierBoot::Keep;
+            Self {
+                earlier_boot,
+                ..storage
+            }
+        }))
     }
 
     /// Parses the settings among the keys of the `ipam` section.
