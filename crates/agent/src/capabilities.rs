@@ -26,6 +26,10 @@ pub(crate) fn drop_others() -> anyhow::Result<()> {
         }
     }
     let rest = permitted.intersection(&kept).copied().collect();
+    // A program that root executes also gets the inheritable capabilities, even those outside the
+    // bounding set (capabilities(7)).
+    let none = CapsHashSet::new();
+    caps::set(None, CapSet::Inheritable, &none).context("drop capabilities")?;
     for set in [CapSet::Effective, CapSet::Permitted] {
         caps::set(None, set, &rest).context("drop capabilities")?;
     }
