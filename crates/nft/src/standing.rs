@@ -110,6 +110,8 @@ impl Connection {
             let generation = self.generation()?;
             let messages: Vec<_> = self.lacking(standing)?.into_iter().map(|it| it.1).collect();
             if messages.is_empty() {
+                // After an attempt that was outdated, another process has added the rules.
+                updated = Updated::Nothing;
                 return Ok(Committed::Yes);
             }
             updated = Updated::Rules;
