@@ -89,9 +89,10 @@ const NETWORKD: &str = "/run/systemd/netif/links";
 const NETWORK_MANAGER: &str = "/run/NetworkManager/devices";
 
 /// Directories of `.link` files. The first one has precedence.
-const LINK_FILES: [&str; 3] = [
+const LINK_FILES: [&str; 4] = [
     "/etc/systemd/network",
     "/run/systemd/network",
+    "/usr/local/lib/systemd/network",
     "/usr/lib/systemd/network",
 ];
 

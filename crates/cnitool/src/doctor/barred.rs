@@ -189,10 +189,11 @@ impl Barrier<'_> {
         let is_forward = chains.any(|it| {
             (it.family.name(), &it.table, &it.name) == (family, &place.table, &place.chain)
         });
+        let is_filter = is_forward && place.table == "filter" && place.chain == "FORWARD";
         let [table, chain] = [&place.table, &place.chain].map(quoted);
         match family {
-            "ip" if is_forward && chain == "FORWARD" => opened("iptables", stage),
-            "ip6" if is_forward && chain == "FORWARD" => opened("ip6tables", stage),
+            "ip" if is_filter => opened("iptables", stage),
+            "ip6" if is_filter => opened("ip6tables", stage),
             _ if is_forward => conditions(stage)
                 .map(|[_, it]| format!("nft insert rule {family} {table} {chain} {it} accept"))
                 .join("\n"),

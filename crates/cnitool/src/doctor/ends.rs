@@ -66,7 +66,7 @@ fn free(node: &Node, range: &Range<'_>) -> Option<IpAddr> {
     let gateway = range.gateway()?.ip();
     let is_held = |address| node.leases.iter().any(|it| it.address == address);
     let others = || hosts(range.subnet).filter(|it| *it != gateway);
-    let mut free = others().filter(|it| !is_held(*it) && range.leases(*it));
+    let mut free = others().filter(|it| !is_held(*it) && range.offers(*it));
     free.next().or_else(|| others().next())
 }
 

@@ -152,7 +152,7 @@ fn discarding_routes(node: &Node, range: &Range<'_>) -> Vec<Finding> {
 fn fill(node: &Node, set: &[Range<'_>]) -> Option<Finding> {
     let network = set.first()?.source.name();
     let leases = node.leases.iter().filter(|it| it.network == network);
-    let of_set = leases.filter(|lease| set.iter().any(|it| it.leases(lease.address)));
+    let of_set = leases.filter(|lease| set.iter().any(|it| it.offers(lease.address)));
     let held = of_set.count() as u128;
     let size: u128 = set.iter().map(Range::size).fold(0, u128::saturating_add);
     let ranges = some_of(set);
