@@ -1,8 +1,13 @@
 //! bridge: dropped frames: forged ones, and duplicates on a promiscuous bridge.
 
+use std::fs;
 use std::net::UdpSocket;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
 use serde_json::{Value, json};
 use tests::{Host, Network, Place as _, Sandbox};
 
@@ -73,6 +78,77 @@ fn the_mac_that_was_asked_for_is_the_one_that_may_send() {
     assert!(a.pings("10.1.0.1"));
     forge(&a);
     assert!(!a.pings("10.1.0.1"));
+}
+
+/// A process that sets the MAC of its sandbox's `eth0` again and again, until this is dropped.
+struct Forger(Child);
+
+impl Forger {
+    fn start(sandbox: &Sandbox, mac: &str) -> Self {
+        let endless = format!("yes link set dev eth0 address {mac} | exec ip -force -batch -");
+        let mut bash = Command::new("bash");
+        bash.args(["-c", &endless]).process_group(0);
+        bash.stdout(Stdio::null()).stderr(Stdio::null());
+        Self(sandbox.enter(|| bash.spawn()).unwrap())
+    }
+}
+
+impl Drop for Forger {
+    fn drop(&mut self) {
+        let group = Pid::from_raw(self.0.id().try_into().unwrap());
+        // The processes may have ended by themselves.
+        let _ = killpg(group, Signal::SIGKILL);
+        drop(self.0.wait());
+    }
+}
+
+#[test]
+fn a_process_in_the_sandbox_cannot_choose_the_mac_during_add() {
+    let host = Host::new();
+    let forged = "02:00:00:00:00:66";
+    for round in 0..10 {
+        let a = host.sandbox(&format!("a{round}"));
+        let forger = Forger::start(&a, forged);
+        let result = host.bridge_v4().with("macspoofchk", true).add(&a);
+        drop(forger);
+        let given = &result["interfaces"][2]["mac"];
+        assert_eq!(given, &format!("0a:58:0a:01:00:{:02x}", round + 2));
+        let allowed = rules(&host);
+        assert!(!allowed.contains(forged), "round {round}: {allowed}");
+        assert!(allowed.contains(given.as_str().unwrap()), "{allowed}");
+    }
+}
+
+/// An IPAM plugin that is not ours runs when the link is up, so the sandbox can already send.
+#[test]
+fn a_forged_mac_gets_nowhere_while_the_ipam_plugin_uses_the_link() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    host.ip("link add cni0 type bridge");
+    host.ip("address add 10.5.0.1/24 dev cni0");
+    let lease = json!({"cniVersion": "1.0.0", "ips": [{"address": "10.5.0.2/24"}]});
+    let body = format!(
+        "[ $CNI_COMMAND = ADD ] || exit 0
+        inside() {{ nsenter --net=$CNI_NETNS \"$@\" > /dev/null; }}
+        inside ip address add 10.5.0.9/24 dev eth0
+        inside ping -n -c 1 -W 2 10.5.0.1 && echo own >> /run/test/answered
+        inside ip link set eth0 address 02:00:00:00:00:66
+        inside ping -n -c 1 -W 2 10.5.0.1 && echo forged >> /run/test/answered
+        inside ip address delete 10.5.0.9/24 dev eth0
+        echo '{lease}'"
+    );
+    host.script("scripted", &body);
+    let network = guarded(&host).with("ipam", json!({"type": "scripted"}));
+    let result = network.add(&a);
+    assert_eq!(fs::read_to_string("/run/test/answered").unwrap(), "own\n");
+    // The result has the MAC that the container may send from, and the link has it again.
+    let given = &result["interfaces"][2]["mac"];
+    assert_eq!(given, &a.mac("eth0"));
+    assert!(a.pings("10.5.0.1"));
+    forge(&a);
+    assert!(!a.pings("10.5.0.1"));
+    network.del(&a);
+    assert!(!rules(&host).contains("cni:"));
 }
 
 #[test]
@@ -152,7 +228,7 @@ fn service(host: &Host) {
         }
     }";
     let file = host.dir().join("service.nft");
-    std::fs::write(&file, rules).unwrap();
+    fs::write(&file, rules).unwrap();
     host.run("nft", &["-f", file.to_str().unwrap()]);
 }
 

@@ -11,7 +11,7 @@ use netlink::{Connection, Link, LinkChange, MacAddress, Monitor, VethEnd, VethPa
 use netns::{Netns, Sysctl};
 
 use crate::addressing::{Addressing, Gateway};
-use crate::desired::{ContainerLink, Desired, HostSide, Topology, explain_full_bridge, mac_of};
+use crate::desired::{ContainerLink, Desired, HostSide, Topology, explain_full_bridge};
 use crate::gateway::{self, Gateways};
 use crate::guard;
 use crate::keys::asked_mac;
@@ -128,6 +128,9 @@ struct Pair {
     bridge: Option<Link>,
     host: Link,
     container: Link,
+    /// The MAC that ADD gave the container's end. The MAC in `container` is the current one: a
+    /// process in the sandbox may have changed it already.
+    mac: MacAddress,
 }
 
 impl<T: Topology> Add<'_, T> {
@@ -184,7 +187,8 @@ impl<T: Topology> Add<'_, T> {
 
     /// Brings the container's link up before the IPAM plugin runs, because the plugin (`dhcp`, for
     /// example) may send packets over the link. So the MAC of the link does not depend on the
-    /// leased addresses.
+    /// leased addresses. The `nf_tables` elements that need no address exist before the link can
+    /// send, and [`Self::configure`] adds the others.
     fn link_first(&mut self, delegate: Delegate<'_>) -> anyhow::Result<AddResult> {
         let side = self.topology.ensure_host_side(self.host)?;
         let early = self.topology.desired(side, Addressing::default());
@@ -192,6 +196,7 @@ impl<T: Topology> Add<'_, T> {
         pair.container = self
             .sandbox
             .bring_up(&pair.container, early.container.dad)?;
+        self.protect(&pair, &early)?;
         self.wait_for_port(self.bring_up_port(&pair, &early)?)?;
         cni::step("lease addresses");
         self.made.lease.set(true);
@@ -212,6 +217,7 @@ impl<T: Topology> Add<'_, T> {
         let side = &desired.side;
         let attachment = &self.request.attachment;
         let derived = || names::derived_mac(&desired.container.addressing.ips, attachment);
+        let mac = self.mac.unwrap_or_else(derived);
         let pair = VethPair {
             host: VethEnd {
                 name: &self.host_name,
@@ -219,7 +225,7 @@ impl<T: Topology> Add<'_, T> {
             },
             container: VethEnd {
                 name: attachment.interface.as_str(),
-                mac: self.mac.unwrap_or_else(derived),
+                mac,
             },
             mtu: side.mtu,
             master: side.bridge.as_ref().map(|bridge| bridge.index),
@@ -246,6 +252,7 @@ impl<T: Topology> Add<'_, T> {
             bridge,
             host,
             container,
+            mac,
         })
     }
 
@@ -269,12 +276,9 @@ impl<T: Topology> Add<'_, T> {
         // Announces the MAC to the neighbours on the bridge, which may have cached another MAC for
         // the addresses. Without a bridge, this is unnecessary: the host is the only neighbour, and
         // it has no cache entries yet for the new veth pair.
-        if let Some(mac) = pair.container.mac
-            && pair.bridge.is_some()
-            && names::must_announce(&container.addressing.ips, mac)
-        {
+        if pair.bridge.is_some() && names::must_announce(&container.addressing.ips, pair.mac) {
             cni::step("announce the addresses");
-            self.sandbox.announce(mac)?;
+            self.sandbox.announce(pair.mac)?;
         }
         Ok(pair)
     }
@@ -301,14 +305,13 @@ impl<T: Topology> Add<'_, T> {
         gateways.ensure(&mut self.undo)
     }
 
-    /// Adds the `nf_tables` elements. The host's end is still down, so the sandbox has sent no
-    /// packet yet. But if the IPAM plugin ran after the link existed (`dhcp`, for example), the
-    /// host's end is already up.
+    /// Adds the `nf_tables` elements. The host's end is still down when ADD first calls this
+    /// function, so the sandbox has sent no packet yet.
     fn protect(&self, pair: &Pair, desired: &Desired) -> anyhow::Result<()> {
         cni::step("protect the pair");
-        let (port, mac) = (&pair.host.name, mac_of(&pair.container)?);
         let owner = self.request.attachment.owner();
-        let wanted = desired.protections(port, mac, &owner)?;
+        let port = &pair.host.name;
+        let wanted = desired.protections(port, pair.mac, &owner)?;
         guard::install(&wanted, port, Precedence::Take)?;
         Ok(())
     }
@@ -349,6 +352,7 @@ impl<T: Topology> Add<'_, T> {
 
     fn result(&self, pair: &Pair, desired: Desired, lease: AddResult) -> AddResult {
         let mut container = interface(&pair.container);
+        container.mac = Some(pair.mac.to_string());
         container.sandbox = Some(self.request.netns.to_string_lossy().into_owned());
         let mut interfaces: Vec<_> = pair.bridge.iter().map(interface).collect();
         interfaces.extend([interface(&pair.host), container]);
