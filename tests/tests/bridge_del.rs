@@ -219,3 +219,22 @@ fn sandbox_that_copies_the_indices_of_another_pair_cannot_have_it_deleted() {
     host.bridge().del(&victim);
     assert!(!host.links().contains(&port.to_owned()));
 }
+
+/// Another program may give any link the name, for example a network card that the kernel refuses
+/// to delete.
+#[test]
+fn link_of_another_kind_with_the_name_of_the_hosts_end_is_left_alone() {
+    let (host, _, a) = warm();
+    let result = host.bridge().add(&a);
+    let name = result["interfaces"][1]["name"].as_str().unwrap();
+    host.ip(&format!("link delete {name}"));
+    host.ip(&format!("link add {name} type ifb"));
+    host.bridge().del(&a);
+    assert!(host.has_link(name));
+    host.ip(&format!("link delete {name}"));
+    host.ip(&format!("link set lo name {name}"));
+    let delete = host.bridge().on("DEL", &a).run();
+    assert_eq!(delete.ok(), Value::Null);
+    assert!(delete.stderr.contains(name), "{}", delete.stderr);
+    assert!(host.has_link(name) && host.leases("pods").is_empty());
+}

@@ -3,7 +3,7 @@
 
 use cni::delegate::{Delegate, Started};
 use cni::{Attachment, DelRequest, Network, Verb, note};
-use netlink::{Connection, Link};
+use netlink::{Connection, Link, LinkKind};
 
 use crate::desired::Topology;
 use crate::guard::{self, Removal};
@@ -64,9 +64,9 @@ pub fn forward(network: &Network, verb: Verb) -> anyhow::Result<()> {
 }
 
 /// Finds the host's end of the veth pair by the name that [`names::host_link_name`] derives from
-/// the attachment. Returns `None` if no link has this name, or if its alias names another
-/// attachment. Also returns a link without an alias, because an ADD that was killed may have left
-/// it.
+/// the attachment. Returns `None` if no link has this name, if the link is no veth, or if its alias
+/// names another attachment. Also returns a link without an alias, because an ADD that was killed
+/// may have left it.
 pub(crate) fn find_host_link(
     host: &Connection,
     attachment: &Attachment,
@@ -75,6 +75,12 @@ pub(crate) fn find_host_link(
     let owner = attachment.owner();
     let found = host.find_link(&name)?;
     Ok(found.filter(|link| match &link.alias {
+        _ if link.kind != LinkKind::Veth => {
+            note(format_args!(
+                "{name} is no veth, so no plugin of this suite made it: left alone"
+            ));
+            false
+        }
         Some(alias) if *alias != owner => {
             note(format_args!(
                 "{name} belongs to {alias}, not to {owner}: left alone"
