@@ -9,6 +9,7 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
+use tests::faults::{Harm, Trace, strace};
 use tests::{Host, Network, Place as _, Sandbox};
 
 fn guarded(host: &Host) -> Network<'_> {
@@ -197,6 +198,49 @@ fn gc_removes_guards_of_unlisted_attachments() {
     );
     forge(&b);
     assert!(!b.pings("10.1.0.1"));
+}
+
+/// The port of a bridge is guarded as long as it is up.
+#[test]
+fn a_failed_add_takes_the_port_down_before_it_removes_the_guard() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let unreachable = json!([{"dst": "10.9.0.0/16", "gw": "172.31.0.1"}]);
+    let failing = guarded(&host).with("ipam.routes", unreachable);
+    let file = host.dir().join("trace");
+    failing.on("ADD", &a).under(&strace(&file)).error();
+    let calls = fs::read_to_string(file).unwrap();
+    let first = |word: &str| calls.lines().position(|line| line.contains(word));
+    let (down, guard) = (
+        first("ifi_flags=0, ifi_change=0x1"),
+        first("NFT_MSG_DELSETELEM"),
+    );
+    assert!(down.unwrap() < guard.unwrap(), "{calls}");
+    assert!(!rules(&host).contains("cni:"));
+}
+
+#[test]
+fn gc_keeps_the_guard_of_a_pair_that_it_cannot_delete() {
+    let host = Host::new();
+    let [first, a] = ["first", "a"].map(|name| host.sandbox(name));
+    // In another pid namespace, GC deletes the pair in its own process.
+    let apart = ["unshare", "--pid", "--fork", "--mount-proc"].map(str::to_owned);
+    let file = host.dir().join("trace");
+    guarded(&host).add(&first);
+    let gc = guarded(&host).gc(&[]);
+    gc.clone().under(&strace(&file)).under(&apart).ok();
+    let calls = Trace::read(&file).calls("sendto").into_iter();
+    let mut deletions = calls.filter(|it| it.line().contains("RTM_DELLINK"));
+    let refused = deletions.next().unwrap().with(Harm::Refusal);
+    guarded(&host).add(&a);
+    let before = rules(&host);
+    refused.strikes(&gc, &file).under(&apart).error();
+    assert_eq!(rules(&host), before);
+    assert!(!host.leases("pods").is_empty());
+    forge(&a);
+    assert!(!a.pings("10.1.0.1"));
+    gc.ok();
+    assert!(!rules(&host).contains("cni:"));
 }
 
 #[test]

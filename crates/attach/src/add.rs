@@ -244,14 +244,12 @@ impl<T: Topology> Add<'_, T> {
             Some(_) => disable_ipv6(&self.host_name),
             None => routed::prepare_ipv6(&host, &desired.container.addressing.ips)?,
         }
-        let vlans = desired.port.vlan_requests(host.index);
-        self.host.execute(vlans)?;
+        self.host.execute(desired.port.vlan_requests(host.index))?;
         let found = self.sandbox.find_link()?;
-        let container = found.context("the container's link is gone")?;
         Ok(Pair {
             bridge,
             host,
-            container,
+            container: found.context("the container's link is gone")?,
             mac,
         })
     }

@@ -15,9 +15,10 @@ use crate::{del, guard};
 /// that the runtime does not list.
 ///
 /// # Errors
-/// At least one step failed; the error names all failures. GC continues after a failed step, with
-/// one exception: if a veth pair cannot be deleted, GC releases no leases, because a container's
-/// address must not be leased again while the container's pair exists.
+/// At least one step failed; the error names all failures. GC tries to delete every veth pair. If
+/// it cannot delete one, it removes no elements and releases no leases, because the elements
+/// protect the host from the container while the pair exists, and the container's address must not
+/// be leased again until then.
 pub fn gc(request: &GcRequest) -> anyhow::Result<()> {
     let valid: BTreeSet<_> = request.valid.iter().map(host_link_name).collect();
     // The alias alone does not prove that a link is the host's end of a veth pair: a container can
@@ -25,15 +26,12 @@ pub fn gc(request: &GcRequest) -> anyhow::Result<()> {
     // to the host. So the kind and the name of the link count, too.
     let is_host_end = |link: &Link| link.kind == LinkKind::Veth && is_host_link_name(&link.name);
     cni::step("delete pairs");
-    let links = delete_stale_links(request, is_host_end, HOST_MAC, &valid);
+    delete_stale_links(request, is_host_end, HOST_MAC, &valid)?;
     cni::step("remove nf_tables elements");
     let elements = remove_stale_elements(request, guard::tables());
     cni::step("release leases");
-    let leases = match links {
-        Ok(()) => del::forward(&request.network, Verb::Gc),
-        Err(_) => Ok(()),
-    };
-    cni::all([links, elements, leases])
+    let leases = del::forward(&request.network, Verb::Gc);
+    cni::all([elements, leases])
 }
 
 /// Deletes stale links of the host. Considers only links that `is_of_plugin` accepts. A link is

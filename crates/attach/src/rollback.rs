@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use anyhow::ensure;
 use cni::{AddRequest, Verb};
-use netlink::Connection;
+use netlink::{Connection, LinkChange};
 
 use crate::{del, names};
 
@@ -25,8 +25,11 @@ pub(crate) struct Made {
 }
 
 impl Made {
-    /// Releases the lease, if this ADD has one. If the host's end of the veth pair still exists,
-    /// keeps the lease and returns an error, because the sandbox may still use the address.
+    /// Releases the lease, if this ADD has one.
+    ///
+    /// # Errors
+    /// The host's end of the veth pair still exists. The lease then stays, because the sandbox may
+    /// still use the address.
     pub fn release_lease(&self, request: &AddRequest) -> anyhow::Result<()> {
         if !self.lease.get() {
             return Ok(());
@@ -50,11 +53,23 @@ impl Made {
         Ok(())
     }
 
-    /// Removes the `nf_tables` elements, if this ADD created the veth pair. If it did not, the
-    /// elements belong to a concurrent ADD.
+    /// Takes the host's end of the veth pair down and removes the `nf_tables` elements, if this ADD
+    /// created the pair. If it did not, the elements belong to a concurrent ADD.
+    ///
+    /// The rollback deletes the pair only after the elements, unlike DEL: as long as the pair
+    /// exists, no concurrent ADD can add the same elements. The sandbox cannot send without the
+    /// elements, because the host's end is down.
+    ///
+    /// # Errors
+    /// The host's end cannot be taken down. The elements then stay, because the sandbox may still
+    /// send.
     pub fn remove_protection(&self, request: &AddRequest) -> anyhow::Result<()> {
         if !self.pair.get() {
             return Ok(());
+        }
+        let host = Connection::open()?;
+        if let Some(link) = del::find_host_link(&host, &request.attachment)? {
+            host.change_link(&link.name, &[LinkChange::Down])?;
         }
         del::remove_protection(&request.attachment)
     }
