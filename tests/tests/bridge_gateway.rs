@@ -126,6 +126,47 @@ fn address_that_a_failed_add_replaced_comes_back() {
     assert_eq!(host.addresses("cni0"), ["10.7.0.1/24"]);
 }
 
+/// Returns a host with these addresses on its bridge, whose kernel deletes secondary addresses
+/// together with their primary one.
+fn host_with_secondary_addresses(addresses: &[&str]) -> Host {
+    let host = Host::new();
+    host.ip("link add cni0 type bridge");
+    for scope in ["all", "cni0"] {
+        host.set_sysctl(&format!("net/ipv4/conf/{scope}/promote_secondaries"), "0");
+    }
+    for address in addresses {
+        host.ip(&format!("address add {address} brd + dev cni0"));
+    }
+    host
+}
+
+#[test]
+fn secondary_addresses_that_a_failed_add_replaced_come_back() {
+    let addresses = ["10.7.0.1/24", "10.7.0.2/24", "192.168.7.1/24"];
+    let host = host_with_secondary_addresses(&addresses);
+    let before = host.ip("-4 -oneline address show dev cni0");
+    let forced = failing(host.bridge()).with("forceAddress", true);
+    forced.on("ADD", &host.sandbox("a")).error();
+    assert_eq!(host.ip("-4 -oneline address show dev cni0"), before);
+}
+
+#[test]
+fn gateway_that_was_secondary_to_a_replaced_address_is_added_again() {
+    let host = host_with_secondary_addresses(&["10.1.0.5/24", "10.1.0.1/24"]);
+    let a = host.sandbox("a");
+    let lease = |address, gateway| json!({"address": address, "gateway": gateway});
+    let addresses = json!([
+        lease("10.1.0.9/24", "10.1.0.1"),
+        lease("10.2.0.9/24", "10.2.0.1")
+    ]);
+    let ipam = json!({"type": "static", "addresses": addresses});
+    let network = host.bridge().with("forceAddress", true).with("ipam", ipam);
+    let result = network.add(&a);
+    assert_eq!(host.addresses("cni0"), ["10.1.0.1/24", "10.2.0.1/24"]);
+    assert!(a.pings("10.1.0.1") && a.pings("10.2.0.1"));
+    assert_eq!(network.check(&a, &result).ok(), Value::Null);
+}
+
 #[test]
 fn failed_add_leaves_the_gateway_of_pods_that_came_meanwhile() {
     for round in 0..8 {

@@ -94,34 +94,42 @@ impl Gateways<'_> {
         if self.addresses.is_empty() {
             return Ok(added);
         }
-        let there = self.host.addresses(self.link.index)?;
-        let is_missing = |gateway: &&IpNetwork| there.iter().all(|it| it.address != **gateway);
-        let missing: Vec<_> = self.addresses.iter().filter(is_missing).collect();
+        let mut there = self.host.addresses(self.link.index)?;
+        let missing = self.missing(&there);
         let keeps = self.other == OtherAddress::Keep;
         let is_other = |it: &&Address| !keeps && !self.addresses.contains(&it.address);
         let in_the_way = there.iter().filter(is_other).filter_map(|other| {
             let gateway = missing.iter().find(|it| is_in_the_way(other, it))?;
             Some((other.address, **gateway))
         });
-        let in_the_way: Vec<_> = in_the_way.collect();
+        let in_the_way: Vec<(IpNetwork, IpNetwork)> = in_the_way.collect();
         self.expect_replaceable(&in_the_way)?;
         if self.addresses.iter().any(IpNetwork::is_ipv6) {
             enable_ipv6(self.link)?;
         }
         enable_forwarding(self.host, self.addresses)?;
-        for (address, gateway) in in_the_way {
-            self.replace(address, gateway, undo)?;
+        if !in_the_way.is_empty() {
+            self.delete(&in_the_way, &there, undo)?;
+            there = self.host.addresses(self.link.index)?;
         }
-        for gateway in missing {
+        for gateway in self.missing(&there) {
             // If a concurrent ADD added the address first, only the rollback of that ADD may remove
             // it.
             if add_address(self.host, self.link.index, *gateway)?.is_some() {
-                let rollback = self.rollback(*gateway);
-                undo.push("remove the gateway address", move || rollback.remove());
+                let (rollback, gateway) = (self.rollback(), *gateway);
+                undo.push("remove the gateway address", move || {
+                    rollback.remove(gateway)
+                });
                 added.push(gateway.ip());
             }
         }
         Ok(added)
+    }
+
+    /// Returns the gateway addresses that are not in `there`.
+    fn missing(&self, there: &[Address]) -> Vec<&IpNetwork> {
+        let is_missing = |gateway: &&IpNetwork| there.iter().all(|it| it.address != **gateway);
+        self.addresses.iter().filter(is_missing).collect()
     }
 
     fn expect_replaceable(&self, in_the_way: &[(IpNetwork, IpNetwork)]) -> Result<(), Error> {
@@ -137,70 +145,83 @@ impl Gateways<'_> {
         }
     }
 
-    /// Deletes `address`, so that the caller can add `gateway`. Registers a rollback that restores
-    /// `address`, unless a concurrent ADD deleted it first: then that ADD restores it.
-    fn replace(
+    /// Deletes the addresses `in_the_way`, each of which is paired with the gateway that needs its
+    /// place.
+    ///
+    /// With an IPv4 address, the kernel also deletes the secondary addresses of its network, unless
+    /// the sysctl `promote_secondaries` is set. A gateway address may be among them, so the caller
+    /// reads the addresses again. For the same reason, the rollback restores all missing IPv4
+    /// addresses of `there`, the addresses of the link before the deletion.
+    fn delete(
         &self,
-        address: IpNetwork,
-        gateway: IpNetwork,
+        in_the_way: &[(IpNetwork, IpNetwork)],
+        there: &[Address],
         undo: &mut Undo<'_>,
     ) -> anyhow::Result<()> {
-        let name = &self.link.name;
-        note(format_args!(
-            "forceAddress: {name} loses {address} to {gateway}"
-        ));
-        let delete = Request::delete_address(self.link.index, address);
-        if found(self.host.execute([delete]))?.is_some() {
-            let rollback = self.rollback(address);
-            undo.push("restore an address of the bridge", move || {
-                rollback.restore()
-            });
+        let (name, rollback) = (&self.link.name, self.rollback());
+        let is_deleted = |it: &IpNetwork| in_the_way.iter().any(|(address, _)| address == it);
+        let at_risk = there.iter().map(|it| it.address);
+        let at_risk: Vec<_> = at_risk
+            .filter(|it| it.is_ipv4() || is_deleted(it))
+            .collect();
+        undo.push("restore the addresses of the bridge", move || {
+            rollback.restore(&at_risk)
+        });
+        for (address, gateway) in in_the_way {
+            note(format_args!(
+                "forceAddress: {name} loses {address} to {gateway}"
+            ));
+            let delete = Request::delete_address(self.link.index, *address);
+            // The kernel may have deleted a secondary address already.
+            found(self.host.execute([delete]))?;
         }
         Ok(())
     }
 
-    fn rollback(&self, address: IpNetwork) -> AddressRollback {
+    fn rollback(&self) -> AddressRollback {
         AddressRollback {
             bridge: self.bridge.index,
             link: self.link.index,
             port: self.port.to_owned(),
-            address,
         }
     }
 }
 
-/// Rollback of one change to the gateway addresses by a failed ADD. It changes nothing if another
+/// Rollback of a change to the addresses by a failed ADD. It changes nothing if another
 /// container has joined the bridge, because that container may use the gateway.
 struct AddressRollback {
     bridge: u32,
     link: u32,
     port: String,
-    address: IpNetwork,
 }
 
 impl AddressRollback {
     /// Deletes the address. If a container joins the bridge during the deletion, the function adds
     /// the address again, because the container may rely on it.
-    fn remove(&self) -> anyhow::Result<()> {
+    fn remove(&self, address: IpNetwork) -> anyhow::Result<()> {
         let host = Connection::open()?;
         if self.is_shared(&host)? {
-            let address = self.address;
             note(format_args!(
                 "the bridge keeps {address}: other containers may use it"
             ));
             return Ok(());
         }
-        found(host.execute([Request::delete_address(self.link, self.address)]))?;
+        found(host.execute([Request::delete_address(self.link, address)]))?;
         if self.is_shared(&host)? {
-            add_address(&host, self.link, self.address)?;
+            add_address(&host, self.link, address)?;
         }
         Ok(())
     }
 
-    fn restore(&self) -> anyhow::Result<()> {
+    /// Adds those of `addresses` that the link lacks, in their order: the first IPv4 address of a
+    /// network becomes its primary one.
+    fn restore(&self, addresses: &[IpNetwork]) -> anyhow::Result<()> {
         let host = Connection::open()?;
-        if !self.is_shared(&host)? {
-            add_address(&host, self.link, self.address)?;
+        if self.is_shared(&host)? {
+            return Ok(());
+        }
+        for address in addresses {
+            add_address(&host, self.link, *address)?;
         }
         Ok(())
     }
