@@ -121,6 +121,39 @@ fn a_default_route_learnt_from_router_advertisements_survives() {
 }
 
 #[test]
+fn an_address_learnt_from_router_advertisements_survives_without_a_default_route() {
+    let host = Host::new();
+    host.set_sysctl("net/ipv6/conf/default/accept_ra", "1");
+    let outside = host.outside();
+    outside.ip("address add 2001:db8:1::1/64 dev outside nodad");
+    let range = "--dhcp-range=2001:db8:1::,ra-only,64";
+    // With a lifetime of 0, the router is no default router.
+    let lifetime = "--ra-param=outside,10,0";
+    let _router = Dnsmasq::start(&outside, "outside", &["--enable-ra", lifetime, range]);
+    let learnt = || host.ip("-6 address show dev uplink scope global dynamic");
+    assert!(
+        eventually(|| learnt().contains("2001:db8:1:")),
+        "no router advertisement came"
+    );
+    assert_eq!(host.ip("-6 route show default"), "");
+    let outcome = host.bridge().on("ADD", &host.sandbox("a")).run();
+    outcome.ok();
+    assert_eq!(host.sysctl(FORWARDING[1]).unwrap(), "1");
+    assert_eq!(host.sysctl("net/ipv6/conf/uplink/accept_ra").unwrap(), "2");
+    let told = outcome.stderr;
+    assert!(
+        told.contains("uplink") && told.contains("accept_ra"),
+        "{told}"
+    );
+    // The kernel still accepts advertisements: the next one restores the address.
+    let address = learnt();
+    let words: Vec<_> = address.split_whitespace().collect();
+    let inet6 = words.iter().position(|word| *word == "inet6").unwrap();
+    host.ip(&format!("address delete {} dev uplink", words[inet6 + 1]));
+    assert!(eventually(|| learnt().contains("2001:db8:1:")));
+}
+
+#[test]
 fn ipv4_works_on_a_host_without_ipv6() {
     let host = Host::new();
     let a = host.sandbox("a");

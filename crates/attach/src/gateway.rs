@@ -1,5 +1,6 @@
 //! Gateway addresses on the host, and the forwarding that they need.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use anyhow::bail;
@@ -288,26 +289,40 @@ pub(crate) fn enable_ipv6(link: &Link) -> Result<(), netns::Error> {
 }
 
 /// Enables IPv6 forwarding. The kernel then drops default routes that it learnt from router
-/// advertisements and ignores later advertisements, unless `accept_ra` is 2. So the function sets
-/// `accept_ra` to 2 on the links of such routes first.
+/// advertisements and ignores later advertisements, unless `accept_ra` is 2. Addresses that it
+/// learnt from them then expire. So the function first sets `accept_ra` to 2 on the links with such
+/// a route or an IPv6 address with a limited lifetime.
 fn enable_ipv6_forwarding(host: &Connection) -> anyhow::Result<()> {
     if host.forwards(IpVersion::V6)? {
         return Ok(());
     }
     let routes = host.default_routes()?;
     let learnt = routes.iter().filter(|it| it.is_from_router_advertisement);
-    for index in learnt.flat_map(Route::links) {
-        let uplink = host.link_by_index(index)?;
-        let accept_ra = Sysctl::ipv6(&uplink.name, "accept_ra");
-        if accept_ra.read()? == "1" {
-            accept_ra.ensure("2")?;
-            note(format_args!(
-                "{} learnt its default route from a router advertisement: accept_ra is 2 now, so that it \
-                 keeps the route while this host forwards",
-                uplink.name
-            ));
+    let addresses = host.every_address()?;
+    let expiring = addresses
+        .iter()
+        .filter(|it| it.expires && it.address.is_ipv6());
+    let uplinks = learnt.flat_map(Route::links);
+    let uplinks: BTreeSet<_> = uplinks.chain(expiring.map(|it| it.link)).collect();
+    for index in uplinks {
+        // A missing link is no error: it may have been deleted since the addresses were listed.
+        if let Some(uplink) = found(host.link_by_index(index))? {
+            keep_accepting_advertisements(&uplink)?;
         }
     }
     Sysctl::ipv6("all", "forwarding").ensure("1")?;
+    Ok(())
+}
+
+fn keep_accepting_advertisements(uplink: &Link) -> Result<(), netns::Error> {
+    let accept_ra = Sysctl::ipv6(&uplink.name, "accept_ra");
+    if accept_ra.read()? == "1" {
+        accept_ra.ensure("2")?;
+        note(format_args!(
+            "{} has a route or an address from a router advertisement: accept_ra is 2 now, so that it \
+             keeps them while this host forwards",
+            uplink.name
+        ));
+    }
     Ok(())
 }

@@ -28,6 +28,9 @@ pub struct Address {
     pub is_duplicate: bool,
     /// An IPv6 address that is valid on this link only.
     pub is_link_local: bool,
+    /// The address has a limited lifetime, as addresses from router advertisements and from DHCP
+    /// have: the kernel deletes it unless its lifetime is extended.
+    pub expires: bool,
 }
 
 /// Duplicate address detection of a new IPv6 address (RFC 4862); IPv4 has none.
@@ -144,6 +147,7 @@ impl Address {
             is_tentative: flags.contains(AddressFlags::Tentative),
             is_duplicate: flags.contains(AddressFlags::Dadfailed),
             is_link_local: address.is_ipv6() && message.header.scope == AddressScope::Link,
+            expires: !flags.contains(AddressFlags::Permanent),
         })
     }
 }

@@ -256,6 +256,7 @@ mod tests {
             is_tentative: false,
             is_duplicate: false,
             is_link_local: false,
+            expires: false,
         }];
         assert_eq!(levels(&judge(&node)), [Level::Ok]);
         let other = LIST.replace("\"isGateway\"", "\"bridge\": \"cni9\", \"isGateway\"");

@@ -94,6 +94,7 @@ mod tests {
             is_tentative: false,
             is_duplicate: false,
             is_link_local: false,
+            expires: false,
         }];
         judge(&node)
     }

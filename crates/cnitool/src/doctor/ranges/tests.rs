@@ -25,6 +25,7 @@ fn with_addresses(subnet: &str, eth0: &str, cni0: &str) -> Node {
         is_tentative: false,
         is_duplicate: false,
         is_link_local: false,
+        expires: false,
     };
     node.addresses = vec![address(2, eth0), address(3, cni0)];
     node
