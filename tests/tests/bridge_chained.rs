@@ -199,3 +199,21 @@ fn bridge_that_is_promiscuous_without_being_asked_is_found() {
     host.ip("link set cni0 promisc off");
     passes(&network, &a, &result);
 }
+
+#[test]
+fn reload_leaves_addresses_of_other_interfaces_alone() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let network = host.bridge().with("ipMasq", true);
+    let mut result = network.add(&a);
+    let there = host.run("nft", &["list", "ruleset"]);
+    let other = json!({"name": "net1", "sandbox": a.path()});
+    result["interfaces"].as_array_mut().unwrap().push(other);
+    let address = json!({"address": "10.99.0.5/24", "interface": 3});
+    result["ips"].as_array_mut().unwrap().push(address);
+    passes(&network, &a, &result);
+    let reload = network.clone().with("prevResult", result.clone());
+    reload.on("RELOAD", &a).ok();
+    assert_eq!(host.run("nft", &["list", "ruleset"]), there);
+    passes(&network, &a, &result);
+}

@@ -89,9 +89,16 @@ impl Addressing {
         result: &AddResult,
         place: Option<usize>,
     ) -> Result<Self, Error> {
-        let is_own = |ip: &&IpConfig| ip.interface.is_none_or(|it| Some(it) == place);
-        Self::of(mode, result.ips.iter().filter(is_own), &result.routes)
+        Self::of(mode, own_ips(result, place), &result.routes)
     }
+}
+
+/// Returns the addresses in `result` that belong to the interface with the index `place` in its
+/// `interfaces`, and those that name no interface. Later plugins of the chain may have added
+/// addresses for other interfaces.
+pub(crate) fn own_ips(result: &AddResult, place: Option<usize>) -> impl Iterator<Item = &IpConfig> {
+    let is_own = move |ip: &&IpConfig| ip.interface.is_none_or(|it| Some(it) == place);
+    result.ips.iter().filter(is_own)
 }
 
 /// Returns whether one of the addresses is IPv6. The sandbox then needs IPv6.

@@ -7,7 +7,7 @@ use netlink::{Connection, Link, MacAddress};
 use netns::Netns;
 use nft::Updated;
 
-use crate::addressing::Addressing;
+use crate::addressing::{Addressing, own_ips};
 use crate::desired::Topology;
 use crate::differences::Differences;
 use crate::guard;
@@ -42,8 +42,9 @@ pub fn reload<T: Topology>(request: &CheckRequest) -> anyhow::Result<()> {
     let Some(side) = topology.find_host_side(&host, &mut differences)? else {
         bail!("{}", differences.join());
     };
+    let place = reported.in_sandbox(&request.attachment.interface);
     let addressing = Addressing {
-        ips: reported.ips.clone(),
+        ips: own_ips(reported, place.map(|it| it.0)).cloned().collect(),
         ..Addressing::default()
     };
     let desired = topology.desired(side, addressing);
@@ -65,7 +66,7 @@ pub fn reload<T: Topology>(request: &CheckRequest) -> anyhow::Result<()> {
         bail!("{} was deleted meanwhile", request.attachment);
     }
     if updated != Updated::Nothing && desired.guard.masquerade.is_some() {
-        guard::forget_unanswered(&reported.ips);
+        guard::forget_unanswered(&desired.container.addressing.ips);
     }
     Ok(())
 }
