@@ -187,17 +187,41 @@ fn result_of_another_sandbox_is_refused() {
     assert_eq!(check.ok(), Value::Null);
 }
 
+/// ADD never turns the promiscuous mode off: another network may need it.
 #[test]
-fn bridge_that_is_promiscuous_without_being_asked_is_found() {
+fn promiscuous_mode_may_be_on_without_being_asked_but_not_off() {
+    let host = Host::new();
+    let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
+    let asked = host.bridge().with("promiscMode", true);
+    let asked_result = asked.add(&a);
+    let network = host.bridge();
+    let result = network.add(&b);
+    passes(&network, &b, &result);
+    passes(&asked, &a, &asked_result);
+    host.ip("link set cni0 promisc off");
+    passes(&network, &b, &result);
+    let refusal = asked.check(&a, &asked_result).error();
+    assert!(refusal.mentions("not promiscuous"), "{refusal:?}");
+}
+
+/// The kernel forwards with any value but 0, and ADD keeps the value.
+#[test]
+fn forwarding_may_have_another_value_than_1() {
     let host = Host::new();
     let a = host.sandbox("a");
+    let sysctls = ["net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding"];
+    for sysctl in sysctls {
+        host.set_sysctl(sysctl, "2");
+    }
     let network = host.bridge();
     let result = network.add(&a);
-    host.ip("link set cni0 promisc on");
-    let refusal = network.check(&a, &result).error();
-    assert!(refusal.mentions("promiscuous"), "{refusal:?}");
-    host.ip("link set cni0 promisc off");
     passes(&network, &a, &result);
+    for sysctl in sysctls {
+        host.set_sysctl(sysctl, "0");
+        let refusal = network.check(&a, &result).error();
+        assert!(refusal.mentions(&sysctl.replace('/', ".")), "{refusal:?}");
+        host.set_sysctl(sysctl, "1");
+    }
 }
 
 #[test]

@@ -7,8 +7,8 @@ use cni::files::identity;
 use cni::keys::KNOWN_ARGS;
 use cni::result::Interface;
 use cni::{AddResult, CheckRequest, Error, Verb};
-use netlink::{Connection, Link, LinkKind};
-use netns::{Netns, Sysctl};
+use netlink::{Connection, IpVersion, Link, LinkKind};
+use netns::Netns;
 
 use crate::addressing::{Addressing, Gateway, need_ipv6};
 use crate::del::forward;
@@ -211,11 +211,17 @@ impl<T: Topology> Check<'_, T> {
             return Ok(());
         }
         let ips = &desired.container.addressing.ips;
-        if ips.iter().any(|ip| ip.address.is_ipv4()) {
-            found.compare_enabled(&Sysctl::new(&["net", "ipv4", "ip_forward"]))?;
-        }
-        if need_ipv6(ips) {
-            found.compare_enabled(&Sysctl::ipv6("all", "forwarding"))?;
+        let has_ipv4 = ips.iter().any(|ip| ip.address.is_ipv4());
+        let v4 = (has_ipv4, IpVersion::V4, "net.ipv4.ip_forward");
+        let v6 = (
+            need_ipv6(ips),
+            IpVersion::V6,
+            "net.ipv6.conf.all.forwarding",
+        );
+        for (is_needed, version, sysctl) in [v4, v6] {
+            found.unless(!is_needed || self.host.forwards(version)?, || {
+                format!("sysctl {sysctl} is 0, not 1")
+            });
         }
         Ok(())
     }

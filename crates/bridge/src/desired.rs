@@ -64,9 +64,8 @@ impl Topology for Config {
             format!("{name} is no bridge")
         });
         found.unless(bridge.is_up, || format!("bridge {name} is down"));
-        found.unless(self.is_promiscuous == bridge.is_promiscuous, || {
-            let state = if self.is_promiscuous { "not " } else { "" };
-            format!("bridge {name} is {state}promiscuous")
+        found.unless(bridge.is_promiscuous || !self.is_promiscuous, || {
+            format!("bridge {name} is not promiscuous")
         });
         found.unless(self.vlans.is_empty() || vlan::is_filtering(&bridge), || {
             format!("bridge {name} does not filter VLANs")
