@@ -49,6 +49,14 @@ fn the_mtu_is_that_of_the_default_routes_link() {
 }
 
 #[test]
+fn a_default_route_through_the_loopback_link_says_nothing_about_the_mtu() {
+    let host = Host::new();
+    host.ip("link set lo up");
+    host.ip("route add default dev lo");
+    assert_eq!(mtu(&host, &host.bridge(), &host.sandbox("a")).0, 1500);
+}
+
+#[test]
 fn the_mtu_is_the_smallest_of_several_default_routes() {
     let (host, outside) = host_with_uplink(1450, "inet");
     host.ip("link add second mtu 1350 type veth peer name second netns outside");

@@ -87,6 +87,8 @@ fn detect(host: &Connection) -> anyhow::Result<(u32, String)> {
         // A missing link is no error: it may have been deleted since the routes were listed.
         links.extend(found(host.link_by_index(index))?);
     }
+    // A default route through `lo` leads nowhere, and no veth pair can have the MTU of `lo`, 65,536.
+    links.retain(|link| link.kind != LinkKind::Loopback);
     if let Some(detected) = smallest(links.iter(), "carries a default route") {
         return Ok(detected);
     }
