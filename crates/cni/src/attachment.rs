@@ -40,15 +40,14 @@ impl Attachment {
         format!("{OWNER_PREFIX}{network}/{container}/{interface}")
     }
 
-    /// Returns the attachment whose tag is `owner`. Its names are as in the tag: where the tag
-    /// contains a hash or a per cent sign instead of the original text, so do the returned names.
-    /// Returns `None` if `owner` is not a tag.
+    /// Returns the attachment whose tag is `owner`. Where the tag contains a hash instead of the
+    /// original name, so does the returned name. Returns `None` if `owner` is not a tag.
     pub fn of_owner(owner: &str) -> Option<Self> {
         let [network, container, interface] = names(owner)?;
         let attachment = Self {
             network: network.parse().ok()?,
             container: container.parse().ok()?,
-            interface: interface.parse().ok()?,
+            interface: interface.replace('%', "\"").parse().ok()?,
         };
         (attachment.owner() == owner).then_some(attachment)
     }
@@ -189,7 +188,7 @@ name_type!(
     /// A Linux interface name: 1 to 15 bytes, safe as part of a path.
     InterfaceName,
     "interface name",
-    "it has 1 to 15 bytes, is not '.' or '..', and holds no '/', ':', white space, control character or byte 0xA0",
+    "it has 1 to 15 bytes, is not '.' or '..', and holds no '/', ':', '%', white space, control character or byte 0xA0",
     is_interface_name
 );
 
@@ -198,10 +197,13 @@ fn is_identifier(name: &str) -> bool {
     name.starts_with(|c: char| c.is_ascii_alphanumeric()) && name.chars().all(body)
 }
 
-/// Returns whether `name` obeys the rules of `dev_valid_name()` in net/core/dev.c and has no
-/// control characters. Such characters could change the terminal that prints the name.
+/// Returns whether `name` obeys the rules of `dev_valid_name()` in net/core/dev.c and has neither
+/// control characters nor a per cent sign. Control characters could change the terminal that prints
+/// the name. The kernel takes a name with a per cent sign for a pattern, such as `eth%d`, or refuses
+/// it (`__dev_alloc_name()`).
 fn is_interface_name(name: &str) -> bool {
-    let forbidden = |c: char| c == '/' || c == ':' || c.is_control() || c.is_whitespace();
+    let is_special = |c: char| matches!(c, '/' | ':' | '%');
+    let forbidden = |c: char| is_special(c) || c.is_control() || c.is_whitespace();
     let is_refused = matches!(name, "." | "..") || name.contains(forbidden);
     // The kernel reads names as Latin-1, where this byte is a space. UTF-8 has it in `à`.
     let has_space = name.bytes().any(|byte| byte == 0xA0);
@@ -234,6 +236,7 @@ mod tests {
             "a:b",
             "a b",
             "a\tb",
+            "eth%d",
             "a\0b",
             "a\u{1b}[2J",
             "à",
@@ -259,6 +262,7 @@ mod tests {
             ..attachment("pods", "c1")
         };
         assert_eq!(quoted.owner(), "cni:pods/c1/%e\\h%");
+        assert_eq!(Attachment::of_owner(&quoted.owner()), Some(quoted));
     }
 
     #[test]
