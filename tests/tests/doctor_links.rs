@@ -81,6 +81,21 @@ fn sandbox_without_link_address_or_default_route_is_reported() {
     }
 }
 
+/// gVisor and Kata delete the addresses, because they have a network stack of their own. Such a pod
+/// must not get its addresses a second time.
+#[test]
+fn sandbox_without_any_address_is_a_warning_without_a_fix() {
+    let host = Host::new();
+    let _outside = host.outside();
+    let a = host.sandbox("a");
+    let (tool, _) = pod(&host, &a);
+    a.ip("address flush dev eth0 scope global");
+    let findings = tool.doctor();
+    let words = ["has none of its addresses", "gVisor or Kata"];
+    findings.expect("warning", "pod", &words);
+    assert!(findings.fixes("pod").is_empty(), "{findings:#?}");
+}
+
 #[test]
 fn bridge_with_the_address_of_another_network_is_reported() {
     let host = Host::new();

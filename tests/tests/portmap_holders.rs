@@ -18,6 +18,8 @@ struct Rivals<'h> {
     ports: Ports<'h>,
     a: Sandbox,
     b: Sandbox,
+    /// portmap of `a`.
+    holds: Network<'h>,
     asks: Network<'h>,
 }
 
@@ -33,14 +35,15 @@ impl<'h> Rivals<'h> {
         let ports = host.ports();
         let portmap = ports.attach(&a, &["8080:80"]);
         let told = result(portmap.config()["prevResult"].clone());
-        let portmap = portmap.with("prevResult", told);
-        portmap.on("ADD", &a).netns(path(&a)).ok();
+        let holds = portmap.with("prevResult", told);
+        holds.on("ADD", &a).netns(path(&a)).ok();
         let asks = ports.attach(&b, &["8080:80"]);
         Self {
             host,
             ports,
             a,
             b,
+            holds,
             asks,
         }
     }
@@ -138,6 +141,30 @@ fn a_path_that_names_another_file_now_proves_nothing() {
     rivals.expect_refused();
     assert!(rivals.is_served_by(&rivals.a));
     host.end(&rivals.a);
+    rivals.expect_taken_over();
+}
+
+/// gVisor and Kata do this: they have a network stack of their own.
+#[test]
+fn a_sandbox_that_takes_its_addresses_from_the_kernel_keeps_its_port() {
+    let host = Host::new();
+    let rivals = Rivals::new(&host, |a| a.path().to_owned(), as_it_is);
+    rivals.a.ip("address flush dev eth0");
+    rivals.expect_refused();
+    let element = ["get element inet cni-portmap ports4 { tcp . 8080 }"];
+    host.run("nft", &["delete table inet cni-portmap"]);
+    rivals.holds.on("RELOAD", &rivals.a).ok();
+    assert!(host.run("nft", &element).contains("cni:pods/a/eth0"));
+    rivals.a.ip("link delete eth0");
+    rivals.expect_taken_over();
+}
+
+#[test]
+fn without_a_link_of_the_host_a_sandbox_without_addresses_frees_the_port() {
+    let host = Host::new();
+    let rivals = Rivals::new(&host, |a| a.path().to_owned(), without_host_links);
+    rivals.expect_refused();
+    rivals.a.ip("address flush dev eth0");
     rivals.expect_taken_over();
 }
 

@@ -27,13 +27,14 @@ pub(crate) fn is_gone(firewall: &nft::Connection, owner: &str, record: Option<&R
     }
 }
 
-/// Returns whether the attachment of `record` has ended: its sandbox no longer exists, or the
-/// sandbox has lost all addresses that ports are forwarded to. The path in the following table is
-/// `CNI_NETNS` of the attachment's ADD.
+/// Returns whether the attachment of `record` has ended: its sandbox or its interface no longer
+/// exists. The path in the following table is `CNI_NETNS` of the attachment's ADD.
 ///
 /// | what is at the path | the host's end of the veth pair | result |
 /// |---|---|---|
-/// | the sandbox | – | ended if the sandbox has none of the addresses |
+/// | the sandbox | exists | not ended |
+/// | the sandbox | is deleted | ended: the kernel deletes both ends together |
+/// | the sandbox | not recorded | ended if the sandbox has none of the recorded addresses |
 /// | another file, or none | exists | not ended: another process keeps the sandbox |
 /// | another file, or none | is deleted | ended: the kernel deletes both ends together |
 /// | another file, or none | not recorded | ended if the path was a mount |
@@ -43,6 +44,9 @@ pub(crate) fn is_gone(firewall: &nft::Connection, owner: &str, record: Option<&R
 /// index, so an existing interface of that index is the host's end itself. The index is not
 /// recorded if `prevResult` names no veth of the host, or if an earlier version wrote the record.
 ///
+/// If the host's end is recorded, the addresses in the sandbox show nothing: gVisor, for example,
+/// removes them from the container's interface, because it has a network stack of its own.
+///
 /// Without the index, only the path shows whether the sandbox exists. If the path was a mount of
 /// the namespace, the attachment has ended, because a runtime keeps the mount as long as the
 /// sandbox. A path below /proc is not a mount: it depends on a process, which may end before the
@@ -50,10 +54,13 @@ pub(crate) fn is_gone(firewall: &nft::Connection, owner: &str, record: Option<&R
 /// does not count as a mount either.
 pub(crate) fn is_over(record: &Record) -> bool {
     match Identity::of(&record.netns) {
-        Ok(identity) if identity == record.identity => lacks_addresses(record).unwrap_or(false),
+        Ok(identity) if identity == record.identity => match record.host_link {
+            Some(link) => is_deleted(link),
+            None => lacks_addresses(record).unwrap_or(false),
+        },
         Err(error) if error.kind() != io::ErrorKind::NotFound => false,
         Ok(_) | Err(_) => match record.host_link {
-            Some(link) => is_no_link(link),
+            Some(link) => is_deleted_soon(link),
             None => is_mount(&record.netns),
         },
     }
@@ -85,9 +92,15 @@ pub(crate) fn host_link(
     Ok(None)
 }
 
+/// Returns whether no interface has this index now.
+fn is_deleted(index: u32) -> bool {
+    let link = Connection::open().and_then(|it| it.link_by_index(index));
+    link.is_err_and(|error| error.is_not_found())
+}
+
 /// Returns whether no interface has this index. The kernel deletes an interface a little later than
 /// its namespace. So the function waits up to [`END_OF_A_NAMESPACE`] before it returns `false`.
-fn is_no_link(index: u32) -> bool {
+fn is_deleted_soon(index: u32) -> bool {
     let wait = Wait {
         link: index,
         what: "a holder's link to be gone",

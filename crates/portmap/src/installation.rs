@@ -223,7 +223,7 @@ impl<'a> Installation<'a> {
             let is_gone = take_over_if_gone(connection, owner)?;
             if is_gone {
                 note(format_args!(
-                    "{port} was held by {owner}, whose sandbox no longer exists: taken over"
+                    "{port} was held by {owner}, whose sandbox or interface is gone: taken over"
                 ));
             }
             anyhow::Ok(is_gone)

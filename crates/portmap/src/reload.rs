@@ -19,8 +19,8 @@ use crate::{firewall, holder, localnet};
 /// # Errors
 /// - Code 7: `prevResult` is missing.
 /// - Code 11: another live attachment has taken a port.
-/// - Code 100: the attachment has no record, or its sandbox no longer exists or has other
-///   addresses. Or a DEL has removed the attachment during this call.
+/// - Code 100: the attachment has no record, or its sandbox or interface no longer exists. Or a DEL
+///   has removed the attachment during this call.
 /// - Code 100: the kernel refuses a request.
 pub(crate) fn reload(request: &CheckRequest) -> anyhow::Result<()> {
     let Some(plan) = Plan::of(request)? else {
@@ -31,7 +31,7 @@ pub(crate) fn reload(request: &CheckRequest) -> anyhow::Result<()> {
     let record = Record::find(attachment)?;
     ensure!(
         !holder::is_over(&record),
-        "the sandbox of {attachment} no longer exists, or has other addresses; DEL removes its resources"
+        "the sandbox or interface of {attachment} no longer exists; DEL removes its resources"
     );
     let ports = RefCell::new(Installation::new(request, &plan, Writing::Existing)?);
     let mut undo = Undo::default();

@@ -1,16 +1,21 @@
 //! Finds out whether a container has deleted what RELOAD needs. RELOAD is a verb of this suite that
 //! restores lost firewall rules.
 //!
-//! A process with `CAP_NET_ADMIN` in a container can delete the container's interface and its
-//! addresses. Then no plugin can restore the attachment until the container has them again.
+//! A process with `CAP_NET_ADMIN` in a container can delete the container's interface. Then no
+//! plugin can restore the attachment until the container has the interface again.
+//!
+//! An interface without addresses is no such loss if it is the one that ADD created: gVisor, for
+//! example, removes the addresses from the interface, because it has a network stack of its own.
 
 use cni::Attachment;
 use netlink::Connection;
 use runtime::Entry;
 
-/// Returns a message if the sandbox's interface is missing, if another link has replaced the one
-/// that ADD created, or if the interface has lost all addresses of its ADD. Returns `None` if
-/// nothing of this is lost, or if the sandbox does not exist.
+/// Returns a message if the sandbox's interface is missing, or if another link has replaced the one
+/// that ADD created. If the result of ADD names no link of the host, only the addresses show
+/// whether the interface is that of ADD, so the function also returns a message if the interface
+/// has lost all of them. Returns `None` if nothing of this is lost, or if the sandbox does not
+/// exist.
 ///
 /// # Errors
 /// The sandbox cannot be read.
@@ -26,11 +31,11 @@ pub(crate) fn deprivation(
         return Ok(Some(format!("its sandbox has no {interface} any more")));
     };
     let host_links = entry.host_links();
-    let other_end = Connection::open()?.other_end(&link, &namespace)?;
-    if !host_links.is_empty() && other_end.is_none_or(|it| !host_links.contains(&it.name)) {
-        return Ok(Some(format!(
-            "{interface} in its sandbox is not the link that ADD made"
-        )));
+    if !host_links.is_empty() {
+        let other_end = Connection::open()?.other_end(&link, &namespace)?;
+        let is_of_add = other_end.is_some_and(|it| host_links.contains(&it.name));
+        let lost = format!("{interface} in its sandbox is not the link that ADD made");
+        return Ok((!is_of_add).then_some(lost));
     }
     let present = sandbox.addresses(link.index)?;
     let is_present = |address| present.iter().any(|it| it.address.ip() == address);

@@ -44,8 +44,8 @@ pub fn reload(directories: &Directories, only: Option<&NetworkName>) -> anyhow::
 
 /// Calls RELOAD, the suite's verb that restores rules, for the cached and live attachments for which
 /// `is_meant` returns true, and returns the outcomes. Checks each attachment whose tag is in
-/// `left_out` first. If its sandbox lacks the interface or the addresses of its ADD, RELOAD cannot
-/// succeed, so this function only returns [`Outcome::Deprived`] for it.
+/// `left_out` first. If its sandbox no longer has the interface of its ADD ([`deprivation`]), RELOAD
+/// cannot succeed, so this function only returns [`Outcome::Deprived`] for it.
 ///
 /// # Errors
 /// The cache cannot be read.
@@ -129,8 +129,8 @@ pub enum Outcome {
     Gone,
     /// RELOAD failed, or could not be called, for this reason.
     Failed(String),
-    /// RELOAD cannot succeed because the sandbox has lost its interface or its addresses. Contains
-    /// a message about this loss.
+    /// RELOAD cannot succeed because the sandbox has lost its interface. Contains a message about
+    /// this loss.
     Deprived(String),
 }
 

@@ -15,8 +15,8 @@ enum Reason {
     /// A plugin failed, no cache directory has the attachment's result, or elements are missing
     /// although RELOAD succeeded.
     Fault(String),
-    /// The container itself deleted its interface or addresses, so a repeated RELOAD leaves the
-    /// attachment out. That is no fault of the node.
+    /// The container itself deleted its interface, so a repeated RELOAD leaves the attachment out.
+    /// That is no fault of the node.
     LeftOut(String),
 }
 

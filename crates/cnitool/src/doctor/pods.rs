@@ -115,8 +115,13 @@ fn inside_fault(attached: &Attached, inside: &Inside) -> Option<Finding> {
     }
     let reported = attached.addresses();
     let held: Vec<_> = inside.addresses.iter().map(|it| it.address.ip()).collect();
-    let mut missing = reported.iter().filter(|it| !held.contains(&it.ip()));
-    if let Some(address) = missing.next() {
+    let missing = reported.iter().filter(|it| !held.contains(&it.ip()));
+    let missing: Vec<_> = missing.collect();
+    if let Some(address) = missing.first() {
+        if missing.len() == reported.len() {
+            let message = format!("{name} of {owner} has none of its addresses");
+            return Some(Finding::warning(message).impact(NO_ADDRESS));
+        }
         let impact = "Answers to the pod are lost. A process in the pod may have deleted it.";
         let message = format!("{name} of {owner} lacks its address {address}");
         return problem(message, impact, format!("address add {address} dev {link}"));
@@ -132,6 +137,11 @@ fn inside_fault(attached: &Attached, inside: &Inside) -> Option<Finding> {
         problem(message, impact, command)
     })
 }
+
+/// The impact of an interface without addresses. A sandbox of gVisor or Kata has none, so the finding
+/// has no fix: a second owner of the addresses would answer ARP, and harm such a pod.
+const NO_ADDRESS: &str = "A pod of gVisor or Kata works like this, because its own network stack has the addresses. \
+     Any other pod is not reached, and its processes may have deleted them: recreate the pod.";
 
 const FAMILIES: [(bool, &str); 2] = [(true, "IPv4"), (false, "IPv6")];
 
