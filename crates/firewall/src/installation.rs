@@ -125,7 +125,9 @@ impl Desired {
 /// # Errors
 /// The kernel refuses a request. A missing table or kernel feature counts as success.
 pub(crate) fn remove(is_stale: impl Fn(&str) -> bool) -> anyhow::Result<Vec<String>> {
-    let connection = Connection::open()?;
+    let Some(connection) = Connection::open_if_supported()? else {
+        return Ok(Vec::new());
+    };
     let table = table(Mark::DEFAULT);
     let removed = || {
         let all = connection.elements_owned(&table, |_| true)?;
@@ -178,7 +180,9 @@ pub fn is_needed(connection: &Connection, shared: &Element) -> Result<bool, nft:
 /// # Errors
 /// The kernel refuses a request. A missing rule or kernel feature counts as success.
 pub(crate) fn remove_admissions(config: &Config, addresses: &[IpAddr]) -> anyhow::Result<()> {
-    let connection = Connection::open()?;
+    let Some(connection) = Connection::open_if_supported()? else {
+        return Ok(());
+    };
     for family in [Family::Ipv4, Family::Ipv6] {
         let is_of = |it: &&IpAddr| it.is_ipv4() == (family == Family::Ipv4);
         let addresses: Vec<_> = addresses.iter().filter(is_of).copied().collect();
@@ -211,13 +215,16 @@ fn remove_ports(
     }
 }
 
-/// Adds each of `elements`, unless another attachment has the permission for its address.
+/// Adds each of `elements`, unless another attachment has the permission for its address. Does
+/// nothing if the kernel has no netfilter.
 ///
 /// # Errors
 /// - Code 11: other processes keep changing the rules.
 /// - Code 100: the kernel refuses a request.
 pub(crate) fn hand_back(elements: &[Element]) -> anyhow::Result<()> {
-    let connection = Connection::open()?;
+    let Some(connection) = Connection::open_if_supported()? else {
+        return Ok(());
+    };
     let sets = address_sets();
     let updated = connection.update(&sets, || {
         let holders = connection.holders(&sets, elements)?;

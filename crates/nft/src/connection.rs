@@ -30,6 +30,18 @@ impl Connection {
         })
     }
 
+    /// Opens a socket like [`Self::open`]; `None` if the kernel has no netfilter at all, and so no
+    /// rules.
+    ///
+    /// # Errors
+    /// [`Error::Socket`].
+    pub fn open_if_supported() -> Result<Option<Self>, Error> {
+        match Self::open() {
+            Err(error) if error.is_unsupported() => Ok(None),
+            opened => opened.map(Some),
+        }
+    }
+
     /// Closes the connection. After a deletion, the kernel needs 15 to 30 ms to close the socket.
     /// In that case another process closes the socket, as [`netlink::Socket::close_later`]
     /// describes.

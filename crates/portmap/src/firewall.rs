@@ -25,7 +25,9 @@ pub(crate) fn remove_unrecorded(owner: &str) -> anyhow::Result<()> {
     if has_none() {
         standby::leave(owner)?;
     }
-    let connection = Connection::open()?;
+    let Some(connection) = Connection::open_if_supported()? else {
+        return Ok(());
+    };
     let removed = succession::remove_while(&connection, owner, has_none);
     finish(connection, removed).map(drop)
 }
@@ -41,7 +43,9 @@ pub(crate) fn remove(
     record: Option<&Record>,
 ) -> anyhow::Result<BTreeSet<String>> {
     let standing = leave_standby(&is_stale)?;
-    let connection = Connection::open()?;
+    let Some(connection) = Connection::open_if_supported()? else {
+        return Ok(BTreeSet::new());
+    };
     let known = match record {
         Some(record) => Ok(record.elements.clone()),
         None => connection.elements_owned(&table::without_chains(), is_stale),
