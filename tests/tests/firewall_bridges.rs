@@ -320,3 +320,27 @@ fn an_isolated_pod_passes_check_with_a_limit_behind_its_policy() {
     let result = chain.add(&a).unwrap();
     chain.check_first(chain.len(), (&a, &result)).unwrap();
 }
+
+/// No rule uses the sets of members, so any process can delete them.
+#[test]
+fn deleted_sets_of_members_are_created_again() {
+    let host = Host::new();
+    let policies = [
+        (1, "same-bridge", "members"),
+        (2, "isolated", "isolated-members"),
+    ];
+    for (number, policy, members) in policies {
+        let pod = Pod::new(&host, (number, &format!("a{number}")), policy);
+        let delete = || {
+            host.run("nft", &[&format!("delete set inet cni-firewall {members}")]);
+        };
+        delete();
+        let result = &pod.firewall.config()["prevResult"];
+        let checked = pod.firewall.check(&pod.sandbox, result);
+        checked.error().expect(100, &[members]);
+        pod.firewall.on("RELOAD", &pod.sandbox).ok();
+        pod.check();
+        delete();
+        Pod::new(&host, (number, &format!("b{number}")), policy).check();
+    }
+}

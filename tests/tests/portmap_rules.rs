@@ -61,6 +61,29 @@ fn a_recreated_table_opens_no_port_without_its_conditions() {
     assert!(inside.is_some());
 }
 
+/// The kernel refuses a transaction that both wakes a table and adds a base chain to it.
+#[test]
+fn a_dormant_table_without_a_base_chain_is_repaired() {
+    let host = Host::new();
+    let outside = host.outside();
+    let a = host.sandbox("a");
+    let ports = host.ports().with("cniVersion", "1.1.0");
+    let ports = ports.with_bridge("cniVersion", "1.1.0");
+    let portmap = ports.add(&a, &["8080:80"]);
+    let damage = || {
+        host.run("nft", &["delete chain inet cni-portmap postrouting"]);
+        host.run("nft", &["add table inet cni-portmap { flags dormant; }"]);
+        portmap.on("STATUS", &a).ok();
+        portmap.on("CHECK", &a).error();
+    };
+    for verb in ["RELOAD", "ADD"] {
+        damage();
+        portmap.on(verb, &a).ok();
+        portmap.on("CHECK", &a).ok();
+        assert!(tcp_by_port(&outside, "192.0.2.1:8080", (&a, 80)).is_some());
+    }
+}
+
 /// A program that owns a table while it runs.
 struct Owner(Child);
 

@@ -62,6 +62,12 @@ pub(crate) fn parts(expressions: &[u8]) -> impl Iterator<Item = (String, &[u8])>
     })
 }
 
+/// Returns the names of the sets in which the expressions of a rule look keys up.
+pub(crate) fn sets_of(expressions: &[u8]) -> impl Iterator<Item = String> {
+    let lookups = parts(expressions).filter(|(name, _)| name == "lookup");
+    lookups.filter_map(|(_, data)| attributes::value(data, LOOKUP_SET).map(text))
+}
+
 /// Returns the value that a register must equal for the expression `cmp` to match; `None` if `cmp`
 /// compares in another way.
 pub(crate) fn compared(cmp: &[u8]) -> Option<&[u8]> {

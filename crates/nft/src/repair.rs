@@ -29,6 +29,8 @@ struct State<'t> {
     chains: Vec<(&'t Chain, Content)>,
     /// Whether the table has the flag `dormant`: the kernel then ignores the table's chains.
     is_dormant: bool,
+    /// A set that no described rule uses is missing.
+    lacks_set: bool,
 }
 
 /// Content of a chain in the kernel, compared with the chain's description.
@@ -66,7 +68,12 @@ impl Connection {
     pub(crate) fn repairs(&self, table: &Table) -> Result<Repairs, Error> {
         let state = self.state(table)?;
         let broken = state.with(|it| it != Content::Described);
-        if broken.is_empty() {
+        let is_broken = state.lacks_set || !broken.is_empty();
+        // The kernel refuses a transaction that both wakes a table and adds base chains to it.
+        if state.is_dormant && is_broken {
+            return Ok(Repairs::Alone(vec![table.create()], Updated::Rules));
+        }
+        if !is_broken {
             let wake = state.is_dormant.then(|| table.create());
             return Ok(Repairs::InPlace(wake.into_iter().collect()));
         }
@@ -206,7 +213,8 @@ impl Connection {
         Ok(self.find(table.get())?.is_some())
     }
 
-    /// Returns the content of each chain that `table` describes, and whether the table is dormant.
+    /// Returns the content of each chain that `table` describes, whether the table is dormant, and
+    /// whether it lacks a set that no rule uses.
     ///
     /// This function compares the comments of a chain's rules, in order. That is sufficient,
     /// because each comment contains a digest of the rule's expressions and the chain's hook
@@ -214,12 +222,14 @@ impl Connection {
     /// any process can change the policy without a change of the rules. The policy must be
     /// `accept`.
     ///
-    /// This function does not compare sets: if all rules exist, their sets exist, because the
-    /// kernel does not delete a set that a rule uses.
+    /// This function does not look at sets that a rule uses: if all rules exist, their sets exist,
+    /// because the kernel does not delete such a set.
     fn state<'t>(&self, table: &'t Table) -> Result<State<'t>, Error> {
         let bases = table.chains.iter().filter(|it| it.base.is_some());
         let bases = bases.map(|it| table.get_chain(&it.name));
-        let found = self.find_each([table.get()].into_iter().chain(bases))?;
+        let unused = table.unused_sets();
+        let sets = unused.iter().map(|it| table.get_set(it));
+        let found = self.find_each([table.get()].into_iter().chain(bases).chain(sets))?;
         let mut found = found.into_iter();
         let is_dormant = |it: RawMessage| it.number(TABLE_FLAGS) & DORMANT != 0;
         let is_dormant = found.next().flatten().is_some_and(is_dormant);
@@ -241,7 +251,12 @@ impl Connection {
         };
         let chains = table.chains.iter();
         let chains = chains.map(|it| (it, content(it))).collect();
-        Ok(State { chains, is_dormant })
+        Ok(State {
+            chains,
+            is_dormant,
+            // The answers about the table and its base chains have been read.
+            lacks_set: found.any(|it| it.is_none()),
+        })
     }
 }
 

@@ -1,8 +1,11 @@
 //! Description of an `nf_tables` table: its sets, and its chains, whose rules look packets up in
 //! the sets.
 
+use std::collections::HashSet;
+
 use netlink::IpVersion;
 
+use crate::expression::sets_of;
 use crate::register::padded;
 use crate::rule::Rule;
 use crate::rule_place::Place;
@@ -170,6 +173,18 @@ impl Table {
             sets: Vec::new(),
             chains: Vec::new(),
         }
+    }
+
+    /// Returns the sets that no rule of this description uses, so that any process can delete them.
+    /// Returns none if the table is described without its chains.
+    pub(crate) fn unused_sets(&self) -> Vec<&Set> {
+        if self.chains.is_empty() {
+            return Vec::new();
+        }
+        let rules = self.chains.iter().flat_map(|it| &it.rules);
+        let used: HashSet<_> = rules.flat_map(|it| sets_of(&it.expressions)).collect();
+        let sets = self.sets.iter();
+        sets.filter(|it| !used.contains(it.name)).collect()
     }
 }
 
