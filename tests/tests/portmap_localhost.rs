@@ -3,6 +3,7 @@
 
 use std::fs;
 
+use serde_json::json;
 use tests::traffic::{Connection, tcp, tcp_by_port, udp, udp_by_port};
 use tests::{Host, Place as _, Ports, Sandbox};
 
@@ -199,4 +200,29 @@ fn a_port_of_all_addresses_leaves_link_local_ones_to_the_host() {
     let own = format!("[{link_local}%{link}]:8080");
     assert!(tcp_by_port(&outside, &own, (&host, 8080)).is_some());
     assert!(tcp_by_port(&outside, "192.0.2.1:8080", (&a, 80)).is_some());
+}
+
+/// A runtime may recreate a pair before its second ADD.
+#[test]
+fn a_second_add_with_another_link_of_the_host_releases_the_first_one() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let result = json!({
+        "cniVersion": "1.0.0",
+        "interfaces": [{"name": "pair"}, {"name": "eth0", "sandbox": a.path()}],
+        "ips": [{"address": "10.9.0.2/24", "interface": 1}],
+    });
+    let portmap = host.ports().portmap().clone().with("prevResult", result);
+    let portmap = Ports::asking(&portmap, &["8080:80"]);
+    let users = || fs::read_dir("/run/cni/localnet").unwrap().count();
+    for _ in 0..2 {
+        host.ip("link add pair type veth peer name eth0 netns a");
+        host.ip("link set pair up");
+        host.ip("address add 10.9.0.1/24 dev pair");
+        portmap.on("ADD", &a).ok();
+        assert_eq!(users(), 1);
+        a.ip("link delete eth0");
+    }
+    portmap.on("DEL", &a).ok();
+    assert_eq!(users(), 0);
 }

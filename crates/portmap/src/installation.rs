@@ -154,7 +154,8 @@ impl<'a> Installation<'a> {
     /// existed until now because a rollback would have needed them. If a step fails, the function
     /// logs the failure, and the remaining resources stay until DEL.
     pub fn finish(&self) {
-        if self.everything() == self.record {
+        let localnet = |it: &Record| it.localnet == self.record.localnet;
+        if self.everything() == self.record && self.earlier.as_ref().is_none_or(localnet) {
             return;
         }
         let finish = || {
