@@ -57,6 +57,26 @@ fn reload_restores_rules_in_legacy_iptables() {
     assert_eq!(rules(&host), before);
 }
 
+/// nftables.service loads a saved ruleset at boot, which has the plugin's table.
+#[test]
+fn a_table_of_an_earlier_boot_does_not_hide_missing_rules_in_legacy_iptables() {
+    let host = Host::new();
+    sh(&host, CLOSED);
+    let fence = host.fence();
+    let a = host.sandbox("a");
+    let firewall = fence.add(&a, &[]);
+    let before = rules(&host);
+    sh(
+        &host,
+        "for p in iptables-legacy ip6tables-legacy; do $p -F FORWARD; $p -F CNI-FORWARD; done",
+    );
+    host.reboot("6f0b4c0e-8a51-4a3c-b7d0-2f7f3f1f5a10");
+    assert_eq!(fence.opens(&a), [false; 2]);
+    firewall.add(&a);
+    assert_eq!(fence.opens(&a), [true; 2]);
+    assert_eq!(rules(&host), before);
+}
+
 #[test]
 fn missing_program_is_reported() {
     let host = Host::new();

@@ -39,7 +39,7 @@ impl Desired {
         }
         self.stand(&connection)?;
         for legacy in self.legacy.iter().filter(|it| it.is_in_use()) {
-            if !connection.has_chain(&self.table, &legacy.note)? {
+            if !connection.has_chain(&self.table, &legacy.note())? {
                 self.reach(&connection, legacy)?;
             }
         }

@@ -2,9 +2,12 @@
 //! iptables to add them, once per node.
 //!
 //! The plugin then adds a marker chain to its own table, so later ADDs see that the rules exist and
-//! do not run the program. Both the rules and the chain disappear with the network namespace.
+//! do not run the program. Both the rules and the chain disappear with the network namespace. But a
+//! saved ruleset may bring the chain back without the rules, after a boot or in another namespace.
+//! So the name of the chain contains the boot ID and the inode of the namespace.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, ensure};
@@ -18,20 +21,17 @@ pub(crate) struct Legacy {
     family: Family,
     admin_chain: String,
     mark: String,
-    /// Name of the marker chain in the plugin's `nf_tables` table. If the chain exists, the plugin
-    /// has already added the rules to legacy iptables, and does not run its program again.
-    pub note: String,
+    bit: u8,
 }
 
 impl Legacy {
     pub fn new(family: Family, config: &Config) -> Self {
-        let (name, admin, bit) = (family.name(), &config.admin_chain, config.mark.bit());
         let bits = config.mark.bits();
         Self {
             family,
-            admin_chain: admin.clone(),
+            admin_chain: config.admin_chain.clone(),
             mark: format!("{bits:#x}/{bits:#x}"),
-            note: format!("legacy-{name}-{bit}-{admin}"),
+            bit: config.mark.bit(),
         }
     }
 
@@ -88,11 +88,22 @@ impl Legacy {
         self.run(&[&[how, chain], rule].concat())
     }
 
+    /// Returns the name of the marker chain in the plugin's `nf_tables` table. If the chain exists,
+    /// the plugin has already added the rules to legacy iptables in this namespace since the boot,
+    /// and does not run its program again.
+    pub fn note(&self) -> String {
+        let (name, bit, admin) = (self.family.name(), self.bit, &self.admin_chain);
+        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        let boot = boot.split('-').next().unwrap_or_default().trim();
+        let namespace = fs::metadata("/proc/thread-self/ns/net").map_or(0, |it| it.ino());
+        format!("legacy-{name}-{bit}-{admin}-{boot}-{namespace:x}")
+    }
+
     /// Returns the marker chain with the name [`Self::note`].
     pub fn note_chain(&self) -> Chain {
         let rule = Rule::new("rules were added to legacy iptables");
         Chain {
-            name: self.note.clone(),
+            name: self.note(),
             base: None,
             rules: vec![rule.return_to_caller()],
         }
