@@ -237,7 +237,10 @@ fn registers(values: &[Value<'_>]) -> Vec<u8> {
 
 impl fmt::Display for Element {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "element of {} in set {}", self.owner, self.set)
+        match self.owner.as_str() {
+            "" => write!(f, "element in set {}", self.set),
+            owner => write!(f, "element of {owner} in set {}", self.set),
+        }
     }
 }
 
@@ -262,6 +265,13 @@ mod tests {
         );
         let alone = Element::new("s", &values[1..], "").key;
         assert_eq!(alone, mac);
+    }
+
+    #[test]
+    fn element_without_owner_is_named_without_it() {
+        let element = |owner| Element::new("bridges", &[], owner).to_string();
+        assert_eq!(element(""), "element in set bridges");
+        assert_eq!(element("cni:n/c/i"), "element of cni:n/c/i in set bridges");
     }
 
     #[test]

@@ -29,7 +29,7 @@ pub(crate) fn links(
     for pod in pods {
         match host.link_towards(*pod)? {
             None => note(format_args!(
-                "there is no route to {pod}: its ports are not forwarded"
+                "there is no route to {pod}, so clients at 127.0.0.1 and some neighbours do not reach its ports"
             )),
             Some(index) => links.push((*pod, host.link_by_index(index)?)),
         }
