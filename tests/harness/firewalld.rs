@@ -58,6 +58,11 @@ impl<'h> Firewalld<'h> {
         kill(Pid::from_raw(self.daemon.id().cast_signed()), signal).unwrap();
     }
 
+    /// Sends a signal to the bus.
+    pub fn signal_bus(&self, signal: Signal) {
+        kill(Pid::from_raw(self.bus.id().cast_signed()), signal).unwrap();
+    }
+
     /// Runs firewall-cmd and returns its output.
     pub fn command(&self, words: &str) -> String {
         let line = format!("DBUS_SYSTEM_BUS_ADDRESS={ADDRESS} firewall-cmd {words}");

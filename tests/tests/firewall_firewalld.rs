@@ -185,6 +185,46 @@ fn firewalld_that_hangs_ends_del_with_an_error_and_the_next_del_completes_it() {
 }
 
 #[test]
+fn bus_that_hangs_ends_del_with_an_error_and_the_next_del_completes_it() {
+    let host = Host::new();
+    let firewalld = Firewalld::start(&host);
+    let fence = host.fence();
+    let a = host.sandbox("a");
+    let firewall = join(&fence, &a);
+    run(&firewall, "ADD", &a).ok();
+    firewalld.signal_bus(Signal::SIGSTOP);
+    let refused = run(&firewall, "DEL", &a).error();
+    refused.expect(100, &["firewalld or D-Bus did not answer within 30s"]);
+    firewalld.signal_bus(Signal::SIGCONT);
+    run(&firewall, "DEL", &a).ok();
+    assert_eq!(firewalld.sources("trusted"), "");
+}
+
+/// A runtime may start a container again with other addresses, although DEL failed.
+#[test]
+fn sources_that_a_failed_del_left_are_removed_by_the_del_after_the_next_add() {
+    let host = Host::new();
+    let firewalld = Firewalld::start(&host);
+    let fence = host.fence();
+    let a = host.sandbox("a");
+    let firewall = join(&fence, &a);
+    run(&firewall, "ADD", &a).ok();
+    // DEL does this first.
+    let record = |prefix: &str| format!("/run/cni/firewall/{prefix}cni:pods:a:eth0");
+    fs::rename(record(""), record("retired-")).unwrap();
+    let mut result = firewall.config()["prevResult"].clone();
+    result["ips"] = serde_json::json!([{"address": "10.1.0.77/24", "interface": 2}]);
+    let again = firewall.clone().with("prevResult", result);
+    run(&again, "ADD", &a).ok();
+    let other = again.clone().with("firewalldZone", "home");
+    run(&other, "ADD", &a).error().expect(100, &["zone home"]);
+    assert_eq!(firewalld.sources("trusted").split(' ').count(), 3);
+    run(&again, "DEL", &a).ok();
+    assert_eq!(firewalld.sources("trusted"), "");
+    assert_eq!(fs::read_dir("/run/cni/firewall").unwrap().count(), 0);
+}
+
+#[test]
 fn address_of_no_bus_is_an_error_only_if_firewalld_is_asked_for() {
     let host = Host::new();
     let fence = host.fence();

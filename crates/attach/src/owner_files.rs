@@ -66,8 +66,14 @@ impl OwnerFiles {
     /// Returns the text of the record of `owner`, even if a DEL or GC has renamed the record.
     /// Returns `None` if the record is missing or unreadable.
     pub fn find_also_retired(&self, owner: &str) -> Option<String> {
-        let retired = || read(&self.file(RETIRED, owner)).ok()?;
+        let retired = || self.find_retired(owner);
         self.find(owner).ok().or_else(retired)
+    }
+
+    /// Returns the text of the record of `owner` that a DEL or GC has renamed but not removed,
+    /// because it failed. Returns `None` if there is none, or if it is unreadable.
+    pub fn find_retired(&self, owner: &str) -> Option<String> {
+        read(&self.file(RETIRED, owner)).ok()?
     }
 
     /// Adds an empty file for `owner` and returns `true`. If the directory does not exist, adds

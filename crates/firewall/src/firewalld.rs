@@ -1,6 +1,7 @@
 //! Adds addresses of containers to a zone of firewalld as sources, and removes them. The zone
 //! decides whether firewalld accepts packets from its sources.
 
+use std::io::ErrorKind;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -91,9 +92,9 @@ impl Sources {
     /// because firewalld forgets runtime sources when it ends.
     ///
     /// # Errors
-    /// firewalld rejects the removal of an address, or does not answer.
+    /// firewalld rejects the removal of an address. Or the bus or firewalld does not answer.
     pub fn remove(&self) -> anyhow::Result<()> {
-        if self.addresses.is_empty() || ask(async |_| Ok(())).is_err() {
+        if self.addresses.is_empty() || !is_running()? {
             return Ok(());
         }
         self.each(
@@ -159,12 +160,42 @@ fn source(address: IpAddr) -> String {
 fn ask<T>(work: impl AsyncFnOnce(&Proxy<'_>) -> anyhow::Result<T>) -> anyhow::Result<T> {
     zbus::block_on(in_time(async {
         let bus = connect().await?;
-        let daemon = Proxy::new(&bus, BUS, "/org/freedesktop/DBus", BUS).await?;
-        let is_running: bool = daemon.call("NameHasOwner", &NAME).await.context(ASK)?;
-        ensure!(is_running, "firewalld does not run");
+        ensure!(is_on(&bus).await?, "firewalld does not run");
         let zones = Proxy::new(&bus, NAME, PATH, format!("{NAME}.zone")).await?;
         work(&zones).await
     }))
+}
+
+/// Returns whether firewalld runs: `false` if there is no system bus, or if firewalld is not on it.
+///
+/// # Errors
+/// The bus does not answer in time, or fails otherwise.
+fn is_running() -> anyhow::Result<bool> {
+    if !has_bus() {
+        return Ok(false);
+    }
+    zbus::block_on(in_time(async {
+        match Connection::system().await {
+            Ok(bus) => is_on(&bus).await,
+            Err(error) if is_absence(&error) => Ok(false),
+            Err(error) => Err(unconnected(&error)),
+        }
+    }))
+}
+
+/// Returns whether a connection failed because no process listens on the bus's socket.
+fn is_absence(error: &zbus::Error) -> bool {
+    let zbus::Error::Connection(error, _) = error else {
+        return false;
+    };
+    let absences = [ErrorKind::ConnectionRefused, ErrorKind::NotFound];
+    absences.contains(&error.kind())
+}
+
+/// Returns whether firewalld has its name on this bus.
+async fn is_on(bus: &Connection) -> anyhow::Result<bool> {
+    let daemon = Proxy::new(bus, BUS, "/org/freedesktop/DBus", BUS).await?;
+    daemon.call("NameHasOwner", &NAME).await.context(ASK)
 }
 
 /// Connects to the system bus.

@@ -42,12 +42,19 @@ pub(crate) fn files() -> OwnerFiles {
     OwnerFiles("/run/cni/firewall".into())
 }
 
-/// Writes the record of `owner`, unless it exists. Returns whether the record is new.
+/// Writes the record of `owner`, unless it exists. Returns whether the record is new. A DEL or GC
+/// that failed may have left a retired (renamed) record. The new record also lists the content of
+/// the retired one, because the next DEL replaces the retired record with this one.
 ///
 /// # Errors
-/// The file cannot be written.
+/// - The file cannot be written.
+/// - The retired record lists sources of another zone.
 pub(crate) fn create(owner: &str, sources: Option<&Sources>) -> anyhow::Result<bool> {
-    files().create(owner, &sources.map(Sources::text).unwrap_or_default())
+    let retired = files().find_retired(owner).unwrap_or_default();
+    match with_sources(&retired, sources) {
+        Err(_) if files().has(owner) => Ok(false),
+        text => files().create(owner, &text?),
+    }
 }
 
 /// Adds `sources`, addresses in a zone of firewalld, to the record of `owner`. What the record
@@ -58,16 +65,22 @@ pub(crate) fn create(owner: &str, sources: Option<&Sources>) -> anyhow::Result<b
 /// - The file is missing or cannot be written.
 /// - The record lists sources of another zone.
 pub(crate) fn add_sources(owner: &str, sources: Option<&Sources>) -> anyhow::Result<()> {
+    change(owner, |there| with_sources(there, sources))
+}
+
+/// Returns `record`, the text of a record, with `sources` added to it.
+///
+/// # Errors
+/// The record lists sources of another zone.
+fn with_sources(record: &str, sources: Option<&Sources>) -> anyhow::Result<String> {
     let Some(sources) = sources else {
-        return files().find(owner).map(drop);
+        return Ok(record.to_owned());
     };
-    change(owner, |there| {
-        let all = match Sources::read(there) {
-            Some(listed) => sources.with(&listed)?,
-            None => sources.clone(),
-        };
-        Ok(all.text() + &lines(&Earlier::read(there)))
-    })
+    let all = match Sources::read(record) {
+        Some(listed) => sources.with(&listed)?,
+        None => sources.clone(),
+    };
+    Ok(all.text() + &lines(&Earlier::read(record)))
 }
 
 /// Adds `earlier`, attachments that had the addresses of `owner` before, to the record of `owner`.
