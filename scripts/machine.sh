@@ -54,6 +54,12 @@ need_firewalld() {
     install_packages firewalld
 }
 
+# Fails if MINISIGN_KEY is set and names no readable file.
+key_is_readable() {
+    [[ -z ${MINISIGN_KEY:-} || (-r $MINISIGN_KEY && ! -d $MINISIGN_KEY) ]] ||
+        die "MINISIGN_KEY names no file that can be read: $MINISIGN_KEY"
+}
+
 as_root() {
     if ((EUID == 0)); then "$@"; else sudo "$@"; fi
 }

@@ -48,13 +48,18 @@ main() {
 }
 
 # Signs the packages with a key of this run, and verifies them by the commands that
-# crates/installing.md shows. A changed archive or list fails.
+# crates/installing.md shows. A changed archive or list fails, also when it is to be signed.
 signed() {
     say "checksums and signature"
     need minisign minisign
     minisign -G -W -f -p "$scratch/key.pub" -s "$scratch/key" >/dev/null
     scripts/sign.sh "$scratch/twice" | grep -F "NOT SIGNED"
     [[ ! -e $scratch/twice/SHA256SUMS.minisig ]]
+    MINISIGN_KEY=$scratch/missing scripts/sign.sh "$scratch/once" && die "a key that is missing is no error"
+    scripts/sign.sh "$scratch/once" >/dev/null
+    touch "$scratch/once/added"
+    MINISIGN_KEY=$scratch/key scripts/sign.sh "$scratch/once" </dev/null && die "an added file gets a signature"
+    rm "$scratch/once/added"
     MINISIGN_KEY=$scratch/key scripts/sign.sh "$scratch/once" </dev/null
     (
         cd "$scratch/once"
