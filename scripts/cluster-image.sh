@@ -12,6 +12,7 @@
 # with glibc are larger. Needs root and Rust. Installs buildah and jq if they are missing.
 
 set -euo pipefail
+caller=$PWD
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/machine.sh
 source scripts/machine.sh
@@ -23,14 +24,15 @@ main() {
     need_rust
     need buildah buildah
     need jq jq
-    local archive image buildah
-    export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
+    local archive directory image buildah
+    directory=$(absolute "$1")
+    time_of_commit
     scratch=$(mktemp -d)
     trap 'rm -rf "$scratch"' EXIT
-    image=$(realpath "$1")/cni-plugins-rust-image-v$(version).tar
+    image=$directory/cni-plugins-rust-image-v$(version).tar
     buildah=(buildah --root "$scratch/storage" --runroot "$scratch/run" --storage-driver vfs)
     "${buildah[@]}" manifest create plugins >/dev/null
-    for archive in "$1"/cni-plugins-linux-*-v"$(version)".tgz; do
+    for archive in "$directory"/cni-plugins-linux-*-v"$(version)".tgz; do
         one_architecture "$archive"
     done
     "${buildah[@]}" manifest push --quiet --all plugins "oci:$scratch/oci"
@@ -41,13 +43,14 @@ main() {
 
 # one_architecture ARCHIVE: adds the image from ARCHIVE and the tools beside it.
 one_architecture() {
-    local architecture contents
+    local architecture contents tools=${1##*/}
+    tools=${1%/*}/${tools/plugins/plugins-tools}
     architecture=${1##*/cni-plugins-linux-}
     architecture=${architecture%-v"$(version)".tgz}
     contents=$scratch/$architecture
     mkdir "$contents"
     tar --extract --directory "$contents" --file "$1"
-    tar --extract --directory "$contents" --file "${1/plugins-linux/plugins-tools-linux}"
+    tar --extract --directory "$contents" --file "$tools"
     "${buildah[@]}" build --quiet --isolation chroot --platform "linux/$architecture" \
         --tag "localhost/plugins-$architecture" --timestamp "$SOURCE_DATE_EPOCH" \
         --file "$contents/conf-examples/kubernetes/Containerfile" "$contents" >/dev/null

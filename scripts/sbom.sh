@@ -10,6 +10,7 @@
 # Needs Rust. Installs cargo-cyclonedx and jq if they are missing.
 
 set -euo pipefail
+caller=$PWD
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/machine.sh
 source scripts/machine.sh
@@ -17,15 +18,16 @@ source scripts/machine.sh
 main() {
     (($# == 3)) || die "usage: scripts/sbom.sh TARGET EXECUTABLES FILE"
     local executables file name
-    executables=$(realpath "$2")
-    file=$(realpath "$3")
+    executables=$(absolute "$2")
+    file=$(absolute "$3")
+    time_of_commit
     need_rust
     need jq jq
     need_subcommand cyclonedx
     scratch=$(mktemp -d)
     trap 'rm -rf "$scratch"' EXIT
     copy_source "$scratch/source"
-    SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)} cargo cyclonedx --quiet \
+    cargo cyclonedx --quiet \
         --manifest-path "$scratch/source/Cargo.toml" --format json --spec-version 1.5 \
         --describe binaries --no-build-deps --target "$1"
     for name in "${EXECUTABLES[@]}" "$AGENT"; do
