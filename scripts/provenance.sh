@@ -19,27 +19,44 @@ main() {
     (($# == 2)) || die "usage: scripts/provenance.sh STARTED DIR"
     need_rust
     need jq jq
-    local directory commit source changed=false
+    local directory commit source differences changed=false
     directory=$(absolute "$2")
     commit=$(git rev-parse HEAD)
-    source=$(git remote get-url origin 2>/dev/null || true)
-    [[ -z $(git status --porcelain) ]] || changed=true
+    source=$(public_address "$(git remote get-url origin 2>/dev/null || true)")
+    differences=$(git status --porcelain)
+    [[ -z $differences ]] || changed=true
     [[ $changed == false ]] || say "NOT A RELEASE: files differ from commit $commit, and provenance.json says so"
     jq --null-input --sort-keys \
         --argjson subject "$(subjects "$directory")" \
-        --arg source "git+${source:-file:///}@$commit" \
+        --arg source "git+$source@$commit" \
         --arg commit "$commit" \
         --argjson changed "$changed" \
         --arg lock "$(sha256sum Cargo.lock | cut -d' ' -f1)" \
         --arg rustc "$(rustc --version --verbose)" \
         --arg builder "${BUILDER_ID:-urn:cni-plugins-rust:builder:unnamed}" \
         --arg started "$1" --arg finished "$(date --utc +%FT%TZ)" "$STATEMENT" >"$scratch"
-    mv "$scratch" "$directory/provenance.json"
+    install -m 644 "$scratch" "$directory/provenance.json"
 }
 
 scratch=$(mktemp)
 readonly scratch
 trap 'rm -f "$scratch"' EXIT
+
+# public_address REMOTE: prints the address of a git remote without password or token. A path of this
+# machine, and an address of an unknown form, become file:///source.
+public_address() {
+    local address=${1%%[?#]*} user
+    if [[ $address =~ ^(https?|git)://([^/]*@)?(.+)$ ]]; then
+        echo "${BASH_REMATCH[1]}://${BASH_REMATCH[3]}"
+    elif [[ $address =~ ^ssh://([^/]*@)?(.+)$ ]]; then
+        user=${BASH_REMATCH[1]%%[:@]*}
+        echo "ssh://${user:+$user@}${BASH_REMATCH[2]}"
+    elif [[ $address =~ ^([^/:@]+@)?([^/:@]+|\[[^]/]+\]):/?([^/:@][^:@]*)$ ]]; then
+        echo "ssh://${BASH_REMATCH[1]}${BASH_REMATCH[2]}/${BASH_REMATCH[3]}"
+    else
+        echo "file:///source"
+    fi
+}
 
 subjects() {
     (cd "$1" && find . -maxdepth 1 -type f ! -name provenance.json ! -name '*.sha*' ! -name 'SHA256SUMS*' \

@@ -215,6 +215,32 @@ materials() {
     jq --exit-status --arg commit "$(git rev-parse HEAD)" \
         '.predicate.buildDefinition.resolvedDependencies[0].digest.gitCommit == $commit' \
         "$scratch/once/provenance.json" >/dev/null
+    [[ $(stat --format %a "$scratch/once/provenance.json") == 644 ]]
+    public_addresses
+}
+
+# Checks that the provenance names the git remote without passwords and paths of this machine.
+public_addresses() {
+    local remote public
+    git clone --quiet --no-checkout . "$scratch/clone"
+    while read -r remote public; do
+        git -C "$scratch/clone" remote set-url origin "$remote"
+        GIT_DIR=$scratch/clone/.git GIT_WORK_TREE=$PWD scripts/provenance.sh 2026-01-02T03:04:05Z "$scratch/clone" >/dev/null
+        jq --exit-status --arg public "git+$public@$(git rev-parse HEAD)" \
+            '.predicate.buildDefinition.externalParameters.source == $public' \
+            "$scratch/clone/provenance.json" >/dev/null || die "$remote becomes another address than $public"
+    done <<'EOF'
+https://example.org/plugins.git https://example.org/plugins.git
+https://user:secret@example.org/plugins?token=secret https://example.org/plugins
+https://secret@example.org:8443/plugins.git https://example.org:8443/plugins.git
+ssh://git:secret@example.org:22/plugins.git ssh://git@example.org:22/plugins.git
+git@example.org:group/plugins.git ssh://git@example.org/group/plugins.git
+example.org:/srv/plugins ssh://example.org/srv/plugins
+git+ssh://user:secret@example.org/plugins file:///source
+user:secret@example.org:plugins file:///source
+ext::command%20secret file:///source
+/home/user/plugins file:///source
+EOF
 }
 
 # Builds the image from an unpacked release, checks that it contains only the executables, and runs
