@@ -113,7 +113,9 @@ build() {
         "$1=/source" "$2=/target" "${CARGO_HOME:-$HOME/.cargo}=/cargo" "$(rustc --print sysroot)=/rust")
     flags+="'-Ctarget-feature=+crt-static'"
     [[ -n $linker ]] || flags+=",'-Clink-self-contained=yes'"
-    (cd "$1" && SOURCE_DATE_EPOCH=0 CARGO_TARGET_DIR=$2 CARGO_INCREMENTAL=0 \
+    # cargo prefers flags of the environment to those of --config, or adds them.
+    (cd "$1" && unset RUSTFLAGS CARGO_ENCODED_RUSTFLAGS "${!CARGO_BUILD_@}" "${!CARGO_PROFILE_@}" "${!CARGO_TARGET_@}" &&
+        SOURCE_DATE_EPOCH=0 CARGO_TARGET_DIR=$2 CARGO_INCREMENTAL=0 \
         "${@:3}" cargo auditable build --release --locked --bins --target "$target" \
         --config "target.$target.linker='${linker:-rust-lld}'" \
         --config "target.$target.rustflags=[$flags]")
