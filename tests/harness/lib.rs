@@ -123,3 +123,14 @@ pub fn eventually(mut condition: impl FnMut() -> bool) -> bool {
         std::thread::yield_now();
     }
 }
+
+/// Returns a user other than root, or root itself in a user namespace that has no other.
+pub fn other_user() -> u32 {
+    let map = std::fs::read_to_string("/proc/self/uid_map").unwrap();
+    let numbers = map.split_whitespace().map(|it| it.parse().unwrap());
+    // Each line has the first user inside, the first one outside, and their number.
+    let [.., first, _, count] = numbers.collect::<Vec<u32>>()[..] else {
+        panic!("{map:?}")
+    };
+    (first + count - 1).min(1234)
+}

@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
+use std::os::unix::fs::{MetadataExt as _, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Stdio};
 
@@ -11,7 +12,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde::Deserialize as _;
 use serde_json::{Value, json};
-use tests::{Agent, EXECUTABLES, Example, Host, Invocation, Place as _, eventually};
+use tests::{Agent, EXECUTABLES, Example, Host, Invocation, Place as _, eventually, other_user};
 
 /// Returns the pod of the installation.
 fn pod() -> Value {
@@ -70,7 +71,7 @@ fn pod_is_on_every_node_and_may_write_to_one_directory() {
         "runAsGroup": 0,
         "allowPrivilegeEscalation": false,
         "readOnlyRootFilesystem": true,
-        "capabilities": {"drop": ["ALL"]},
+        "capabilities": {"drop": ["ALL"], "add": ["DAC_OVERRIDE"]},
         "seccompProfile": {"type": "RuntimeDefault"},
     });
     assert_eq!(pod["containers"][0]["securityContext"], expected);
@@ -91,7 +92,8 @@ fn image_holds_the_executables_and_nothing_else() {
 }
 
 /// Does what the kubelet and the runtime do with the pod: mounts the node's directory, and runs
-/// process 1 as root without capabilities.
+/// process 1 as root with the pod's capability. As on a node of kubespray, another user owns the
+/// directory.
 #[test]
 fn container_installs_and_stays_until_it_is_terminated() {
     let host = Host::new();
@@ -104,6 +106,11 @@ fn container_installs_and_stays_until_it_is_terminated() {
     }
     let nothing = None::<&str>;
     mount(Some(&node), place, nothing, MsFlags::MS_BIND, nothing).unwrap();
+    let owner = other_user();
+    fs::write(node.join("bridge"), "an older one").unwrap();
+    for path in [&node, &node.join("bridge")] {
+        chown(path, Some(owner), None).unwrap();
+    }
     let mut container = Container::start(&run(&host, &container));
     let installed: Vec<_> = EXECUTABLES.iter().map(|name| node.join(name)).collect();
     container.wait_for_message(": installed: ");
@@ -115,6 +122,7 @@ fn container_installs_and_stays_until_it_is_terminated() {
     // The pod of the next release does this while the old one still exists.
     let next = host.program(&host.dir().join("cni/cnitool"));
     next.argument("install").argument(place).ok();
+    assert_eq!(fs::metadata(&node).unwrap().uid(), owner);
     container.end();
 }
 
@@ -235,7 +243,15 @@ fn run(host: &Host, container: &Value) -> Invocation {
         tool = tool.env(name, value);
     }
     let first = ["unshare", "--pid", "--fork", "--kill-child"];
-    tool.powerless().under(&first.map(str::to_owned))
+    let capabilities = &container["securityContext"]["capabilities"];
+    assert_eq!(capabilities["drop"], json!(["ALL"]));
+    let added = capabilities["add"].as_array().unwrap().iter();
+    let added: Vec<_> = added
+        .map(|it| it.as_str().unwrap().to_lowercase())
+        .collect();
+    let added: Vec<_> = added.iter().map(String::as_str).collect();
+    tool.with_capabilities(&added)
+        .under(&first.map(str::to_owned))
 }
 
 fn is_installed(host: &Host, file: &Path) -> bool {

@@ -5,7 +5,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use tests::{Host, Invocation, Network};
+use tests::{Host, Invocation, Network, other_user};
 
 fn call(network: &Network<'_>, verb: &str, container: &str) -> Invocation {
     let call = network.call(verb).container(container).ifname("eth0");
@@ -199,17 +199,6 @@ fn a_data_directory_that_is_none_is_named() {
         let status = network.with("cniVersion", "1.1.0").call("STATUS").error();
         status.expect(50, &["dataDir"]);
     }
-}
-
-/// Returns a user other than root, or root itself in a user namespace that has no other.
-fn other_user() -> u32 {
-    let map = fs::read_to_string("/proc/self/uid_map").unwrap();
-    let numbers = map.split_whitespace().map(|it| it.parse().unwrap());
-    // Each line has the first user inside, the first one outside, and their number.
-    let [.., first, _, count] = numbers.collect::<Vec<u32>>()[..] else {
-        panic!("{map:?}")
-    };
-    (first + count - 1).min(1234)
 }
 
 fn host_fifo(path: &Path) {

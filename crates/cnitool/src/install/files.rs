@@ -132,7 +132,9 @@ fn parts(place: &Path) -> anyhow::Result<(&Path, &str)> {
 pub fn with_advice(error: anyhow::Error, directory: &Path) -> anyhow::Error {
     let cause = error.root_cause().downcast_ref::<std::io::Error>();
     let advice = match cause.map(std::io::Error::kind) {
-        Some(ErrorKind::PermissionDenied) => "run this as root, which must own",
+        Some(ErrorKind::PermissionDenied) => {
+            "run this as root, with CAP_DAC_OVERRIDE unless root owns"
+        }
         Some(ErrorKind::ReadOnlyFilesystem) => "name a directory that can be written to, not",
         Some(ErrorKind::StorageFull) => "make room for 10 MiB in",
         _ => return error,
