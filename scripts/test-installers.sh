@@ -31,9 +31,10 @@ main() {
     url=http://127.0.0.1:8080/$archive
     room=$(mktemp -d)
     trap 'rm -rf "$room"' EXIT
+    tar --extract --directory "$room" --file "$directory/$archive"
     tar --extract --directory "$room" --file "$directory/${archive/plugins/plugins-tools}"
 
-    export -f "${INSTALLERS[@]}" ansible_module attach die
+    export -f "${INSTALLERS[@]}" ansible_module attach die version_of
     export here room url archive HOME=$room
     for name in "${INSTALLERS[@]}"; do
         say "$name"
@@ -43,30 +44,42 @@ main() {
             mkdir "$room/$2"
             cd "$room/$2"
             busybox httpd -f -p 127.0.0.1:8080 -h "$1" &
-            server=$!
+            trap "kill $!" EXIT
             curl --retry 20 --retry-connrefused --retry-delay 1 -fsSo sum "$url.sha256"
-            "$2"
-            kill "$server"' test_installers "$directory" "$name" || die "$name cannot install $archive"
+            "$2"' test_installers "$directory" "$name" || die "$name cannot install $archive"
     done
     say "installed by ${INSTALLERS[*]}"
 }
 
-# The checksum is in kubespray's own list; here it comes from the file. The unpacked files get mode
-# 0755, LICENSE and README.md, too.
+# The checksum is in kubespray's own list; here it comes from the file. The directory and the unpacked
+# files get an owner other than root (`cni_bin_owner`, by default kube) and mode 0755, LICENSE and
+# README.md, too.
 kubespray() {
     ansible_module get_url "url=$url dest=$PWD/$archive checksum=sha256:$(cut -d' ' -f1 sum) mode=0755"
-    ansible_module file "path=/opt/cni/bin state=directory mode=0755 owner=root recurse=true"
-    ansible_module unarchive "src=$PWD/$archive dest=/opt/cni/bin mode=0755 owner=root remote_src=true"
+    ansible_module file "path=/opt/cni/bin state=directory mode=0755 owner=nobody recurse=true"
+    ansible_module unarchive "src=$PWD/$archive dest=/opt/cni/bin mode=0755 owner=nobody remote_src=true"
+    [[ $(stat --format %U /opt/cni/bin /opt/cni/bin/bridge | uniq) == nobody ]]
+    attach
+    # The pod of conf-examples/kubernetes/daemonset.yaml has one capability. Here it updates the plugins.
+    setpriv --bounding-set=-all,+dac_override --inh-caps=-all "$room/cnitool" install /opt/cni/bin
     attach
 }
 
 # Ansible itself gets the file of the checksum and looks there for the name in the URL, which differs
-# from the name of the download.
+# from the name of the download. In the end, image-builder asks host-device for its version. The archive
+# has no host-device, so this check has to fail; its plugins would pass.
 image_builder() {
     ansible_module file "path=/opt/cni/bin state=directory mode=0755"
     ansible_module get_url "url=$url dest=$PWD/cni.tar.gz checksum=sha256:$url.sha256 mode=0755"
     ansible_module unarchive "src=$PWD/cni.tar.gz dest=/opt/cni/bin remote_src=true"
     attach
+    [[ $(version_of bridge).tgz == "${archive##*-v}" ]]
+    [[ $(version_of host-device) != [0-9]* ]] || die "the archive has a host-device: crates/installing.md says it has none"
+}
+
+# version_of PLUGIN: prints the version as image-builder's test does.
+version_of() {
+    sh -c "/opt/cni/bin/$1 2>&1 | awk '{print substr(\$4,2); }'" | head -n 1
 }
 
 # kops gets the URL and the checksum by two variables, and takes every executable by its name.
@@ -125,6 +138,7 @@ attach() {
     CNI_PATH=/opt/cni/bin NETCONFPATH=$here/conf-examples "$room/cnitool" add bridge /run/netns/pod >result.json
     ip netns exec pod ping -c 1 -W 2 -q 10.88.0.1 >/dev/null
     CNI_PATH=/opt/cni/bin NETCONFPATH=$here/conf-examples "$room/cnitool" del bridge /run/netns/pod
+    ip netns delete pod
     echo "a pod reached its gateway"
 }
 
