@@ -5,9 +5,10 @@
 #
 # By default the script builds archives for the architecture of this machine. --all, as root, builds
 # archives and packages for all of architectures.txt and one image for all, and in the end names the
-# architectures that it could not build.
-# --packages also writes a .deb and a .rpm. --twice builds everything again, as another user and from a
-# copy of the source in another directory, and compares the executables, archives and packages.
+# architectures that it could not build or not reproduce.
+# --packages also writes a .deb and a .rpm. --twice builds the executables, archives and packages again,
+# as another user, with another home and umask, and from a copy of the source in another directory, and
+# compares them. It does not build the bills of materials and the image again.
 #
 # The executables are static and contain the list of their dependencies, which `cargo audit bin`,
 # trivy and syft read. The same source and compiler produce the same bytes on every machine: Rust's
@@ -44,9 +45,8 @@ main() {
     [[ $directory/ != "$(realpath .)"/* ]] || die "$directory is in the checkout, which it would change"
     [[ -z ${MINISIGN_KEY:-} ]] || MINISIGN_KEY=$(absolute "$MINISIGN_KEY")
     key_is_readable
-    need_rust
-    need readelf binutils
-    need_subcommand auditable
+    needed
+    other_tag
     mkdir -p "$directory"
     [[ -z $(ls "$directory") ]] || die "$directory is not empty"
     scratch=$(mktemp -d)
@@ -58,14 +58,34 @@ main() {
         one_architecture
         rm -rf "${scratch:?}/$arch"
     done
-    ((${#summary[@]} > 0)) || die "NOT BUILT: ${missing[*]}"
+    ((${#summary[@]} > 0)) || die "FAILED: ${missing[*]}"
     [[ $image == no ]] || scripts/cluster-image.sh "$directory"
     scripts/provenance.sh "$started" "$directory"
     scripts/sign.sh "$directory"
     say "in $directory"
     (cd "$directory" && stat --format '%10s %n' -- * | grep -v '\.sha')
     printf '%s\n' "${summary[@]}"
-    ((${#missing[@]} == 0)) || die "NOT BUILT: ${missing[*]}"
+    ((${#missing[@]} == 0)) || die "FAILED: ${missing[*]}"
+}
+
+# Fails before the first build, instead of after hours, if something is missing.
+needed() {
+    [[ $image == no ]] || ((EUID == 0)) || die "--all needs root, for the image"
+    [[ $image == no ]] || need buildah buildah
+    need_rust
+    need readelf binutils
+    need jq jq
+    need_subcommand auditable
+    need_subcommand cyclonedx
+    [[ ${#packages[@]} == 0 ]] || nfpm >/dev/null
+}
+
+# Warns if the commit has a tag of another version.
+other_tag() {
+    local tags
+    tags=$(git tag --points-at HEAD 'v*')
+    [[ -z $tags ]] || grep -qxF "v$(version)" <<<"$tags" ||
+        say "WRONG TAG: the version is $(version), and the commit has the tag ${tags//$'\n'/ }"
 }
 
 all_architectures() {
@@ -101,7 +121,7 @@ one_architecture() {
     look_inside "$built"
     summary+=("$arch: $target in $((SECONDS - begin)) s")
     scripts/package.sh "${packages[@]}" --arch "$arch" "$built" "$directory"
-    [[ $twice == no ]] || build_again "$built"
+    [[ $twice == no ]] || build_again "$built" || missing+=("$arch (not reproduced)")
     scripts/sbom.sh "$target" "$built" "$directory/cni-plugins-linux-$arch-v$(version).cdx.json"
 }
 
@@ -133,29 +153,37 @@ look_inside() {
     done
 }
 
-# build_again EXECUTABLES: builds, packs and compares.
+# build_again EXECUTABLES: builds and packs in a copy of the source, which all architectures share, and
+# compares. Fails if a file differs.
 build_again() {
     say "building again, as another user and elsewhere"
     local other=$scratch/of/another/user
     # The user of a user namespace reads the files of the current user, and writes files of its own.
     local as_other=(unshare --user --map-user=1234 --map-group=1234)
-    copy_source "$other/depth"
+    [[ -d $other/depth ]] || copy_source "$other/depth" || return
+    time_of_commit || return
+    local again=$scratch/again/$target/release
+    rm -rf "$other/files" "$scratch"/again/*-linux-*
     (
         umask 077
-        export RUSTUP_HOME=${RUSTUP_HOME:-$HOME/.rustup} CARGO_HOME=$other/cargo HOME=$other USER=other
-        build "$other/depth" "$scratch/again" "${as_other[@]}"
-    )
-    local file files again=$scratch/again/$target/release
-    "${as_other[@]}" scripts/package.sh "${packages[@]}" --arch "$arch" "$again" "$other/files"
-    files=("$other"/files/*)
-    for file in "${EXECUTABLES[@]}" "$AGENT"; do
-        cmp "$1/$file" "$again/$file" || die "$file has other bytes when it is built elsewhere"
-    done
-    for file in "${files[@]}"; do
-        cmp "$directory/${file##*/}" "$file" || die "${file##*/} has other bytes when it is packed again"
-    done
-    say "the same bytes: $((${#EXECUTABLES[@]} + 1)) executables, ${#files[@]} archives and packages"
-    rm -rf "$scratch/of" "$scratch/again"
+        export RUSTUP_HOME=${RUSTUP_HOME:-$HOME/.rustup} XDG_CACHE_HOME=${XDG_CACHE_HOME:-$HOME/.cache}
+        export CARGO_HOME=$other/cargo HOME=$other USER=other
+        build "$other/depth" "$scratch/again" "${as_other[@]}" &&
+            CARGO_TARGET_DIR=$scratch/again "${as_other[@]}" \
+                "$other/depth/scripts/package.sh" "${packages[@]}" --arch "$arch" "$again" "$other/files"
+    ) && same_bytes "$1" "$again" && same_bytes "$directory" "$other/files"
+}
+
+# same_bytes DIR AGAIN: compares the files of AGAIN with those of the same names in DIR.
+same_bytes() {
+    local file number=0 differing=()
+    while read -r -d '' file; do
+        cmp "$1/$file" "$2/$file" || differing+=("$file")
+        number=$((number + 1))
+    done < <(find "$2" -maxdepth 1 -type f ! -name '.*' ! -name '*.d' -printf '%P\0')
+    ((number > 0)) || die "nothing to compare in $2"
+    ((${#differing[@]} == 0)) || { say "OTHER BYTES when built again: ${differing[*]}" && return 1; }
+    say "the same bytes: $number files"
 }
 
 main "$@"
