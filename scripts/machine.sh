@@ -92,8 +92,9 @@ need_rust() {
     need cc gcc libc6-dev
 }
 
-# The version of nfpm: another one may write other bytes.
-readonly NFPM=2.48.0
+# Versions of the tools that make a release: other ones may write other bytes. provenance.json has them.
+# shellcheck disable=SC2034
+readonly NFPM=2.48.0 CARGO_AUDITABLE=0.7.7 CARGO_CYCLONEDX=0.5.9
 
 # Prints the path of nfpm, and installs it if it is missing.
 nfpm() {
@@ -136,7 +137,12 @@ static_target() {
 
 # add_target TARGET: installs the standard library for TARGET if it is missing.
 add_target() {
-    [[ -d $(rustc --print target-libdir --target "$1") ]] || rustup --quiet target add "$1" 2>/dev/null
+    local messages
+    [[ ! -d $(rustc --print target-libdir --target "$1") ]] || return 0
+    messages=$(RUST_BACKTRACE=0 rustup --quiet target add "$1" 2>&1) && return
+    # The next target of scripts/architectures.txt may do if rustup does not have this one.
+    grep -qE 'does not (contain component|support target)' <<<"$messages" || printf '%s\n' "$messages" >&2
+    return 1
 }
 
 # Builds what the arguments select for cargo, such as --bins, for the static target. Prints the
@@ -148,8 +154,14 @@ static_executables() {
     echo "$(realpath "${CARGO_TARGET_DIR:-target}")/$target/${profile/dev/debug}"
 }
 
-# need_subcommand NAME: installs cargo's subcommand NAME if it is missing. Not optimized, it builds in
-# less time.
+# need_subcommand NAME [VERSION]: installs cargo's subcommand NAME if it is missing, or has another
+# version. Not optimized, it builds in less time.
 need_subcommand() {
-    cargo "$1" --version >/dev/null 2>&1 || cargo install --locked --debug "cargo-$1"
+    local installed
+    if [[ -z ${2:-} ]]; then
+        cargo "$1" --version >/dev/null 2>&1 || cargo install --locked --debug "cargo-$1"
+        return
+    fi
+    installed=$(cargo install --list) || return
+    grep -qxF "cargo-$1 v$2:" <<<"$installed" || cargo install --locked --debug --force "cargo-$1@$2"
 }

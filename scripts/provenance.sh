@@ -3,9 +3,11 @@
 # for builds, version 1. It says from which commit, by which compiler and when the files of DIR were
 # built. The signature of SHA256SUMS covers it.
 #
-#     [BUILDER_ID=URI] scripts/provenance.sh STARTED DIR
+#     [BUILDER_ID=URI] scripts/provenance.sh STARTED DIR [OPTIONS [ARCH:TARGET:LINKER]...]
 #
-# STARTED is the time at which the build began, in ISO 8601. BUILDER_ID names who built.
+# STARTED is the time at which the build began, in ISO 8601. BUILDER_ID names who built. OPTIONS are those
+# of scripts/release.sh, in one word. The other arguments name each architecture, Rust's target for it,
+# and the linker, which is empty if it is Rust's own.
 #
 # Needs Rust. Installs jq if it is missing.
 
@@ -16,7 +18,7 @@ cd "$(dirname "$0")/.."
 source scripts/machine.sh
 
 main() {
-    (($# == 2)) || die "usage: scripts/provenance.sh STARTED DIR"
+    (($# >= 2)) || die "usage: scripts/provenance.sh STARTED DIR [OPTIONS [ARCH:TARGET:LINKER]...]"
     need_rust
     need jq jq
     local directory commit source differences changed=false
@@ -32,9 +34,11 @@ main() {
         --arg commit "$commit" \
         --argjson changed "$changed" \
         --arg lock "$(sha256sum Cargo.lock | cut -d' ' -f1)" \
-        --arg rustc "$(rustc --version --verbose)" \
+        --arg options "${3:-}" \
+        --argjson tools "$(tools)" \
+        --arg linkers "$(linkers "${@:4}")" \
         --arg builder "${BUILDER_ID:-urn:cni-plugins-rust:builder:unnamed}" \
-        --arg started "$1" --arg finished "$(date --utc +%FT%TZ)" "$STATEMENT" >"$scratch"
+        --arg started "$1" --arg finished "$(date --utc +%FT%TZ)" "$STATEMENT" --args "${@:4}" >"$scratch"
     install -m 644 "$scratch" "$directory/provenance.json"
 }
 
@@ -58,6 +62,21 @@ public_address() {
     fi
 }
 
+# Prints the versions of what builds and packs.
+tools() {
+    jq --null-input --arg rustc "$(rustc --version --verbose)" --arg auditable "$CARGO_AUDITABLE" \
+        --arg cyclonedx "$CARGO_CYCLONEDX" --arg nfpm "$NFPM" \
+        '{rustc: $rustc, "cargo-auditable": $auditable, "cargo-cyclonedx": $cyclonedx, nfpm: $nfpm}'
+}
+
+# linkers [ARCH:TARGET:LINKER]...: prints a line with the name and the version of each linker.
+linkers() {
+    local word
+    for word; do
+        [[ -z ${word##*:} ]] || "${word##*:}" --version | sed 1q
+    done
+}
+
 subjects() {
     (cd "$1" && find . -maxdepth 1 -type f ! -name provenance.json ! -name '*.sha*' ! -name 'SHA256SUMS*' \
         -printf '%P\0' | sort --zero-terminated | xargs -0 sha256sum) |
@@ -73,8 +92,15 @@ readonly STATEMENT='{
     predicate: {
         buildDefinition: {
             buildType: "urn:cni-plugins-rust:release.sh:1",
-            externalParameters: {source: $source, uncommittedChanges: $changed},
-            internalParameters: {rustc: $rustc},
+            externalParameters: {
+                source: $source, uncommittedChanges: $changed,
+                options: ($options | split(" ")),
+                architectures: ($ARGS.positional | map(split(":")[0]))
+            },
+            internalParameters: ($tools + {
+                targets: ($ARGS.positional | map(split(":")[1])),
+                linkers: ($linkers | split("\n"))
+            }),
             resolvedDependencies: [
                 {uri: $source, digest: {gitCommit: $commit}},
                 {name: "Cargo.lock", digest: {sha256: $lock}}

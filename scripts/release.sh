@@ -23,15 +23,16 @@ cd "$(dirname "$0")/.."
 source scripts/machine.sh
 
 main() {
-    local architectures=() twice=no packages=() image=no directory=
+    local architectures=() twice=no packages=() image=no directory='' options=()
     while (($# > 0)); do
+        [[ $1 != -* ]] || options+=("$1")
         case $1 in
             --all)
                 mapfile -t architectures < <(all_architectures)
                 packages=(--packages)
                 image=yes
                 ;;
-            --arch) architectures=("${2:?}") && shift ;;
+            --arch) architectures=("${2:?}") && options+=("$2") && shift ;;
             --twice) twice=yes ;;
             --packages) packages=(--packages) ;;
             -*) die "unknown option $1" ;;
@@ -52,7 +53,7 @@ main() {
     scratch=$(mktemp -d)
     trap 'rm -rf "$scratch"' EXIT
 
-    local started summary=() missing=() arch
+    local started targets=() summary=() missing=() arch
     started=$(date --utc +%FT%TZ)
     for arch in "${architectures[@]}"; do
         one_architecture
@@ -60,7 +61,7 @@ main() {
     done
     ((${#summary[@]} > 0)) || die "FAILED: ${missing[*]}"
     [[ $image == no ]] || scripts/cluster-image.sh "$directory"
-    scripts/provenance.sh "$started" "$directory"
+    scripts/provenance.sh "$started" "$directory" "${options[*]}" "${targets[@]}"
     scripts/sign.sh "$directory"
     say "in $directory"
     (cd "$directory" && stat --format '%10s %n' -- * | grep -v '\.sha')
@@ -75,8 +76,8 @@ needed() {
     need_rust
     need readelf binutils
     need jq jq
-    need_subcommand auditable
-    need_subcommand cyclonedx
+    need_subcommand auditable "$CARGO_AUDITABLE"
+    need_subcommand cyclonedx "$CARGO_CYCLONEDX"
     [[ ${#packages[@]} == 0 ]] || nfpm >/dev/null
 }
 
@@ -119,6 +120,7 @@ one_architecture() {
         return
     fi
     look_inside "$built"
+    targets+=("$arch:$target:$linker")
     summary+=("$arch: $target in $((SECONDS - begin)) s")
     scripts/package.sh "${packages[@]}" --arch "$arch" "$built" "$directory"
     [[ $twice == no ]] || build_again "$built" || missing+=("$arch (not reproduced)")

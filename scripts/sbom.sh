@@ -23,7 +23,7 @@ main() {
     time_of_commit
     need_rust
     need jq jq
-    need_subcommand cyclonedx
+    need_subcommand cyclonedx "$CARGO_CYCLONEDX"
     scratch=$(mktemp -d)
     trap 'rm -rf "$scratch"' EXIT
     copy_source "$scratch/source"

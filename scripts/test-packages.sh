@@ -215,6 +215,10 @@ materials() {
     jq --exit-status --arg commit "$(git rev-parse HEAD)" \
         '.predicate.buildDefinition.resolvedDependencies[0].digest.gitCommit == $commit' \
         "$scratch/once/provenance.json" >/dev/null
+    scripts/provenance.sh 2026-01-02T03:04:05Z "$scratch/once" "--arch $(architecture)" "$(architecture):$target:cc"
+    jq --exit-status --arg nfpm "$NFPM" --arg arch "$(architecture)" --arg cc "$(cc --version | sed 1q)" '
+        .predicate.buildDefinition | .externalParameters.options == ["--arch", $arch]
+        and .internalParameters.nfpm == $nfpm and .internalParameters.linkers == [$cc]' "$scratch/once/provenance.json" >/dev/null
     [[ $(stat --format %a "$scratch/once/provenance.json") == 644 ]]
     public_addresses
 }
