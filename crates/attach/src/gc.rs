@@ -15,10 +15,10 @@ use crate::{del, guard};
 /// that the runtime does not list.
 ///
 /// # Errors
-/// At least one step failed; the error names all failures. GC tries to delete every veth pair. If
-/// it cannot delete one, it removes no elements and releases no leases, because the elements
-/// protect the host from the container while the pair exists, and the container's address must not
-/// be leased again until then.
+/// At least one step failed; the error names all failures. GC continues after a failed step, with
+/// two exceptions: if a veth pair cannot be deleted, GC does not remove the elements that protect
+/// the host from its container. It also releases no leases, because a container's address must not
+/// be leased again while the container's pair exists.
 pub fn gc(request: &GcRequest) -> anyhow::Result<()> {
     let valid: BTreeSet<_> = request.valid.iter().map(host_link_name).collect();
     // The alias alone does not prove that a link is the host's end of a veth pair: a container can
@@ -26,12 +26,19 @@ pub fn gc(request: &GcRequest) -> anyhow::Result<()> {
     // to the host. So the kind and the name of the link count, too.
     let is_host_end = |link: &Link| link.kind == LinkKind::Veth && is_host_link_name(&link.name);
     cni::step("delete pairs");
-    delete_stale_links(request, is_host_end, HOST_MAC, &valid)?;
+    let links = delete_stale_links(request, is_host_end, HOST_MAC, &valid);
     cni::step("remove nf_tables elements");
-    let elements = remove_stale_elements(request, guard::tables());
+    let kept = match links {
+        Ok(()) => Vec::new(),
+        Err(_) => Connection::open()?.links()?,
+    };
+    let elements = remove_stale_elements(request, guard::tables(), &kept);
     cni::step("release leases");
-    let leases = del::forward(&request.network, Verb::Gc);
-    cni::all([elements, leases])
+    let leases = match links {
+        Ok(()) => del::forward(&request.network, Verb::Gc),
+        Err(_) => Ok(()),
+    };
+    cni::all([links, elements, leases])
 }
 
 /// Deletes stale links of the host. Considers only links that `is_of_plugin` accepts. A link is
@@ -73,13 +80,20 @@ pub fn delete_stale_links(
 }
 
 /// Removes `nf_tables` elements from `tables`: those of attachments of this network that the
-/// runtime does not list.
+/// runtime does not list. Keeps the elements of an attachment if one of the links `kept` has its
+/// tag.
 ///
 /// # Errors
 /// The kernel refuses a request.
-pub fn remove_stale_elements(request: &GcRequest, tables: [Table; 2]) -> anyhow::Result<()> {
+pub fn remove_stale_elements(
+    request: &GcRequest,
+    tables: [Table; 2],
+    kept: &[Link],
+) -> anyhow::Result<()> {
     let mut removal = Removal::start(tables)?;
-    let removed = removal.remove(request.stale());
+    let is_stale = request.stale();
+    let is_kept = |owner: &str| kept.iter().any(|it| it.alias.as_deref() == Some(owner));
+    let removed = removal.remove(|owner| is_stale(owner) && !is_kept(owner));
     for owner in removal.finish() {
         note(format_args!(
             "deleted nf_tables elements of {owner}, which the runtime does not list"

@@ -21,7 +21,7 @@ pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
     cni::step("delete ifbs");
     let ifbs = attach::delete_stale_links(request, is_ifb, ifb::MAC, &valid);
     cni::step("remove backstops");
-    let backstops = attach::remove_stale_elements(request, backstop::tables());
+    let backstops = attach::remove_stale_elements(request, backstop::tables(), &[]);
     cni::step("remove records");
     cni::all([ifbs, backstops, record::collect(request)])
 }
