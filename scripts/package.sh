@@ -110,7 +110,7 @@ pack() {
 # packages EXECUTABLES DIR: writes packages for /opt/cni/bin, the default of containerd and CRI-O.
 # The distributions' own packages of the reference have other directories and stay unchanged.
 packages() {
-    local packager root=$scratch/root share=$scratch/root/usr/share
+    local packager file name root=$scratch/root share=$scratch/root/usr/share
     install -D -m 755 -t "$root/opt/cni/bin" "${EXECUTABLES[@]/#/$1/}"
     install -D -m 755 -t "$root/usr/sbin" "$1/$AGENT"
     install -D -m 644 -t "$root/usr/lib/systemd/system" conf-examples/systemd/*.service
@@ -127,8 +127,14 @@ packages() {
     chmod -R u=rwX,go=rX "$scratch"
     find "$scratch" -exec touch --no-dereference --date "@$SOURCE_DATE_EPOCH" {} +
     description >"$scratch/nfpm.yaml"
+    mkdir "$scratch/packages"
     for packager in deb rpm; do
-        "$(nfpm)" package --config "$scratch/nfpm.yaml" --packager "$packager" --target "$2" >/dev/null
+        "$(nfpm)" package --config "$scratch/nfpm.yaml" --packager "$packager" --target "$scratch/packages" >/dev/null
+    done
+    # GitHub replaces the "~" of a pre-release in names of files. The version inside keeps it.
+    for file in "$scratch"/packages/*; do
+        name=${file##*/}
+        mv "$file" "$2/${name//\~/.}"
     done
 }
 
