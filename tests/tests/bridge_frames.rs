@@ -109,9 +109,9 @@ fn a_process_in_the_sandbox_cannot_choose_the_mac_during_add() {
     let forged = "02:00:00:00:00:66";
     for round in 0..10 {
         let a = host.sandbox(&format!("a{round}"));
-        let forger = Forger::start(&a, forged);
+        let process = Forger::start(&a, forged);
         let result = host.bridge_v4().with("macspoofchk", true).add(&a);
-        drop(forger);
+        drop(process);
         let given = &result["interfaces"][2]["mac"];
         assert_eq!(given, &format!("0a:58:0a:01:00:{:02x}", round + 2));
         let allowed = rules(&host);
