@@ -16,9 +16,9 @@ use crate::{del, guard};
 ///
 /// # Errors
 /// At least one step failed; the error names all failures. GC continues after a failed step, with
-/// two exceptions: if a veth pair cannot be deleted, GC does not remove the elements that protect
-/// the host from its container. It also releases no leases, because a container's address must not
-/// be leased again while the container's pair exists.
+/// two exceptions. If a veth pair cannot be deleted, GC keeps the elements of the pair's
+/// attachment, which protect the host from the container. It also releases no leases at all,
+/// because a container's address must not be leased again while the container's pair exists.
 pub fn gc(request: &GcRequest) -> anyhow::Result<()> {
     let valid: BTreeSet<_> = request.valid.iter().map(host_link_name).collect();
     // The alias alone does not prove that a link is the host's end of a veth pair: a container can
@@ -29,10 +29,11 @@ pub fn gc(request: &GcRequest) -> anyhow::Result<()> {
     let links = delete_stale_links(request, is_host_end, HOST_MAC, &valid);
     cni::step("remove nf_tables elements");
     let kept = match links {
-        Ok(()) => Vec::new(),
-        Err(_) => Connection::open()?.links()?,
+        Ok(()) => Ok(Vec::new()),
+        Err(_) => Connection::open().and_then(|host| host.links()),
     };
-    let elements = remove_stale_elements(request, guard::tables(), &kept);
+    let elements = kept.map_err(anyhow::Error::from);
+    let elements = elements.and_then(|it| remove_stale_elements(request, guard::tables(), &it));
     cni::step("release leases");
     let leases = match links {
         Ok(()) => del::forward(&request.network, Verb::Gc),
@@ -80,8 +81,8 @@ pub fn delete_stale_links(
 }
 
 /// Removes `nf_tables` elements from `tables`: those of attachments of this network that the
-/// runtime does not list. Keeps the elements of an attachment if one of the links `kept` has its
-/// tag.
+/// runtime does not list. Keeps the elements of an attachment if its tag is the alias of one of the
+/// links `kept`.
 ///
 /// # Errors
 /// The kernel refuses a request.
