@@ -134,8 +134,9 @@ struct Pair {
 }
 
 impl<T: Topology> Add<'_, T> {
-    /// Rejects the ADD if the attachment already exists. The caller calls this function before it
-    /// registers any rollback, because the rollback would remove the existing attachment.
+    /// Rejects the ADD if the host's end of the veth pair exists, or if the sandbox has an
+    /// interface with the requested name. The caller registers the rollback only afterwards: a
+    /// rejected ADD has created nothing, and the existing attachment must stay.
     fn expect_nothing_there(&self) -> anyhow::Result<()> {
         let attachment = &self.request.attachment;
         if self.host.find_link(&self.host_name)?.is_some() {

@@ -44,8 +44,9 @@ impl Addressing {
     ///
     /// - The lease has no address.
     /// - The lease has the same address twice, and an interface would reject the second one.
-    /// - The lease has no gateway for an address, and the second address of its network cannot be
-    ///   the gateway.
+    /// - The host is the gateway, the lease names no gateway for an address, and the function
+    ///   cannot derive one: the container itself has the second address of its network, or the
+    ///   network has only one address.
     /// - A gateway cannot be an address of the host.
     /// - The lease has an IPv6 address, and the MTU is too small for IPv6.
     pub fn leased(mode: Gateway, lease: &AddResult, mtu: u32) -> Result<Self, Error> {
@@ -261,7 +262,7 @@ const MAIN_TABLE: u32 = 254;
 /// `RT_SCOPE_LINK` of rtnetlink(7). A greater value means a narrower scope.
 const LINK_SCOPE: u8 = 253;
 
-/// Prefix length from which an IPv4 network has no broadcast address (RFC 3021).
+/// An IPv4 network with this prefix length or a longer one has no broadcast address (RFC 3021).
 const V4_POINT_TO_POINT: u8 = 31;
 
 /// Minimum MTU of IPv6 (RFC 8200), in bytes.

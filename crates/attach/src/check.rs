@@ -179,9 +179,9 @@ impl<T: Topology> Check<'_, T> {
         Ok(Some(port))
     }
 
-    /// Compares the addresses and routes of the link that has the gateway addresses. This link is
+    /// Compares the state and addresses of the link that has the gateway addresses. This link is
     /// the bridge or its VLAN link. Without a bridge, it is `port`, the host's end of the veth
-    /// pair.
+    /// pair, and the function also compares the host's routes to the container.
     fn compare_gateways(
         &self,
         port: Option<&Link>,

@@ -190,8 +190,9 @@ pub struct PortVlanSet {
     /// The native VLAN, which the port also carries. CHECK ignores it, because earlier versions of
     /// this suite did not set it.
     pub native: Option<PortVlans>,
-    /// The bridge's default VLAN, which ADD removes from the port. CHECK accepts it as an untagged
-    /// VLAN, because earlier versions of this suite and the Go plugins did not remove it.
+    /// The bridge's default VLAN, which ADD removes from the port; `None` if the port stays in it,
+    /// or if the bridge has none. CHECK accepts it as an untagged VLAN, because earlier versions of
+    /// this suite and the Go plugins did not remove it.
     pub left: Option<PortVlans>,
 }
 

@@ -24,16 +24,16 @@ pub(crate) fn sources(subject: &Subject<'_>) -> [Element; 2] {
 }
 
 /// Returns one element for each of the container's addresses. The elements make a rule drop frames
-/// that the host sends with the bridge's MAC and such an address as their sources.
+/// that the host sends with the bridge's MAC as source MAC and such an address as source address.
 ///
 /// These frames are duplicates. A promiscuous bridge delivers a frame of the container to the port
 /// of its destination and also gives the host a copy. The host routes this copy back to the bridge.
 ///
 /// The addresses of an IP version get elements only if netfilter sees bridged frames of this
-/// version ([`BRIDGE_NF_CALL`]). Then a frame whose destination is a Kubernetes Service is
-/// translated (DNAT) on the bridge, which delivers it to a pod. Otherwise only the host translates
-/// such a frame. The rule must not drop what the host then sends, because nothing else reaches the
-/// pod.
+/// version ([`BRIDGE_NF_CALL`]). The reason is frames to a Kubernetes Service. If netfilter sees
+/// them, it translates them (DNAT) on the bridge, which delivers them to a pod: the host's frames
+/// are duplicates. Otherwise only the host translates them and sends them to the pod. The rule must
+/// not drop these frames, because the pod receives no others.
 pub(crate) fn duplicates(subject: &Subject<'_>) -> anyhow::Result<Vec<Element>> {
     let Some(MacAddress(bridge)) = subject.bridge.and_then(|it| it.mac) else {
         return Ok(Vec::new());

@@ -32,9 +32,10 @@ pub(crate) struct Gateways<'a> {
 /// Rejects a gateway address that may belong to a neighbour on another link. The host would
 /// otherwise answer ARP requests for the address of its own neighbour.
 ///
-/// A route through a link without a MAC, for example a tunnel, is no conflict: such a link has no
-/// neighbours, and its network is often wider than the bridge's. It is a conflict only if the
-/// route's destination is the gateway.
+/// The function looks up the host's route to each gateway address. A route is a conflict if its
+/// destinations are neighbours on another link ([`Route::is_connected`]). If that link has no MAC,
+/// for example a tunnel, only a route whose destination is the gateway itself is a conflict: such a
+/// link has no neighbours, and its network is often wider than the bridge's.
 ///
 /// # Errors
 /// - Code 7: the gateway belongs to another link; the error names the gateway, the route and that

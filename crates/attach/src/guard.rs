@@ -78,9 +78,9 @@ impl Guard {
 }
 
 /// Adds the elements of `protections`. First creates or repairs their tables, sets, chains and
-/// rules. An element replaces an existing one with the same key. If another existing attachment
-/// holds an address, `precedence` decides. `port` is the name of the host's end of the veth pair.
-/// Returns what changed.
+/// rules. An element replaces an existing one with the same key. But if another attachment, whose
+/// veth pair still exists, holds an address, `precedence` decides. `port` is the name of the host's
+/// end of the veth pair. Returns what changed.
 ///
 /// # Errors
 /// - Code 11: other processes keep changing the rules.
@@ -107,10 +107,12 @@ pub(crate) fn install(
 }
 
 /// Removes the elements of `protections` if `is_gone` returns true. RELOAD, the verb of this suite
-/// that restores elements, calls this function if a DEL or GC has deleted the attachment's link.
+/// that restores elements, calls this function if a DEL or GC has deleted the attachment's link:
+/// the veth pair, or the ifb of `bandwidth`. `is_gone` returns whether this link is missing.
 ///
-/// Each attempt of the transaction calls `is_gone` again. So the elements of a concurrent ADD stay:
-/// that ADD creates its link before its elements, so `is_gone` returns false.
+/// If another process changes the rules meanwhile, the transaction is repeated, and each attempt
+/// calls `is_gone` again. So the elements of a concurrent ADD stay: that ADD creates its link
+/// before its elements, so `is_gone` returns false.
 ///
 /// # Errors
 /// - Code 11: other processes keep changing the rules.
@@ -193,8 +195,9 @@ impl Removal {
         })
     }
 
-    /// Removes the elements whose tag `is_stale` accepts. It is no error if an element is missing,
-    /// or if the kernel does not support a table.
+    /// Removes the elements whose tag `is_stale` accepts. If another attachment stands by for the
+    /// address of a removed element, gives the address to that attachment. It is no error if an
+    /// element is missing, or if the kernel does not support a table.
     ///
     /// # Errors
     /// - Code 11: other processes keep changing the rules.

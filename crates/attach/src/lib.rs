@@ -3,10 +3,14 @@
 //! The central type is [`Desired`], the desired state on the host and in the sandbox. A plugin
 //! computes it in [`Topology::desired`] from its configuration, the state of the bridge and the
 //! leased addresses. [`add()`] applies this state. [`check()`] compares the kernel with it.
-//! [`reload()`] restores its `nf_tables` elements after a reload of the host's firewall. [`del()`]
-//! and [`gc()`] recognise the objects of an attachment by their names and tags, which contain or
-//! are derived from the names of the network, the container and the interface. A plugin registers
-//! these functions as its verbs. RELOAD is a verb of this suite, not of the CNI specification.
+//! [`reload()`] restores its `nf_tables` elements after a reload of the host's firewall. A plugin
+//! registers these functions as its verbs. RELOAD is a verb of this suite, not of the CNI
+//! specification.
+//!
+//! An attachment is one interface of one container in one network. Its tag,
+//! [`cni::Attachment::owner`], is the alias of the host's end of the veth pair and the comment of
+//! each `nf_tables` element. The name of the host's end is derived from the attachment, too.
+//! [`del()`] and [`gc()`] recognise the objects of an attachment by this name and the tag.
 //!
 //! This crate configures the ports of a bridge. The `bridge` plugin creates the bridge and parses
 //! the keys that configure it. Without a bridge, the host's end of the veth pair has the gateway

@@ -105,7 +105,8 @@ impl Masquerade {
 }
 
 /// Returns the table without elements. Its base chain looks up a packet's source address in the
-/// sets and continues in the chain of the container, which [`Masquerade::table`] adds.
+/// maps of the containers' addresses, and continues in the chain to which the map refers.
+/// [`Masquerade::table`] adds this chain.
 pub(crate) fn table() -> Table {
     let by_source = |version, pods| {
         Rule::new("what pods send")

@@ -77,8 +77,8 @@ impl MtuChoice {
 }
 
 /// Returns the smallest MTU of the host's uplinks in bytes, with a text for the operator about its
-/// source. Without an uplink, uses the physical links that are up. Without these, returns
-/// [`FALLBACK`].
+/// source. Without an uplink, returns the smallest MTU of the physical links that are up. Without
+/// such a link, returns [`FALLBACK`].
 fn detect(host: &Connection) -> anyhow::Result<(u32, String)> {
     let routes = host.default_routes_in_use()?;
     let uplinks: BTreeSet<_> = routes.iter().flat_map(Route::links).collect();
@@ -93,7 +93,8 @@ fn detect(host: &Connection) -> anyhow::Result<(u32, String)> {
         return Ok(detected);
     }
     // Tries the links without a master first, because the list of all links is longer: it contains
-    // a bridge port for each container.
+    // a bridge port for each container. The second call is needed if each physical link has a
+    // master (a bond, for example), and before Linux 5.15, where the first call returns no links.
     let detected = match of_physical_links(&host.links_without_master()?) {
         None => of_physical_links(&host.links()?),
         detected => detected,
@@ -103,7 +104,7 @@ fn detect(host: &Connection) -> anyhow::Result<(u32, String)> {
 }
 
 /// Returns the smallest MTU in bytes of the physical links in `links` that are up, with a text for
-/// the operator that names its link. Returns `None` if no physical link is up.
+/// the operator that names the link with this MTU. Returns `None` if no physical link is up.
 fn of_physical_links(links: &[Link]) -> Option<(u32, String)> {
     let is_physical = |link: &&Link| link.is_up && link.kind == LinkKind::Physical;
     let links = links.iter().filter(is_physical);

@@ -94,8 +94,8 @@ pub const HOST_LINK_PREFIX: &str = "veth";
 const HOST_NAME_DIGITS: usize = 11;
 
 /// First byte of the MAC of each veth pair's host end: the highest one that a unicast MAC can have.
-/// A bridge without a fixed MAC takes the lowest MAC of its ports. So the bridge takes the MAC of a
-/// host end only if it has no other ports.
+/// A bridge without a fixed MAC takes the lowest MAC of its ports. So such a bridge takes the MAC
+/// of a host end only if all its ports have MACs that start with this byte.
 pub(crate) const HOST_MAC: u8 = 0xfe;
 
 #[cfg(test)]

@@ -2,7 +2,8 @@
 //! ([`cni::Attachment::owner`]), with `:` in place of `/`. In this module, `owner` is such a tag.
 //!
 //! In most of these directories, the file is the attachment's record for later verbs; it may be
-//! empty. In others, the file only shows that the attachment is on a list.
+//! empty. In others, the file is no record: it only shows that the attachment is one of a list,
+//! such as the users of a sysctl.
 //!
 //! DEL and GC retire (rename) a record before they look for the attachment's rules. RELOAD, a verb
 //! of this suite, restores rules. RELOAD needs no lock against DEL and GC: it restores rules only
@@ -70,8 +71,8 @@ impl OwnerFiles {
         self.find(owner).ok().or_else(retired)
     }
 
-    /// Returns the text of the record of `owner` that a DEL or GC has renamed but not removed,
-    /// because it failed. Returns `None` if there is none, or if it is unreadable.
+    /// Returns the text of the record of `owner` that a failed or unfinished DEL or GC has renamed
+    /// but not removed. Returns `None` if there is no such record, or if it is unreadable.
     pub fn find_retired(&self, owner: &str) -> Option<String> {
         read(&self.file(RETIRED, owner)).ok()?
     }

@@ -71,7 +71,9 @@ pub fn reload<T: Topology>(request: &CheckRequest) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Adds to each element the one by which the attachment may stand by instead.
+/// Returns `wanted` with additional elements: for each element of an address, the element of the
+/// map `standby`. [`guard::install`] adds the second one instead if another attachment holds the
+/// address.
 fn with_standby(mut wanted: Vec<Protection>, port: &str) -> Vec<Protection> {
     for Protection { elements, .. } in &mut wanted {
         let standby: Vec<_> = elements.iter().filter_map(|it| standby(it, port)).collect();

@@ -95,13 +95,13 @@ pub(crate) fn link_local(end: &Link, mac: MacAddress) -> anyhow::Result<Vec<Requ
 /// Returns the metric of a new IPv6 route to a container's address. `there` is the route that the
 /// kernel uses for this address now.
 ///
-/// - If `there` is a /128 route to this address, returns a lower metric than that of `there`: at
-///   equal metrics, the kernel would prefer the older route.
+/// - If `there` is a /128 route to this address, returns a metric below the metric of `there`: the
+///   kernel prefers the lower metric and, at equal metrics, the older route.
 /// - If `there` leads to a larger network or to the host itself, or if no lower metric exists,
 ///   returns `None`: the new route gets the kernel's default metric.
 ///
 /// A /128 route belongs to an earlier attachment with the same address, which the runtime is
-/// expected to delete. The route stays, so the kernel uses it again if this ADD fails.
+/// expected to delete. ADD does not delete this route, so the kernel uses it again if ADD fails.
 fn preceding(there: &Route) -> Option<u32> {
     let is_equal = there.destination.prefix() == IPV6_HOST && !there.is_local;
     let metric = there.priority.filter(|metric| is_equal && *metric > 1)?;
@@ -163,8 +163,8 @@ pub(crate) fn differences(
     Ok(missing.map(message).collect())
 }
 
-/// `RT_SCOPE_HOST` of rtnetlink(7), which the Go plugin `ptp` uses, too. A route with this scope
-/// stays while its link is down.
+/// `RT_SCOPE_HOST` of rtnetlink(7), which the Go plugin `ptp` uses, too. An IPv4 route with this
+/// scope stays while its link is down.
 const HOST_SCOPE: u8 = 254;
 
 /// `IP6_RT_PRIO_USER` of the kernel: the metric of an IPv6 route that is added without one.

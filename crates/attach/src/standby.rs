@@ -2,10 +2,10 @@
 //! stand by for an address.
 //!
 //! Two attachments may have the same address for a while, for example if a runtime recreates a
-//! container before it deletes the old one. A map has only one element for an address. Its owner,
-//! the attachment that ADD made last, *holds* the address. The other attachment *stands by*: it has
-//! an element in the map `standby`, which no rule uses. When the holder's element is removed,
-//! [`hand_over`] gives the address to the attachment that stands by.
+//! container before it deletes the old one. A map has only one element for an address. The owner of
+//! this element, the attachment that ADD made last, *holds* the address. The other attachment
+//! *stands by*: it has an element in the map `standby`, which no rule uses. When the holder's
+//! element is removed, [`hand_over`] gives the address to the attachment that stands by.
 
 use std::net::IpAddr;
 
@@ -14,7 +14,7 @@ use nft::{Change, Connection, Element, Set, Table, TargetType, Type, Value};
 
 use crate::protection::Protection;
 
-/// What happens if another existing attachment holds an address.
+/// What happens if another attachment, whose veth pair still exists, holds an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Precedence {
     /// The caller takes the address, and the other attachment stands by. ADD does this.
@@ -47,7 +47,8 @@ pub(crate) fn element(address: IpAddr, chain: &str, owner: &str) -> Element {
 }
 
 /// Returns the element by which the owner of `element` stands by. `port` is the name of the host's
-/// end of the owner's veth pair. Returns `None` if `element` is in none of the maps by address.
+/// end of the owner's veth pair. Returns `None` if `element` belongs to neither `pods4` nor
+/// `pods6`.
 pub(crate) fn standby(element: &Element, port: &str) -> Option<Element> {
     let address = match address(element)? {
         IpAddr::V4(address) => address.to_ipv6_mapped(),
@@ -59,8 +60,8 @@ pub(crate) fn standby(element: &Element, port: &str) -> Option<Element> {
 }
 
 /// Returns the change that adds the elements of `protection`, whose attachment has the host's end
-/// `port`. An element replaces an existing one with the same key, unless the owner of that one has
-/// a veth link on the host: then `precedence` decides.
+/// `port`. An element replaces an existing one with the same key. But if the existing element
+/// belongs to another attachment that has a veth link on the host, `precedence` decides.
 ///
 /// # Errors
 /// The kernel refuses a request.
@@ -93,9 +94,9 @@ pub(crate) fn change(
     Ok(change)
 }
 
-/// Gives the addresses of the elements `removed`, which no longer exist, to attachments that stand
-/// by. `others` are existing elements of the table. Deletes the elements of attachments that stand
-/// by but have no veth link any more.
+/// Gives the addresses of `removed`, elements that no longer exist, to the attachments that stand
+/// by for them. `others` are the existing elements of the table. If an attachment that stands by
+/// for one of these addresses has no veth link any more, deletes its element of the map `standby`.
 ///
 /// # Errors
 /// The kernel refuses a request, or other processes keep changing the rules.
@@ -185,7 +186,7 @@ impl Links {
     }
 }
 
-/// Names of the maps by IPv4 and IPv6 address.
+/// Names of the maps from IPv4 addresses, and from IPv6 addresses, to chains.
 pub(crate) const PODS_V4: &str = "pods4";
 pub(crate) const PODS_V6: &str = "pods6";
 

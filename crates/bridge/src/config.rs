@@ -103,8 +103,8 @@ impl Config {
     }
 }
 
-/// Parses only the bridge's name. DEL and GC use this function, because they must not fail on keys
-/// that they do not need.
+/// Parses only the bridge's name. DEL uses this function, because it must not fail on keys that it
+/// does not need.
 ///
 /// # Errors
 /// Code 7: the name is not an interface name.

@@ -77,10 +77,12 @@ impl<'a> HostEnd<'a> {
         }
     }
 
-    /// Creates the VLAN link if it is missing, brings it up and returns it. Before, adds the bridge
-    /// itself to the VLAN if necessary. If the link cannot be created, removes the bridge from the
-    /// VLAN again, unless another process has created the link. Returns `None` if the bridge itself
-    /// is the host's end.
+    /// Creates the VLAN link if it is missing, brings it up and returns it. Returns `None` if the
+    /// bridge itself is the host's end.
+    ///
+    /// For [`Self::VlanMissing`], this function first adds the bridge itself to the VLAN. If it
+    /// then cannot create the link, it removes the bridge from the VLAN again, unless another
+    /// process has created the link.
     ///
     /// # Errors
     /// - Code 7: the VLAN has a link with another name, or the name belongs to another link.

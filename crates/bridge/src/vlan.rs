@@ -32,8 +32,9 @@ pub struct Access {
 pub enum DefaultVlan {
     /// `preserveDefaultVlan`: the port stays in the default VLAN.
     Keep,
-    /// The port leaves the default VLAN and carries only the configured VLANs. A trunk without
-    /// `vlan` carries VLAN 1 untagged, as in the Go plugin `bridge`.
+    /// The port leaves the default VLAN and carries only the configured VLANs. If the network has a
+    /// trunk without VLAN 1, and no `vlan`, the port also carries VLAN 1 untagged, as in the Go
+    /// plugin `bridge`.
     Leave,
 }
 

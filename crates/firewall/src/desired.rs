@@ -150,8 +150,9 @@ fn of_bridge(policy: IngressPolicy, attachment: &Attachment, bridge: &str) -> [E
     ]
 }
 
-/// Returns the elements that the members of a bridge shared, if the bridge has no member left. The
-/// caller removes them. `elements` are all elements in the sets of bridges.
+/// Returns the shared elements of bridges ([`is_shared`]) that no member of the bridge needs any
+/// more. A pair of one policy is needed by members with this policy, an element of [`BRIDGES`] by
+/// all members. `elements` are all elements in the sets of bridges.
 pub(crate) fn unneeded(table: &Table, elements: &[Element]) -> Vec<Element> {
     let is_needed = |shared: &Element| {
         let members: &[&str] = match shared.set.as_str() {

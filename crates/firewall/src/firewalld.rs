@@ -206,8 +206,8 @@ pub(crate) async fn connect() -> anyhow::Result<Connection> {
     Connection::system().await.map_err(|it| unconnected(&it))
 }
 
-/// Returns the error of a connection as one text, without a source. zbus prints the source as part
-/// of the text, so it would appear twice.
+/// Returns the error of a connection as one text, without [`std::error::Error::source`]. The text
+/// of zbus already contains the source error, so it would appear twice.
 pub(crate) fn unconnected(error: &zbus::Error) -> anyhow::Error {
     anyhow!("connect to D-Bus for firewalld: {error}")
 }

@@ -164,7 +164,7 @@ pub(crate) fn remove(is_stale: impl Fn(&str) -> bool) -> anyhow::Result<Vec<Stri
     Ok(owners)
 }
 
-/// Returns whether the bridge of the element `shared` still has a member, so the element must stay.
+/// Returns whether the bridge of the element `shared` still has a member that needs this element.
 ///
 /// # Errors
 /// The kernel refuses a request.

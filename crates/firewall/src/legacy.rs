@@ -89,8 +89,8 @@ impl Legacy {
     }
 
     /// Returns the name of the marker chain in the plugin's `nf_tables` table. If the chain exists,
-    /// the plugin has already added the rules to legacy iptables in this namespace since the boot,
-    /// and does not run its program again.
+    /// the plugin has already added the rules to legacy iptables in this namespace since the boot.
+    /// Then ADD does not run the program of legacy iptables again, but RELOAD always runs it.
     pub fn note(&self) -> String {
         let (name, bit, admin) = (self.family.name(), self.bit, &self.admin_chain);
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();

@@ -64,8 +64,8 @@ fn sets(is_wanted: impl Fn(&str) -> bool) -> Table {
 
 /// Returns the table that drops frames from one isolated port of a bridge to another. The table
 /// `cni-firewall` does not suffice, because its chains see only packets in the `forward` hook of
-/// IP. A frame with a VLAN tag never passes this hook, and other frames pass it only with
-/// `br_netfilter`.
+/// IP. Bridged frames pass this hook only with `br_netfilter`, which by default excludes frames
+/// with a VLAN tag (`bridge-nf-filter-vlan-tagged` is 0).
 pub(crate) fn frames() -> Table {
     let ports = Set {
         name: ISOLATED_PORTS,

@@ -251,7 +251,7 @@ fn withdraw(sources: Sources) -> anyhow::Result<()> {
 
 /// Records the attachments from which this attachment took over addresses. DEL of this attachment
 /// reads the record and gives them the permission back. Without the record, only a RELOAD of those
-/// attachments could restore it.
+/// attachments could restore the permission.
 fn note_earlier(owner: &str, desired: &Desired, replaced: &[Element]) {
     let earlier = replaced.iter().filter_map(|it| {
         Some(Earlier {

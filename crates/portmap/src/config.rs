@@ -56,7 +56,8 @@ pub enum HostAddress {
 pub enum SourceNat {
     /// No client. The port is then reachable neither from 127.0.0.1 nor from the container itself.
     None,
-    /// Clients if the container's answers to them would not pass through the host otherwise.
+    /// Clients that need masquerading: without it, the container's answers to them would not pass
+    /// through the host.
     Needed,
     /// All clients.
     All,

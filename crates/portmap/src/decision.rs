@@ -53,9 +53,9 @@ struct Singles {
 ///
 /// - The change adds the claim's elements. It omits ports that another attachment of the same
 ///   container already forwards.
-/// - The change deletes the elements that `nf_tables` has under the keys of the added elements,
-///   even if another attachment owns them. It never deletes an element that forwards a port for
-///   another attachment.
+/// - The change deletes the elements that `nf_tables` has under the keys of the added elements.
+///   Such an element may belong to another attachment if it only masquerades or has conditions. The
+///   change never deletes an element that forwards a port for another attachment.
 /// - The change deletes elements of this attachment that are not in the claim.
 ///
 /// `had` contains the elements that the record of an earlier ADD lists. `behind` contains the tags
@@ -113,8 +113,8 @@ fn find<'a>(connection: &Connection, claim: &'a Claim) -> Result<Found<'a>, nft:
     Ok(Found { places, others })
 }
 
-/// Returns the claimed ports that another attachment of the same container already forwards.
-/// `behind` contains the tags of such attachments.
+/// Returns the claimed ports that an attachment in `behind` already forwards under the same key.
+/// `behind` contains the tags of other attachments of the same container.
 ///
 /// # Errors
 /// [`Refusal::Held`]: an attachment that is not in `behind` forwards a claimed port, for all

@@ -167,9 +167,9 @@ pub(crate) fn dry_run() -> Result<(), Error> {
     asked.map_err(|error| Error::Unavailable(format!("{:#}", coded(error))))
 }
 
-/// Deletes the conntrack entries of connections to `ports` of this host that began before the ports
-/// were forwarded to their present container. Packets of such connections would still go to the old
-/// destination. A failure affects only these connections, and is logged.
+/// Deletes the conntrack entries of all connections to `ports` of this host. A connection that
+/// began before its port was forwarded to the present container would otherwise still go to the old
+/// destination. A failure affects only such connections, and is logged.
 pub(crate) fn forget(host: &netlink::Connection, ports: &[HostPort]) {
     if ports.is_empty() {
         return;
@@ -181,9 +181,9 @@ pub(crate) fn forget(host: &netlink::Connection, ports: &[HostPort]) {
 /// Returns the host's addresses that clients may have used to reach those of `ports` that are
 /// forwarded for all addresses. Returns none if each of `ports` is limited to a single address.
 ///
-/// Omits link-local addresses, which are never forwarded, and all of 127.0.0.0/8 except 127.0.0.1,
-/// because clients use no other. If the host's addresses cannot be read, returns networks that
-/// contain all addresses.
+/// Omits link-local addresses, for which no port is forwarded, and all of 127.0.0.0/8 except
+/// 127.0.0.1, because clients hardly ever use the rest. If the host's addresses cannot be read,
+/// returns networks that contain all addresses.
 fn host_addresses(host: &netlink::Connection, ports: &[HostPort]) -> Vec<IpNetwork> {
     let every = ports.iter().filter(|it| it.address.is_none());
     let versions: BTreeSet<_> = every.map(|it| it.version).collect();

@@ -17,8 +17,8 @@ use crate::unrecorded;
 /// recorded about the attachment, or `None` if the record is missing or unreadable.
 ///
 /// Returns `false` if the record is unreadable, or if `owner` is not the tag of an attachment
-/// (`cni:…`). If the record is missing, returns `false` if [`unrecorded::may_live`] fails or
-/// returns `true`.
+/// (`cni:…`). If the record is missing, returns `true` only if [`unrecorded::may_live`] succeeds
+/// and returns `false`.
 pub(crate) fn is_gone(firewall: &nft::Connection, owner: &str, record: Option<&Record>) -> bool {
     match record {
         Some(record) => is_over(record),
@@ -34,7 +34,7 @@ pub(crate) fn is_gone(firewall: &nft::Connection, owner: &str, record: Option<&R
 /// |---|---|---|
 /// | the sandbox | exists | not ended |
 /// | the sandbox | is deleted | ended: the kernel deletes both ends together |
-/// | the sandbox | not recorded | ended if the sandbox has none of the recorded addresses |
+/// | the sandbox | not recorded | ended if the interface has none of the recorded addresses |
 /// | another file, or none | exists | not ended: another process keeps the sandbox |
 /// | another file, or none | is deleted | ended: the kernel deletes both ends together |
 /// | another file, or none | not recorded | ended if the path was a mount |

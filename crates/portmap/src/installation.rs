@@ -39,8 +39,8 @@ pub(crate) struct Installation<'a> {
     earlier: Option<Record>,
     /// The change of `nf_tables` that [`Self::attempt`] last decided; `None` if it decided none.
     decided: Option<Change>,
-    /// Tags of other attachments of the same container. Each of them already forwards a port that
-    /// this attachment wants, and passes the port on to this attachment at its DEL.
+    /// Tags of other attachments of the same container that already forward a port that this
+    /// attachment wants. The DEL of such an attachment passes the port on to this one.
     behind: BTreeSet<String>,
 }
 
@@ -262,8 +262,8 @@ impl<'a> Installation<'a> {
         connection.delete_chains_of(&table, &self.claim.elements)
     }
 
-    /// Deletes the conntrack entries of connections to `ports` that began before the ports were
-    /// forwarded to their present container.
+    /// Deletes the conntrack entries of all connections to `ports`, because older ones would still
+    /// go to the old destination.
     pub fn forget(&self, ports: &[HostPort]) {
         firewall::forget(&self.host, ports);
     }
@@ -278,8 +278,8 @@ impl<'a> Installation<'a> {
     }
 
     /// Removes everything of ended attachments whose elements this ADD replaced. Such an element
-    /// usually masquerades: its key contains this container's address. So its owner has ended,
-    /// unless the owner is another attachment of this container.
+    /// usually masquerades: its key contains this container's address, which its owner had before.
+    /// So the owner has ended, unless it is another attachment of this container.
     fn take_over_displaced(&self, connection: &Connection) -> anyhow::Result<()> {
         let deleted = self.decided.iter().flat_map(|it| &it.delete);
         let owners: BTreeSet<_> = deleted.map(|it| it.owner.as_str()).collect();

@@ -1,5 +1,5 @@
-//! IP networks that rules and checks of the plugin use: 127.0.0.0/8, the link-local networks, and all
-//! addresses.
+//! IP networks that rules and checks of the plugin use: 127.0.0.0/8, the link-local networks, and
+//! all addresses.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 

@@ -1,5 +1,6 @@
 //! Records of attachments. A record is a file that ADD writes for later verbs. It lists the
-//! attachment's elements in `nf_tables`, and shows whether the sandbox still exists.
+//! attachment's elements in `nf_tables`, and identifies the sandbox, so that later verbs can find
+//! out whether the sandbox still exists.
 //!
 //! DEL and GC retire (rename) the record before they remove ports. RELOAD, a verb of this suite,
 //! restores only ports of attachments with a record. Afterwards it looks for the record again, and

@@ -5,7 +5,8 @@
 //! port. Attachments may join or leave the standby list at the same time, so this module reads the
 //! list before and after the transaction:
 //!
-//! - An attachment that joins the list after the second reading finds that the port is free.
+//! - An attachment that joins the list after the second reading finds that the port is free, and
+//!   takes it itself.
 //! - DEL removes its attachment from the list before it looks for the attachment's elements. If
 //!   this module adds an element for this attachment afterwards, either DEL finds the element, or
 //!   the second reading shows that the attachment has left, and this module removes the element.
@@ -57,8 +58,8 @@ pub(crate) fn remove(
 }
 
 /// Removes all elements of `owner` and passes their ports on like [`remove`], if `are_meant`
-/// returns true. If another process changes rules at the same time, the function tries again and
-/// calls `are_meant` again.
+/// returns true; otherwise removes nothing. If another process changes rules at the same time, the
+/// function tries again and calls `are_meant` again.
 ///
 /// # Errors
 /// As [`remove`].

@@ -209,7 +209,7 @@ pub const TABLE: &str = "cni-portmap";
 /// 127.0.0.0/8, one for packets from there.
 pub const LOCALNET_CHAIN: &str = "martians";
 
-/// Prefix of the comments of the rules in [`LOCALNET_CHAIN`].
+/// Start of the comment of each rule in [`LOCALNET_CHAIN`]. A digest and the rule's place follow.
 pub const LOCALNET_COMMENT: &str = "127.0.0.0/8 is within the host";
 
 const HOST_PORTS: &str = "host-ports";

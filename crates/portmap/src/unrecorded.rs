@@ -47,9 +47,9 @@ pub(crate) fn may_live(firewall: &nft::Connection, owner: &str) -> anyhow::Resul
     Ok(candidates.any(may_lead_to_unknown))
 }
 
-/// Returns whether `link`, which no record lists, may be the host's link to a sandbox. A veth that
-/// is tagged with an attachment does not count: [`may_live`] has compared the tag, so the veth
-/// belongs to another attachment.
+/// Returns whether `link`, which no record lists, may be the host's link to a sandbox. A veth whose
+/// alias is the tag of an attachment does not count: [`may_live`] has found no link with the tag
+/// that it looks for, so the veth belongs to another attachment.
 fn may_lead_to_unknown(link: &Link) -> bool {
     let is_tagged = link
         .alias

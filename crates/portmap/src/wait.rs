@@ -27,7 +27,7 @@ impl Wait {
         }
     }
 
-    /// Waits until the element `held` no longer exists with its owner, and returns `true`. Returns
+    /// Waits until the element `held` is deleted or has another owner, and returns `true`. Returns
     /// `false` if the owner still has the element at the deadline. Returns `false` at once if the
     /// deadline has passed, or for an element without an owner, because no DEL will delete it.
     ///
