@@ -19,8 +19,8 @@ use crate::socket::Protocol;
 pub struct Policies(Connection);
 
 impl Policies {
-    /// Opens a socket in the calling thread's namespace; `None` if the kernel has no policies
-    /// (`CONFIG_XFRM_USER`).
+    /// Opens a socket in the calling thread's namespace; `None` if the kernel does not support
+    /// policies (`CONFIG_XFRM_USER`).
     ///
     /// # Errors
     /// [`Error::Open`].

@@ -74,8 +74,8 @@ impl Rule {
             .within(Field::Destination, Operator::Equal, network)
     }
 
-    /// Matches packets of the IP version of `network` to addresses outside `network`; for tables of
-    /// family `inet`.
+    /// Matches packets that have the IP version of `network`, and whose destination address is
+    /// outside `network`; for tables of family `inet`.
     pub fn unless_to(self, network: IpNetwork) -> Self {
         self.in_network(Field::Destination, Operator::NotEqual, network)
     }
@@ -85,8 +85,8 @@ impl Rule {
         self.in_network(Field::Source, Operator::Equal, network)
     }
 
-    /// Matches packets of the IP version of `network` from addresses outside `network`; for tables
-    /// of family `inet`.
+    /// Matches packets that have the IP version of `network`, and whose source address is outside
+    /// `network`; for tables of family `inet`.
     pub fn unless_from(self, network: IpNetwork) -> Self {
         self.in_network(Field::Source, Operator::NotEqual, network)
     }

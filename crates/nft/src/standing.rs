@@ -25,14 +25,14 @@ use crate::rule::Rule;
 use crate::table::{BaseChain, Chain, Family, Table};
 use crate::update::until_current;
 
-/// Rules that a table of another program has to contain.
+/// Chains and rules that a table of another program has to contain.
 #[derive(Debug, Clone)]
 pub struct Standing {
     /// The table's family.
     pub family: Family,
     /// The table's name.
     pub table: &'static str,
-    /// The chains in this table that have to contain rules.
+    /// The chains that this table has to contain, each with its rules. A chain may have none.
     pub chains: Vec<StandingChain>,
 }
 

@@ -108,8 +108,8 @@ impl Configuration {
         })
     }
 
-    /// Stores the state of each plugin that a network names: looks for its executable, and calls
-    /// VERSION of the executable.
+    /// Looks for the executable of each plugin that a network names, calls VERSION of those that it
+    /// finds, and stores the outcomes in [`Self::programs`].
     pub(super) fn find_programs(&mut self, directories: &Directories) {
         let names: BTreeSet<_> = self.sources().flat_map(|it| it.plugin.programs()).collect();
         let programs = names.into_iter();

@@ -53,7 +53,8 @@ fn remnants(rules: &[String]) -> Vec<Remnant> {
     remnants.collect()
 }
 
-/// Returns the Go plugin's two rules for an address, as `iptables-save` prints them.
+/// Returns the two rules of the Go plugin `firewall` that accept packets from and to an address, as
+/// `iptables-save` prints them.
 fn rules_of(address: IpAddr) -> [String; 2] {
     let prefix = if address.is_ipv4() { 32 } else { 128 };
     let answers = "-m conntrack --ctstate RELATED,ESTABLISHED";
