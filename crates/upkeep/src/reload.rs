@@ -42,10 +42,10 @@ pub fn reload(directories: &Directories, only: Option<&NetworkName>) -> anyhow::
     Ok(())
 }
 
-/// Calls RELOAD, the suite's verb that restores rules, for the cached and live attachments for which
-/// `is_meant` returns true, and returns the outcomes. Checks each attachment whose tag is in
-/// `left_out` first. If its sandbox no longer has the interface of its ADD ([`deprivation`]), RELOAD
-/// cannot succeed, so this function only returns [`Outcome::Deprived`] for it.
+/// Calls RELOAD, the suite's verb that restores rules, for the cached and live attachments for
+/// which `is_meant` returns true, and returns the outcomes. Checks each attachment whose tag is in
+/// `left_out` first. If its sandbox no longer has the interface of its ADD, RELOAD cannot succeed,
+/// so this function only returns [`Outcome::Deprived`] for it.
 ///
 /// # Errors
 /// The cache cannot be read.
