@@ -170,32 +170,35 @@ fn firewalld_that_does_not_run_is_an_error_only_if_it_is_asked_for() {
 
 #[test]
 fn firewalld_that_hangs_ends_del_with_an_error_and_the_next_del_completes_it() {
-    let host = Host::new();
-    let firewalld = Firewalld::start(&host);
-    let fence = host.fence();
-    let a = host.sandbox("a");
-    let firewall = join(&fence, &a);
-    run(&firewall, "ADD", &a).ok();
-    firewalld.signal(Signal::SIGSTOP);
-    let refused = run(&firewall, "DEL", &a).error();
-    refused.expect(100, &["firewalld or D-Bus did not answer within 30s"]);
-    firewalld.signal(Signal::SIGCONT);
-    run(&firewall, "DEL", &a).ok();
-    assert_eq!(firewalld.sources("trusted"), "");
+    del_ends_with_an_error_and_the_next_del_completes_it(Peer::Firewalld);
 }
 
 #[test]
 fn bus_that_hangs_ends_del_with_an_error_and_the_next_del_completes_it() {
+    del_ends_with_an_error_and_the_next_del_completes_it(Peer::Bus);
+}
+
+#[derive(Clone, Copy)]
+enum Peer {
+    Firewalld,
+    Bus,
+}
+
+fn del_ends_with_an_error_and_the_next_del_completes_it(peer: Peer) {
     let host = Host::new();
     let firewalld = Firewalld::start(&host);
+    let send = |signal| match peer {
+        Peer::Firewalld => firewalld.signal(signal),
+        Peer::Bus => firewalld.signal_bus(signal),
+    };
     let fence = host.fence();
     let a = host.sandbox("a");
     let firewall = join(&fence, &a);
     run(&firewall, "ADD", &a).ok();
-    firewalld.signal_bus(Signal::SIGSTOP);
+    send(Signal::SIGSTOP);
     let refused = run(&firewall, "DEL", &a).error();
     refused.expect(100, &["firewalld or D-Bus did not answer within 30s"]);
-    firewalld.signal_bus(Signal::SIGCONT);
+    send(Signal::SIGCONT);
     run(&firewall, "DEL", &a).ok();
     assert_eq!(firewalld.sources("trusted"), "");
 }
