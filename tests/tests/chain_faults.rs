@@ -50,7 +50,7 @@ fn the_next_removal_completes_one_whose_calls_failed() {
 
 #[test]
 fn the_next_removal_completes_one_whose_messages_were_refused() {
-    torture(CHAIN, (Moment::Removal, Attack::Refusal), (100, 7));
+    torture(CHAIN, (Moment::Removal, Attack::Refusal), (100, 5));
 }
 
 #[test]
