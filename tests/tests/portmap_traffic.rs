@@ -183,7 +183,7 @@ fn a_pod_is_reached_by_a_route_of_any_table_and_a_missing_route_is_reported() {
     host.ip("route add 10.1.0.0/24 dev cni0 src 10.1.0.1 table 100");
     let outcome = portmap.on("ADD", &a).run();
     outcome.ok();
-    let said = "there is no route to 10.1.0.2: its ports are not forwarded";
+    let said = "there is no route to 10.1.0.2, so clients at 127.0.0.1 and some neighbours";
     assert!(outcome.stderr.contains(said), "{outcome:?}");
     assert_eq!(route_localnet(&host), "0");
     host.ip("rule add to 10.1.0.0/24 lookup 100");
