@@ -6,7 +6,9 @@ use std::net::IpAddr;
 use anyhow::bail;
 use cni::{Error, Undo, note};
 use ipnetwork::IpNetwork;
-use netlink::{Address, Connection, Dad, IpVersion, Link, Request, Route, created, found};
+use netlink::{
+    Address, Connection, Dad, IpVersion, Link, LinkKind, Request, Route, created, found,
+};
 use netns::Sysctl;
 
 use crate::desired::{HostSide, OtherAddress};
@@ -292,7 +294,7 @@ pub(crate) fn enable_ipv6(link: &Link) -> Result<(), netns::Error> {
 /// Enables IPv6 forwarding. The kernel then drops default routes that it learnt from router
 /// advertisements and ignores later advertisements, unless `accept_ra` is 2. Addresses that it
 /// learnt from them then expire. So the function first sets `accept_ra` to 2 on the links with such
-/// a route or an IPv6 address with a limited lifetime.
+/// a route, and on links other than bridges with an IPv6 address of limited lifetime.
 fn enable_ipv6_forwarding(host: &Connection) -> anyhow::Result<()> {
     if host.forwards(IpVersion::V6)? {
         return Ok(());
@@ -303,12 +305,17 @@ fn enable_ipv6_forwarding(host: &Connection) -> anyhow::Result<()> {
     let expiring = addresses
         .iter()
         .filter(|it| it.expires && it.address.is_ipv6());
-    let uplinks = learnt.flat_map(Route::links);
-    let uplinks: BTreeSet<_> = uplinks.chain(expiring.map(|it| it.link)).collect();
-    for index in uplinks {
+    let default_links: BTreeSet<_> = learnt.flat_map(Route::links).collect();
+    let expiring: BTreeSet<_> = expiring.map(|it| it.link).collect();
+    for index in default_links.union(&expiring) {
         // A missing link is no error: it may have been deleted since the addresses were listed.
-        if let Some(uplink) = found(host.link_by_index(index))? {
-            keep_accepting_advertisements(&uplink)?;
+        let Some(link) = found(host.link_by_index(*index))? else {
+            continue;
+        };
+        // A container of another program may have advertised the address of a bridge. Forwarding
+        // ends that.
+        if default_links.contains(index) || link.kind != LinkKind::Bridge {
+            keep_accepting_advertisements(&link)?;
         }
     }
     Sysctl::ipv6("all", "forwarding").ensure("1")?;
