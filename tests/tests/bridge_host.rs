@@ -154,6 +154,19 @@ fn an_address_learnt_from_router_advertisements_survives_without_a_default_route
 }
 
 #[test]
+fn an_address_advertised_on_a_bridge_of_another_program_does_not_make_it_an_uplink() {
+    let host = Host::new();
+    host.set_sysctl("net/ipv6/conf/default/accept_ra", "1");
+    host.ip("link add other type bridge");
+    host.ip("link set other up");
+    // The same lifetime as that of an address from a router advertisement.
+    host.ip("address add 2001:db8:bad::2/64 dev other valid_lft 1800 preferred_lft 1800");
+    host.bridge().add(&host.sandbox("a"));
+    assert_eq!(host.sysctl(FORWARDING[1]).unwrap(), "1");
+    assert_eq!(host.sysctl("net/ipv6/conf/other/accept_ra").unwrap(), "1");
+}
+
+#[test]
 fn ipv4_works_on_a_host_without_ipv6() {
     let host = Host::new();
     let a = host.sandbox("a");

@@ -71,9 +71,9 @@ pub fn reload<T: Topology>(request: &CheckRequest) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns `wanted` with additional elements: for each element of an address, the element of the
-/// map `standby`. [`guard::install`] adds the second one instead if another attachment holds the
-/// address.
+/// Returns all elements that [`guard::install`] may have added for `wanted`, so that the caller can
+/// remove them. If another attachment held an address, `install` added an element to the map
+/// `standby` instead of the element in `wanted`. So the result contains both.
 fn with_standby(mut wanted: Vec<Protection>, port: &str) -> Vec<Protection> {
     for Protection { elements, .. } in &mut wanted {
         let standby: Vec<_> = elements.iter().filter_map(|it| standby(it, port)).collect();

@@ -117,8 +117,9 @@ struct Reload<'a> {
 }
 
 impl Reload<'_> {
-    /// Checks that this plugin can change or remove the limit of each direction in `changeLimits`.
-    /// It removes only limits that it set. The caller calls this function before the first change.
+    /// Checks that RELOAD can change or remove, as `config` requests, the limit of each direction
+    /// in `changeLimits`. A limit that the Go plugin set can be changed, but not removed. This
+    /// function itself changes nothing.
     fn expect_changeable(&self, config: &Config) -> anyhow::Result<()> {
         let check = |direction: &Direction| match direction {
             Direction::Ingress => self

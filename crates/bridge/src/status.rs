@@ -7,8 +7,9 @@ use netlink::Connection;
 use crate::bridge;
 use crate::config::Config;
 
-/// Checks that the configured bridge has a free port, and logs a message if few are left. Accepts a
-/// bridge that does not exist, because ADD creates it.
+/// Checks that the configured bridge has a free port. Writes a message to standard error if few are
+/// left, or if none is left and `statusWhenFull` is "warn". Accepts a bridge that does not exist,
+/// because ADD creates it.
 ///
 /// # Errors
 /// Code 50: another kind of link has the bridge's name, or the bridge has no free port and
@@ -33,5 +34,5 @@ pub(crate) fn probe(config: &Config) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Number of used ports from which on STATUS logs a message: 90 % of the maximum.
+/// Number of used ports from which on STATUS writes a message: 90 % of the maximum.
 const NEARLY_FULL: usize = MAX_PORTS * 9 / 10;

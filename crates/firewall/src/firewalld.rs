@@ -108,8 +108,8 @@ impl Sources {
         )
     }
 
-    /// Calls the D-Bus method `method` of firewalld with each of the addresses. An error whose name
-    /// is in `done` counts as success.
+    /// Calls the D-Bus method `method` of firewalld for each of the addresses. An error counts as
+    /// success if its text contains a word of `done`. The function stops at the first other error.
     fn each(&self, method: &str, done: &[&str]) -> anyhow::Result<()> {
         ask(async |zones| {
             for address in &self.addresses {

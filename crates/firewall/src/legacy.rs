@@ -52,7 +52,9 @@ impl Legacy {
         self.run(&["--version"])
     }
 
-    /// Adds the missing rules.
+    /// Adds to legacy iptables what it lacks of these rules: the jumps from `FORWARD` to
+    /// `CNI-FORWARD` and from there to the admin chain, and the rule that accepts packets with the
+    /// mark. Creates both chains if they do not exist.
     ///
     /// # Errors
     /// The program cannot be run, or fails.

@@ -156,7 +156,8 @@ impl Directory {
         self.change(|| addresses.into_iter().map(remove).collect())
     }
 
-    /// Returns the identity of the file of `address`, if the file exists.
+    /// Returns inode and ctime of the lease file of `address`, by which a replaced file is
+    /// recognised; `None` if there is no file.
     pub fn identity(&self, address: IpAddr) -> anyhow::Result<Option<Identity>> {
         let path = self.file(address);
         let metadata = if_present(fs::symlink_metadata(&path))

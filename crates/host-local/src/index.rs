@@ -45,7 +45,8 @@ pub struct Record {
     pub address: IpAddr,
     /// Identity of the lease's file.
     pub identity: Identity,
-    /// ID of the boot in which the lease was made.
+    /// ID of the boot in which the lease was made. If a lease had no record, the ID of the boot in
+    /// which the index was rebuilt.
     pub boot: String,
 }
 

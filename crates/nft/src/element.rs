@@ -244,7 +244,7 @@ impl fmt::Display for Element {
     }
 }
 
-/// `NFTA_SET_ELEM_KEY`, `…_DATA`, `…_USERDATA` and `…_EXPR`
+/// In this order: `NFTA_SET_ELEM_KEY`, `…_DATA`, `…_USERDATA` and `…_EXPR`.
 const KEY: u16 = 1;
 const DATA: u16 = 2;
 const USERDATA: u16 = 6;

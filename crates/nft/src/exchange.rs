@@ -267,7 +267,7 @@ fn add_boundary(datagram: &mut Datagram, (kind, number): (u16, u32), attributes:
 }
 
 /// Messages that begin and end a transaction, and the attribute with the generation:
-/// `NFNL_MSG_BATCH_BEGIN`, `NFNL_MSG_BATCH_END` and `NFNL_BATCH_GENID`.
+/// In this order: `NFNL_MSG_BATCH_BEGIN`, `NFNL_MSG_BATCH_END` and `NFNL_BATCH_GENID`.
 const BATCH_BEGIN: u16 = 16;
 const BATCH_END: u16 = 17;
 const BATCH_GENERATION: u16 = 1;

@@ -204,20 +204,20 @@ pub(crate) const LOCAL: u32 = 2;
 /// `IP_CT_RELATED`.
 pub(crate) const CONNECTED: u32 = 1 << 1 | 1 << 2;
 
-/// `NFTA_FIB_DREG`, `NFTA_FIB_RESULT` and `NFTA_FIB_FLAGS`
+/// In this order: `NFTA_FIB_DREG`, `NFTA_FIB_RESULT` and `NFTA_FIB_FLAGS`.
 const FIB_REGISTER: u16 = 1;
 const FIB_RESULT: u16 = 2;
 const FIB_FLAGS: u16 = 3;
 
-/// `NFT_FIB_RESULT_ADDRTYPE` and `NFTA_FIB_F_DADDR`
+/// In this order: `NFT_FIB_RESULT_ADDRTYPE` and `NFTA_FIB_F_DADDR`.
 const FIB_ADDRESS_TYPE: u32 = 3;
 const FIB_DESTINATION: u32 = 1 << 1;
 
-/// `NFTA_CT_DREG` and `NFTA_CT_KEY`
+/// In this order: `NFTA_CT_DREG` and `NFTA_CT_KEY`.
 const CT_REGISTER: u16 = 1;
 const CT_KEY: u16 = 2;
 
-/// `NFT_CT_STATE` and `NFT_CT_STATUS`
+/// In this order: `NFT_CT_STATE` and `NFT_CT_STATUS`.
 pub(crate) const CT_STATE: u32 = 0;
 pub(crate) const CT_STATUS: u32 = 2;
 
@@ -237,38 +237,39 @@ const MASQUERADE_FLAGS: u16 = 1;
 /// `NF_NAT_RANGE_PROTO_RANDOM_FULLY`
 const RANDOM_FULLY: u32 = 1 << 4;
 
-/// `NFTA_EXPR_NAME` and `NFTA_EXPR_DATA`
+/// In this order: `NFTA_EXPR_NAME` and `NFTA_EXPR_DATA`.
 pub(crate) const NAME: u16 = 1;
 pub(crate) const DATA: u16 = 2;
 
-/// `NFTA_DATA_VALUE` and `NFTA_DATA_VERDICT`
+/// In this order: `NFTA_DATA_VALUE` and `NFTA_DATA_VERDICT`.
 pub(crate) const DATA_VALUE: u16 = 1;
 pub(crate) const DATA_VERDICT: u16 = 2;
 
-/// `NFTA_VERDICT_CODE` and `NFTA_VERDICT_CHAIN`
+/// In this order: `NFTA_VERDICT_CODE` and `NFTA_VERDICT_CHAIN`.
 pub(crate) const VERDICT_CODE: u16 = 1;
 pub(crate) const VERDICT_CHAIN: u16 = 2;
 
 /// `NF_ACCEPT`
 pub(crate) const ACCEPT: u32 = 1;
 
-/// `NFT_JUMP` and `NFT_GOTO`
+/// In this order: `NFT_JUMP` and `NFT_GOTO`.
 pub(crate) const JUMP: u32 = 3_u32.wrapping_neg();
 pub(crate) const GOTO: u32 = 4_u32.wrapping_neg();
 
-/// Attributes of `bitwise`: `NFTA_BITWISE_SREG`, `…_DREG`, `…_LEN`, `…_MASK` and `…_XOR`.
+/// Attributes of `bitwise`, in this order: `NFTA_BITWISE_SREG`, `…_DREG`, `…_LEN`, `…_MASK` and
+/// `…_XOR`.
 const BITWISE_SOURCE: u16 = 1;
 const BITWISE_DESTINATION: u16 = 2;
 const BITWISE_LENGTH: u16 = 3;
 pub(crate) const BITWISE_MASK: u16 = 4;
 pub(crate) const BITWISE_XOR: u16 = 5;
 
-/// `NFTA_CMP_SREG`, `NFTA_CMP_OP` and `NFTA_CMP_DATA`
+/// Attributes of `cmp`, in this order: `NFTA_CMP_SREG`, `…_OP` and `…_DATA`.
 const COMPARE_SOURCE: u16 = 1;
 const COMPARE_OPERATOR: u16 = 2;
 const COMPARE_DATA: u16 = 3;
 
-/// `NFTA_LOOKUP_SET`, `…_SREG`, `…_DREG` and `…_FLAGS`
+/// Attributes of `lookup`, in this order: `NFTA_LOOKUP_SET`, `…_SREG`, `…_DREG` and `…_FLAGS`.
 const LOOKUP_SET: u16 = 1;
 const LOOKUP_SOURCE: u16 = 2;
 const LOOKUP_DESTINATION: u16 = 3;
@@ -277,6 +278,6 @@ const LOOKUP_FLAGS: u16 = 5;
 /// `NFT_LOOKUP_F_INV`
 const INVERTED: u32 = 1;
 
-/// `NFTA_IMMEDIATE_DREG` and `NFTA_IMMEDIATE_DATA`
+/// Attributes of `immediate`, in this order: `NFTA_IMMEDIATE_DREG` and `…_DATA`.
 const IMMEDIATE_DESTINATION: u16 = 1;
 const IMMEDIATE_DATA: u16 = 2;

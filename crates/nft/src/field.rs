@@ -107,13 +107,13 @@ pub(crate) const PAYLOAD_BASE: u16 = 2;
 pub(crate) const PAYLOAD_OFFSET: u16 = 3;
 const PAYLOAD_LENGTH: u16 = 4;
 
-/// `NFTA_META_DREG`, `NFTA_META_KEY` and `NFTA_META_SREG`
+/// In this order: `NFTA_META_DREG`, `NFTA_META_KEY` and `NFTA_META_SREG`.
 const META_DESTINATION: u16 = 1;
 pub(crate) const META_KEY: u16 = 2;
 const META_SOURCE: u16 = 3;
 
 /// Keys of `meta`: `NFT_META_PROTOCOL`, `…_MARK`, `…_IIFNAME`, `…_OIFNAME`, `…_NFTRACE`,
-/// `…_NFPROTO` and `…_L4PROTO`.
+/// In this order: `…_NFPROTO` and `…_L4PROTO`.
 const META_PROTOCOL: u32 = 1;
 pub(crate) const META_MARK: u32 = 3;
 const META_INPUT_NAME: u32 = 6;

@@ -8,10 +8,10 @@
 //!
 //! A change does not affect the translation of connections that the kernel already tracks, until
 //! the caller deletes their conntrack entries by [`Connection::forget`]. In tables of other
-//! programs, this crate adds only a few rules that do not depend on owners ([`Standing`]), and
-//! deletes only rules that accept packets of a single address ([`Connection::remove_admissions`]).
-//! A caller can copy the tables of all programs to another namespace ([`Ruleset`]) and test there
-//! what the rules do to packets.
+//! programs, this crate adds only a few rules, which are the same for all owners, and the chains
+//! for them if they do not exist ([`Standing`]). There it deletes only rules that accept packets
+//! from or to one address ([`Connection::remove_admissions`]). A caller can copy the tables of all
+//! programs to another namespace ([`Ruleset`]) and test there what the rules do to packets.
 //!
 //! This crate knows tables, sets and rules, but not their purpose.
 

@@ -65,14 +65,14 @@ impl Limit {
 const LIMIT: &str = "limit";
 
 /// Attributes of `limit`: `NFTA_LIMIT_RATE`, `NFTA_LIMIT_UNIT`, `NFTA_LIMIT_BURST`,
-/// `NFTA_LIMIT_TYPE` and `NFTA_LIMIT_FLAGS`.
+/// In this order: `NFTA_LIMIT_TYPE` and `NFTA_LIMIT_FLAGS`.
 const RATE: u16 = 1;
 const UNIT: u16 = 2;
 const BURST: u16 = 3;
 const KIND: u16 = 4;
 const FLAGS: u16 = 5;
 
-/// `NFT_LIMIT_PKT_BYTES` and `NFT_LIMIT_F_INV`
+/// In this order: `NFT_LIMIT_PKT_BYTES` and `NFT_LIMIT_F_INV`.
 const BYTES: u32 = 1;
 const OVER: u32 = 1;
 

@@ -307,7 +307,7 @@ const NF_TABLES: &str = "CONFIG_NF_TABLES";
 /// `NFTA_TABLE_FLAGS`
 pub(crate) const TABLE_FLAGS: u16 = 2;
 
-/// `NFTA_HOOK_HOOKNUM`, `NFTA_HOOK_PRIORITY` and `NFTA_HOOK_DEVS`
+/// In this order: `NFTA_HOOK_HOOKNUM`, `NFTA_HOOK_PRIORITY` and `NFTA_HOOK_DEVS`.
 pub(crate) const HOOK_NUMBER: u16 = 1;
 pub(crate) const HOOK_PRIORITY: u16 = 2;
 pub(crate) const HOOK_LINKS: u16 = 4;

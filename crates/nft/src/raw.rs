@@ -121,7 +121,7 @@ pub(crate) const SET_USERDATA: u16 = 13;
 pub(crate) const SET_EXPRESSION: u16 = 17;
 
 /// Attributes of a message about elements, with the set's name and the list of elements:
-/// `NFTA_SET_ELEM_LIST_SET` and `NFTA_SET_ELEM_LIST_ELEMENTS`.
+/// In this order: `NFTA_SET_ELEM_LIST_SET` and `NFTA_SET_ELEM_LIST_ELEMENTS`.
 pub(crate) const ELEMENTS_SET: u16 = 2;
 pub(crate) const ELEMENTS: u16 = 3;
 

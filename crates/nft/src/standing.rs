@@ -276,6 +276,6 @@ fn native(bytes: &[u8]) -> Option<u32> {
     Some(u32::from_ne_bytes(bytes.try_into().ok()?))
 }
 
-/// `NFTA_MATCH_NAME` and `NFTA_MATCH_INFO`
+/// In this order: `NFTA_MATCH_NAME` and `NFTA_MATCH_INFO`.
 pub(crate) const MATCH_NAME: u16 = 1;
 const MATCH_INFO: u16 = 3;

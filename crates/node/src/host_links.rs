@@ -33,7 +33,8 @@ pub struct HostLink {
 }
 
 impl HostLinks {
-    /// Selects the host ends from `links`. Reads the addresses in the namespaces of their peers.
+    /// Selects the host ends from `links`, and reads the addresses in the namespaces of their
+    /// peers. A veth whose peer is in this namespace counts only if its alias is a tag.
     pub fn read(connection: &Connection, links: &[Link]) -> Self {
         let pairs = links.iter().filter(|it| it.kind == LinkKind::Veth);
         let links = pairs.filter_map(|link| {

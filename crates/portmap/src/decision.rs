@@ -38,8 +38,8 @@ struct Found<'a> {
     others: HashMap<HostPort, Element>,
 }
 
-/// Ports that the claim requests for all addresses, and that are already forwarded for single
-/// addresses.
+/// The claim requests some ports for all addresses. This type says for which single addresses such
+/// ports are forwarded already, and how the change counts these addresses.
 #[derive(Default)]
 struct Singles {
     /// For each claimed port, the elements that forward it for single addresses.

@@ -155,7 +155,7 @@ impl Cache {
         Ok(paths.iter().map(read).collect())
     }
 
-    /// Returns the error message for an attachment that has no entry.
+    /// Returns the error message for an attachment that has no entry in the cache.
     pub fn lacks(attachment: &Attachment) -> String {
         format!(
             "no result of {attachment} is cached: see cnitool ps --json, and set CNI_CACHE_DIR if the \

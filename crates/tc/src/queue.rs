@@ -22,7 +22,8 @@ pub(crate) struct Queue {
     role: Role,
 }
 
-/// Purpose of a TBF.
+/// Whether a TBF limits the rate itself, or only splits segments for an HTB class that limits the
+/// rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Role {
     /// The TBF limits the rate.

@@ -62,8 +62,8 @@ impl Counters {
         self.failed_rounds.inc();
     }
 
-    /// Counts a round that judged all attachments. If `is_clean`, no DEL failed, and this function
-    /// also sets the time of the last success.
+    /// Counts a round that judged all attachments. `is_clean` means that no DEL failed. In this
+    /// case, also sets the time of the last success.
     pub fn round_ended(&self, is_clean: bool) {
         self.rounds.inc();
         if is_clean {

@@ -10,7 +10,8 @@ use super::finding::{Finding, count, or_ok, quoted, some_of};
 
 use upkeep::{Life, Remains, life};
 
-/// Checks all leases.
+/// Reports leases of attachments that no longer exist or that may exist unseen, and lease files
+/// that name no holder. Returns one finding of level OK if there are leases, but none of these.
 pub fn judge(node: &Node) -> Vec<Finding> {
     let mut findings = stale_leases(node);
     findings.extend(torn_leases(node));

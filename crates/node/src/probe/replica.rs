@@ -94,7 +94,8 @@ fn connect(sides: &Sides, stage: &Stage) -> anyhow::Result<()> {
     )
 }
 
-/// Returns the link that stands for the host's end of a pod's veth pair, as a port of `bridge`.
+/// Describes a link, not yet created, that replaces the host's end of the pod's veth pair in the
+/// copy of the node. It is a port of `bridge` and has the MTU of `bridge`.
 fn port_of(bridge: &Link) -> Link {
     Link {
         name: port_name(),
