@@ -81,7 +81,7 @@ impl Task {
     }
 }
 
-/// A process of this executable that may outlive the current process.
+/// A child process that runs this executable with a [`Task`], and may outlive the current process.
 #[derive(Debug)]
 pub struct Detached {
     child: Child,
@@ -147,8 +147,8 @@ impl Detached {
 }
 
 /// Closes `file` in a process that may outlive the current one, since the close takes long. Uses
-/// the process that [`Detached::keep`] kept, or else starts one. If no process can be started,
-/// closes `file` in the current process.
+/// the process that [`Detached::keep`] kept, or else starts one. If no process can take `file`,
+/// closes it in the current process.
 pub fn close_later(file: impl AsFd) {
     let process = kept().take();
     if let Ok(process) = process.map_or_else(|| Detached::start(CLOSE), Ok) {

@@ -10,7 +10,7 @@ use netns::Netns;
 use serde::Deserialize;
 
 /// Brings `lo` up. Returns the result of earlier plugins unchanged. If there is none, returns the
-/// addresses of `lo`.
+/// addresses of `lo`. Fails if `lo` has an address that is no loopback address.
 pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answered> {
     expect_no_keys(&request.network)?;
     cni::step("look into the sandbox");
@@ -56,8 +56,8 @@ pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Logs the keys that CNI does not define, in one line on standard error, because this plugin has
-/// no keys of its own. Such keys are no error.
+/// Names the configuration keys that CNI does not define, in one line on standard error, because
+/// this plugin has no keys of its own. Such keys are no error.
 pub(crate) fn expect_no_keys(network: &Network) -> anyhow::Result<()> {
     #[derive(Deserialize)]
     struct NoKeys {}

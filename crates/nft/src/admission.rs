@@ -24,10 +24,10 @@ use crate::table::{Family, Table};
 use crate::update::until_current;
 
 impl Connection {
-    /// Deletes two kinds of rules from a chain in the table `filter` of iptables: rules that accept
-    /// all packets from one of `addresses`, and rules that accept packets to one of `addresses`
-    /// under a condition of the iptables match `conntrack`. Other rules stay. Does nothing if the
-    /// table or chain does not exist.
+    /// Deletes the two kinds of rules that the Go plugin `firewall` adds to a chain in the table
+    /// `filter` of iptables: rules that accept all packets from one of `addresses`, and rules that
+    /// accept packets to one of `addresses` under a condition of the iptables match `conntrack`.
+    /// Other rules stay. Does nothing if the table or chain does not exist.
     ///
     /// # Errors
     /// [`Error::Refused`], [`Error::Unsupported`], [`Error::Owned`] and [`Error::Busy`]: no rule

@@ -1,6 +1,6 @@
 //! Encodes and decodes netlink attributes: the types, lengths and values behind a message's header.
 
-/// Encoded attributes, one after the other, each aligned to 4 bytes.
+/// Encoded netlink attributes, one after the other, each aligned to 4 bytes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Attributes(Vec<u8>);
 
@@ -95,10 +95,11 @@ pub(crate) fn number(value: Option<&[u8]>) -> u64 {
     bytes.fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
-/// Size of `struct nlattr`, and the alignment of attributes, in bytes.
+/// In this order: the size of `struct nlattr` and the alignment of attributes, in bytes.
 const HEADER: usize = 4;
 const ALIGNMENT: usize = 4;
 
-/// `NLA_TYPE_MASK` and `NLA_F_NESTED`
+/// In this order: the bits of an attribute's type (`NLA_TYPE_MASK`) and the flag of an attribute
+/// that contains attributes (`NLA_F_NESTED`).
 const KIND: u16 = 0x3fff;
 const NESTED: u16 = 0x8000;

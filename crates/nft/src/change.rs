@@ -57,7 +57,7 @@ pub enum Updated {
 }
 
 impl Updated {
-    /// Returns a warning for the log if the table was recreated; otherwise `None`.
+    /// Returns a warning for the operator if the table was recreated; otherwise `None`.
     pub fn warning(self, table: &Table) -> Option<String> {
         (self == Self::Table).then(|| {
             format!(

@@ -1,7 +1,8 @@
 //! Comments of elements and rules, as nft(8) shows them.
 
-/// Encodes a comment as nft(8) does: type, length, text and a zero byte. The type is 0 in elements
-/// (`NFTNL_UDATA_SET_ELEM_COMMENT`) and in rules (`NFTNL_UDATA_RULE_COMMENT`).
+/// Encodes a comment for the user data of an element or rule, as nft(8) does: type, length, text
+/// and a zero byte. The type is 0 in elements (`NFTNL_UDATA_SET_ELEM_COMMENT`) and in rules
+/// (`NFTNL_UDATA_RULE_COMMENT`).
 pub(crate) fn comment(text: &str) -> Vec<u8> {
     let len = u8::try_from(text.len() + 1).unwrap_or(u8::MAX);
     let header = [COMMENT, len];

@@ -13,7 +13,8 @@ use crate::message;
 /// it was opened.
 pub struct Connection {
     pub(crate) socket: Socket,
-    /// Whether a transaction over this socket has deleted objects.
+    /// Whether a transaction over this socket has deleted objects, so that closing the socket takes
+    /// long.
     pub(crate) has_deleted: Cell<bool>,
 }
 
@@ -52,7 +53,8 @@ impl Connection {
     }
 
     /// Returns the generation of the rules, a number that changes with every transaction of any
-    /// process, even if the transaction only adds or deletes elements.
+    /// process, even if the transaction only adds or deletes elements. Callers compare two
+    /// generations to find out whether the rules have changed meanwhile.
     pub(crate) fn generation(&self) -> Result<u32, Error> {
         let ask = || self.find(message::get_generation());
         let reply = match ask() {

@@ -140,17 +140,18 @@ impl Connection {
         }
     }
 
-    /// Lets the kernel walk all tracked connections and delete those that the filter matches. A
-    /// kernel before Linux 6.11 mistakes the filter for an incomplete tuple and refuses the request
-    /// (EINVAL). The callers then list the connections instead ([`Self::forget_listed`]).
+    /// Lets the kernel walk all tracked connections and delete those that the filter of `search`
+    /// matches. A kernel before Linux 6.11 mistakes the filter for an incomplete tuple and refuses
+    /// the request (EINVAL). The callers then list the connections instead
+    /// ([`Self::forget_listed`]).
     fn forget_found(&self, search: &Search<'_>) -> Result<(), Error> {
         self.execute(&search.message("forget", DELETE_CONNECTIONS))
     }
 
-    /// Lists the connections, and deletes the entry of each matching one as soon as this process
-    /// has read it. So a flood of connections cannot fill this process's memory. A list is slow
-    /// even if the kernel supports the filter, because the kernel locks each bucket of its table,
-    /// even an empty one.
+    /// Lists the connections, and deletes the entry of each one that matches `search`, as soon as
+    /// this process has read it. So a flood of connections cannot fill this process's memory. A
+    /// list is slow even if the kernel supports the filter, because the kernel locks each bucket of
+    /// its table, even an empty one.
     fn forget_listed(&self, search: &Search<'_>) -> Result<(), Error> {
         let list = search.message("read", GET_CONNECTIONS);
         self.dump_each(&list, |connection| {
@@ -184,9 +185,9 @@ impl Search<'_> {
 }
 
 /// Returns `destinations` with an address in each: replaces a destination without an address by one
-/// destination for each address of its IP version in `host`. Returns `None` if `host` has a network
-/// of several addresses instead of such an address, or if the list would have more than
-/// [`MOST_DELETIONS`] destinations.
+/// destination for each address of its IP version in `host`. Returns `None` if one of these entries
+/// of `host` is a network of several addresses, because the kernel's filter compares only single
+/// ones. Also returns `None` if there would be more than [`MOST_DELETIONS`] destinations.
 fn single_addresses(destinations: &[HostPort], host: &[IpNetwork]) -> Option<Vec<HostPort>> {
     let mut single = Vec::new();
     for destination in destinations {

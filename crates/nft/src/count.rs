@@ -26,8 +26,8 @@ struct Counting<'a> {
     id: u32,
 }
 
-/// Numbers of elements, by the ends of the elements' keys. An end is as long as a key in the set of
-/// counts.
+/// Maps a key of the set of counts to the number of elements of the counted set whose keys end in
+/// this key.
 type Numbers = BTreeMap<Vec<u8>, u32>;
 
 impl Connection {
@@ -120,7 +120,7 @@ impl<'a> Counting<'a> {
         })
     }
 
-    /// Returns the number of `elements` in the set `counted` for each end of their keys.
+    /// Counts those of `elements` that belong to the set `counted`, by the ends of their keys.
     fn numbers(&self, elements: &[Element]) -> Numbers {
         let len = type_len(&self.counts.key);
         let mut numbers = Numbers::new();

@@ -81,8 +81,8 @@ impl Connection {
         Ok(stale)
     }
 
-    /// Deletes the chains that `elements` pointed to. A chain stays if an element or rule still
-    /// points to it.
+    /// Deletes the chains that `elements` pointed to, after the caller has deleted or replaced
+    /// these elements. A chain stays if an element or rule still points to it.
     ///
     /// # Errors
     /// [`Error::Refused`], [`Error::Unsupported`], [`Error::Owned`] and [`Error::Busy`].

@@ -90,7 +90,7 @@ impl Error {
     }
 }
 
-/// Returns a function that adds the failed `action` to a socket's error.
+/// Returns a function that converts an error of a socket to [`Error::Socket`] with this `action`.
 pub(crate) fn failed(action: &'static str) -> impl FnOnce(io::Error) -> Error {
     move |source| Error::Socket { action, source }
 }

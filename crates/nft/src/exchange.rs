@@ -23,7 +23,7 @@ pub(crate) enum Committed {
     Outdated,
 }
 
-/// How a transaction ends.
+/// How a transaction ends: the kernel commits it, or only checks it and then rolls it back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
     Commit,
@@ -266,8 +266,8 @@ fn add_boundary(datagram: &mut Datagram, (kind, number): (u16, u32), attributes:
     datagram.add(header, &[&[0, 0, 0, SUBSYSTEM], &**attributes].concat());
 }
 
-/// Messages that begin and end a transaction, and the attribute with the generation:
-/// In this order: `NFNL_MSG_BATCH_BEGIN`, `NFNL_MSG_BATCH_END` and `NFNL_BATCH_GENID`.
+/// Messages that begin and end a transaction, and the attribute with the generation. In this order:
+/// `NFNL_MSG_BATCH_BEGIN`, `NFNL_MSG_BATCH_END` and `NFNL_BATCH_GENID`.
 const BATCH_BEGIN: u16 = 16;
 const BATCH_END: u16 = 17;
 const BATCH_GENERATION: u16 = 1;

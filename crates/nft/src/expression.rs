@@ -221,8 +221,8 @@ const CT_KEY: u16 = 2;
 pub(crate) const CT_STATE: u32 = 0;
 pub(crate) const CT_STATUS: u32 = 2;
 
-/// Attributes of `nat`: `NFTA_NAT_TYPE`, `NFTA_NAT_FAMILY`, `NFTA_NAT_REG_ADDR_MIN` and
-/// `NFTA_NAT_REG_PROTO_MIN`.
+/// Attributes of `nat`, in this order: `NFTA_NAT_TYPE`, `NFTA_NAT_FAMILY`, `NFTA_NAT_REG_ADDR_MIN`
+/// and `NFTA_NAT_REG_PROTO_MIN`.
 const NAT_TYPE: u16 = 1;
 const NAT_FAMILY: u16 = 2;
 const NAT_ADDRESS: u16 = 3;

@@ -101,7 +101,7 @@ fn meta(key: u32, register: Register) -> Expression {
     Expression::of_numbers("meta", &[(META_KEY, key), (META_DESTINATION, register)])
 }
 
-/// `NFTA_PAYLOAD_…`
+/// Attributes of `payload`, in this order: `NFTA_PAYLOAD_DREG`, `…_BASE`, `…_OFFSET` and `…_LEN`.
 const PAYLOAD_REGISTER: u16 = 1;
 pub(crate) const PAYLOAD_BASE: u16 = 2;
 pub(crate) const PAYLOAD_OFFSET: u16 = 3;
@@ -112,8 +112,8 @@ const META_DESTINATION: u16 = 1;
 pub(crate) const META_KEY: u16 = 2;
 const META_SOURCE: u16 = 3;
 
-/// Keys of `meta`: `NFT_META_PROTOCOL`, `…_MARK`, `…_IIFNAME`, `…_OIFNAME`, `…_NFTRACE`,
-/// In this order: `…_NFPROTO` and `…_L4PROTO`.
+/// Keys of `meta`, in this order: `NFT_META_PROTOCOL`, `…_MARK`, `…_IIFNAME`, `…_OIFNAME`,
+/// `…_NFTRACE`, `…_NFPROTO` and `…_L4PROTO`.
 const META_PROTOCOL: u32 = 1;
 pub(crate) const META_MARK: u32 = 3;
 const META_INPUT_NAME: u32 = 6;
@@ -122,7 +122,7 @@ pub(crate) const META_TRACE: u32 = 12;
 const META_VERSION: u32 = 15;
 const META_TRANSPORT: u32 = 16;
 
-/// Headers of a packet: `NFT_PAYLOAD_LL_HEADER`, `NFT_PAYLOAD_NETWORK_HEADER` and
+/// Headers of a packet, in this order: `NFT_PAYLOAD_LL_HEADER`, `NFT_PAYLOAD_NETWORK_HEADER` and
 /// `NFT_PAYLOAD_TRANSPORT_HEADER`.
 const LINK_LAYER: u32 = 0;
 const NETWORK_LAYER: u32 = 1;

@@ -34,8 +34,8 @@ impl Connection {
         Ok(chains)
     }
 
-    /// Returns the comments of all rules in the table, which may be of any program; empty if the
-    /// table does not exist. Equivalent to the comments in `nft list table`.
+    /// Returns the comments of all rules in a table of any program; empty if the table does not
+    /// exist. Equivalent to the comments in `nft list table`.
     ///
     /// # Errors
     /// [`Error::Refused`].

@@ -42,9 +42,10 @@ impl HostPort {
         }
     }
 
-    /// Returns whether the port's protocol is connectionless. A client of such a protocol does not
-    /// notice that its destination is gone, and continues to send. The kernel keeps the conntrack
-    /// entry as long as the client sends, so a stale translation would stay in use.
+    /// Returns whether the port's protocol is connectionless, as only UDP is. A client of such a
+    /// protocol does not notice that its destination is gone, and continues to send. The kernel
+    /// keeps the conntrack entry as long as the client sends, so a stale translation would stay in
+    /// use.
     pub fn is_connectionless(self) -> bool {
         self.protocol == Protocol::Udp.number()
     }

@@ -64,8 +64,8 @@ impl Limit {
 
 const LIMIT: &str = "limit";
 
-/// Attributes of `limit`: `NFTA_LIMIT_RATE`, `NFTA_LIMIT_UNIT`, `NFTA_LIMIT_BURST`,
-/// In this order: `NFTA_LIMIT_TYPE` and `NFTA_LIMIT_FLAGS`.
+/// Attributes of `limit`, in this order: `NFTA_LIMIT_RATE`, `NFTA_LIMIT_UNIT`, `NFTA_LIMIT_BURST`,
+/// `NFTA_LIMIT_TYPE` and `NFTA_LIMIT_FLAGS`.
 const RATE: u16 = 1;
 const UNIT: u16 = 2;
 const BURST: u16 = 3;

@@ -22,7 +22,8 @@ impl Listener {
     }
 
     /// Returns the next notification; `None` if it cannot be parsed. Returns the error
-    /// [`Silence::Deadline`] if no notification arrives within `patience`.
+    /// [`Silence::Deadline`] if no notification arrives within `patience`, and [`Silence::Lost`] if
+    /// notifications were lost.
     pub fn report(&self, patience: Duration) -> Result<Option<RawMessage>, Silence> {
         let Received { header, content } = self.0.receive(patience)?;
         Ok(match content {

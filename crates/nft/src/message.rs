@@ -60,7 +60,8 @@ impl Message {
         [DELETE_TABLE, DELETE_CHAIN, DELETE_RULE, DELETE_ELEMENTS].contains(&self.raw.kind)
     }
 
-    /// Returns the error for the kernel's refusal of this message.
+    /// Converts the kernel's refusal of this message to an error: [`Error::Unsupported`] if the
+    /// reason may be a missing build option, otherwise [`Error::Refused`].
     pub(crate) fn refused(&self, refusal: Refusal) -> Error {
         let operation = self.what.clone();
         // The kernel also returns these errors if it was built without an option that the object
@@ -90,7 +91,7 @@ pub(crate) fn list_chains(family: Family) -> Message {
     Message::new("read chains".to_owned(), raw)
 }
 
-/// Returns the request for all rules of a table, which may be of any program.
+/// Returns the request for all rules of a table of any program.
 pub(crate) fn list_rules(family: Family, table: &str) -> Message {
     let attributes = Attributes::new().text(TABLE, table);
     let raw = RawMessage::new(GET_RULE, family.number(), attributes);
@@ -266,7 +267,8 @@ impl Set {
         }
     }
 
-    /// Returns whether `found`, a set in the kernel, has the same shape as this set.
+    /// Returns whether `found`, a set in the kernel, has the types of keys and targets that this
+    /// description has. Otherwise the table has to be recreated.
     pub(crate) fn fits(&self, found: &RawMessage) -> bool {
         let (shape, found) = (self.shape(), &found.attributes);
         // For a set with chains as targets, the kernel reports a length, but `shape` contains none.
@@ -294,7 +296,8 @@ impl Chain {
         shape.text(CHAIN_TYPE, base.kind.name())
     }
 
-    /// Returns whether `found`, a chain in the kernel, has the same shape as this chain.
+    /// Returns whether `found`, a chain in the kernel, has the hook, priority and type that this
+    /// description has. Otherwise the chain or its table has to be recreated.
     pub(crate) fn fits(&self, found: &RawMessage) -> bool {
         let shape = self.shape();
         let mut kinds = [CHAIN_HOOK, CHAIN_TYPE].into_iter();

@@ -64,8 +64,8 @@ impl RawMessage {
     }
 }
 
-/// Types of messages of `nf_tables`: `NFNL_SUBSYS_NFTABLES` and `NFT_MSG_…`
-/// (`include/uapi/linux/netfilter/nf_tables.h`).
+/// The subsystem in the upper byte of a message's type (`NFNL_SUBSYS_NFTABLES`), and the types of
+/// messages of this subsystem (`NFT_MSG_…`). See `include/uapi/linux/netfilter/nf_tables.h`.
 const NF_TABLES: u16 = 10 << 8;
 pub(crate) const NEW_TABLE: u16 = NF_TABLES;
 pub(crate) const GET_TABLE: u16 = NF_TABLES + 1;
@@ -120,8 +120,8 @@ pub(crate) const SET_ID: u16 = 10;
 pub(crate) const SET_USERDATA: u16 = 13;
 pub(crate) const SET_EXPRESSION: u16 = 17;
 
-/// Attributes of a message about elements, with the set's name and the list of elements:
-/// In this order: `NFTA_SET_ELEM_LIST_SET` and `NFTA_SET_ELEM_LIST_ELEMENTS`.
+/// Attributes of a message about elements, with the set's name and the list of elements. In this
+/// order: `NFTA_SET_ELEM_LIST_SET` and `NFTA_SET_ELEM_LIST_ELEMENTS`.
 pub(crate) const ELEMENTS_SET: u16 = 2;
 pub(crate) const ELEMENTS: u16 = 3;
 

@@ -8,10 +8,10 @@ pub(crate) type Register = u32;
 /// The register for verdicts: `NFT_REG_VERDICT`.
 pub(crate) const VERDICT: Register = 0;
 
-/// `NFT_REG_1`, for comparisons with a single value.
+/// `NFT_REG_1`, for a single value that a rule compares or changes.
 pub(crate) const SCRATCH: Register = 1;
 
-/// `NFT_REG32_00`, the first of sixteen registers of four bytes.
+/// `NFT_REG32_00`, the first of sixteen registers of four bytes. The key of a look-up starts here.
 pub(crate) const FIRST: Register = 8;
 
 /// Converts 4 or 16 bytes to an IP address; `None` for any other length.

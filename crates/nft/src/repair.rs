@@ -29,7 +29,7 @@ struct State<'t> {
     chains: Vec<(&'t Chain, Content)>,
     /// Whether the table has the flag `dormant`: the kernel then ignores the table's chains.
     is_dormant: bool,
-    /// A set that no described rule uses is missing.
+    /// Whether a set is missing that no described rule uses.
     lacks_set: bool,
 }
 
@@ -101,7 +101,7 @@ impl Connection {
     /// Returns texts for the operator about damage of `table`: chains that are missing or changed,
     /// and the flag `dormant`. [`Self::update`] repairs this damage. A chain with all rules of
     /// another release of this suite is not damaged, although [`Self::update`] replaces these
-    /// rules.
+    /// rules. If there is such a chain, missing chains are no damage either.
     ///
     /// # Errors
     /// [`Error::Refused`].

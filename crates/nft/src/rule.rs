@@ -144,13 +144,13 @@ impl Rule {
     }
 
     /// Sends the packet to the chain of this name. Unlike after [`Self::jump`], the packet never
-    /// returns to the next rule of this chain.
+    /// returns to the rule after this one.
     pub fn goto(self, chain: &str) -> Self {
         self.end(&to_chain(GOTO, chain))
     }
 
     /// Sends the packet to the chain of this name. If that chain does not decide about the packet,
-    /// the packet continues with the next rule of this chain.
+    /// the packet continues with the rule after this one.
     pub fn jump(self, chain: &str) -> Self {
         self.end(&to_chain(JUMP, chain))
     }
@@ -192,7 +192,8 @@ impl Rule {
         self.with(&expression::masquerade(port))
     }
 
-    /// Sets the packet's trace mark: `meta nftrace set 1`.
+    /// Sets the packet's trace mark, so that the kernel reports each rule that the packet matches:
+    /// `meta nftrace set 1`.
     pub(crate) fn traced(self) -> Self {
         self.with(&expression::immediate(SCRATCH, &expression::value(&[1])))
             .with(&set_meta(META_TRACE))

@@ -21,7 +21,8 @@ use crate::raw::{
     NEW_RULE, NEW_SET, NEW_TABLE, RULE_EXPRESSIONS, RawMessage, SET_FLAGS, SET_ID, SET_NAME, TABLE,
 };
 
-/// All rules of a namespace, with their tables, chains, sets and elements.
+/// All rules of a namespace, with their tables, chains, sets and elements. [`Connection::ruleset`]
+/// reads them, and [`Connection::load`] creates them in another namespace.
 #[derive(Debug, Default)]
 pub struct Ruleset {
     messages: Vec<RawMessage>,
@@ -150,7 +151,8 @@ impl Ruleset {
         &self.rules
     }
 
-    /// Returns the names of the network links that chains and flow tables are bound to.
+    /// Returns the names of the network links that chains and flow tables are bound to. A namespace
+    /// must have these links before [`Connection::load`] copies the rules to it.
     pub fn links(&self) -> BTreeSet<String> {
         let mut links = BTreeSet::new();
         for message in &self.messages {
@@ -263,8 +265,8 @@ const KINDS: &[(&str, u16, &[u16])] = &[
 
 const OF_SETS: &[u16] = &[1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 13, 15, 17, 18];
 
-/// Attributes of rules, tables and sets: `NFTA_RULE_COMPAT`, `NFTA_TABLE_USERDATA` and
-/// `NFTA_SET_EXPRESSIONS`.
+/// Attributes of rules, tables and sets, in this order: `NFTA_RULE_COMPAT`, `NFTA_TABLE_USERDATA`
+/// and `NFTA_SET_EXPRESSIONS`.
 const RULE_COMPATIBILITY: u16 = 5;
 const TABLE_USERDATA: u16 = 6;
 const SET_EXPRESSIONS: u16 = 18;

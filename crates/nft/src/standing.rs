@@ -25,7 +25,8 @@ use crate::rule::Rule;
 use crate::table::{BaseChain, Chain, Family, Table};
 use crate::update::until_current;
 
-/// Chains and rules that a table of another program has to contain.
+/// Chains and rules that a table of another program has to contain. [`Connection::stand`] adds the
+/// missing ones.
 #[derive(Debug, Clone)]
 pub struct Standing {
     /// The table's family.

@@ -166,7 +166,8 @@ fn marking(family: u8, hook: u32, links: &Attributes) -> Vec<RawMessage> {
 /// Multicast group of the trace reports: `NFNLGRP_NFTRACE`.
 const TRACES: u32 = 9;
 
-/// Attributes of a trace report: `NFTA_TRACE_TYPE`, `NFTA_TRACE_VERDICT` and `NFTA_TRACE_POLICY`.
+/// Attributes of a trace report, in this order: `NFTA_TRACE_TYPE`, `NFTA_TRACE_VERDICT` and
+/// `NFTA_TRACE_POLICY`.
 const TYPE: u16 = 4;
 const VERDICT: u16 = 5;
 const POLICY_VERDICT: u16 = 16;

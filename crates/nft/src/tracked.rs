@@ -133,24 +133,25 @@ pub(crate) fn filter(parts: &[Part], status: Option<Status>) -> Attributes {
     }
 }
 
-/// Bits of a connection's status: `IPS_SEEN_REPLY`, `IPS_SRC_NAT` and `IPS_DST_NAT`
+/// Bits of a connection's status, in this order: `IPS_SEEN_REPLY`, `IPS_SRC_NAT` and `IPS_DST_NAT`
 /// (`include/uapi/linux/netfilter/nf_conntrack_common.h`).
 pub(crate) const SEEN_REPLY: u32 = 1 << 1;
 pub(crate) const SOURCE_TRANSLATED: u32 = 1 << 4;
 pub(crate) const DESTINATION_TRANSLATED: u32 = 1 << 5;
 
-/// Attributes inside `CTA_TUPLE_ORIG` and `CTA_TUPLE_REPLY`: `CTA_TUPLE_IP` and `CTA_TUPLE_PROTO`.
+/// Attributes inside `CTA_TUPLE_ORIG` and `CTA_TUPLE_REPLY`, in this order: `CTA_TUPLE_IP` and
+/// `CTA_TUPLE_PROTO`.
 const ADDRESSES: u16 = 1;
 const TRANSPORT: u16 = 2;
 
-/// Attributes inside `CTA_TUPLE_IP`: `CTA_IP_V4_SRC`, `CTA_IP_V4_DST`, `CTA_IP_V6_SRC` and
-/// `CTA_IP_V6_DST`.
+/// Attributes inside `CTA_TUPLE_IP`, in this order: `CTA_IP_V4_SRC`, `CTA_IP_V4_DST`,
+/// `CTA_IP_V6_SRC` and `CTA_IP_V6_DST`.
 const V4_SOURCE: u16 = 1;
 const V4_DESTINATION: u16 = 2;
 const V6_SOURCE: u16 = 3;
 const V6_DESTINATION: u16 = 4;
 
-/// Attributes inside `CTA_TUPLE_PROTO`: `CTA_PROTO_NUM`, `CTA_PROTO_SRC_PORT` and
+/// Attributes inside `CTA_TUPLE_PROTO`, in this order: `CTA_PROTO_NUM`, `CTA_PROTO_SRC_PORT` and
 /// `CTA_PROTO_DST_PORT`.
 const PROTOCOL: u16 = 1;
 const SOURCE_PORT: u16 = 2;
@@ -161,7 +162,7 @@ const DESTINATION_PORT: u16 = 3;
 /// and `CTA_TUPLE_REPLY`.
 const FILTER: u16 = 25;
 
-/// Attributes with a connection's status bits, and with the mask of a filter: `CTA_STATUS` and
-/// `CTA_STATUS_MASK`.
+/// Attributes with a connection's status bits, and with the mask of a filter, in this order:
+/// `CTA_STATUS` and `CTA_STATUS_MASK`.
 const STATUS: u16 = 3;
 const STATUS_MASK: u16 = 26;

@@ -10,8 +10,8 @@ use crate::heard::Heard;
 use crate::listener::Listener;
 use crate::table::Table;
 
-/// A socket that receives only notifications. Requests use another socket, so no answer to a
-/// request is lost if this socket overflows.
+/// A socket that receives only the kernel's notifications about `nf_tables`. Requests use another
+/// socket, so no answer to a request is lost if this socket overflows.
 pub struct Watch {
     listener: Listener,
 }

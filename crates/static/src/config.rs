@@ -19,10 +19,11 @@ pub struct Config {
 }
 
 impl Config {
-    /// Reads the `ipam` section and the runtime's arguments.
+    /// Reads the `ipam` section, and the addresses that the runtime passes in `CNI_ARGS`,
+    /// `runtimeConfig.ips` or `args.cni.ips`.
     ///
     /// # Errors
-    /// - Code 4: `CNI_ARGS` has an unknown key.
+    /// - Code 4: `CNI_ARGS` has an unknown key, and `IgnoreUnknown` does not allow this.
     /// - Code 7: a value is invalid; the error names its key.
     pub fn parse(network: &Network, args: &CniArgs) -> Result<Self, Error> {
         args.expect_only(KNOWN_ARGS)?;
@@ -55,7 +56,8 @@ fn configured(raw: &[RawAddress]) -> Result<Vec<IpConfig>, Error> {
 }
 
 /// Returns the addresses in `CNI_ARGS`. `IP` and `GATEWAY` are lists separated by commas. A gateway
-/// applies to each address of `IP` whose network contains the gateway.
+/// applies to each address of `IP` whose network contains the gateway. A message on standard error
+/// names each gateway that none of these networks contains.
 fn of_args(args: &CniArgs) -> Result<Vec<IpConfig>, Error> {
     let mut ips = words(args, "IP")
         .map(|text| ip(text, "CNI_ARGS IP"))

@@ -6,7 +6,8 @@ use cni::{AddRequest, AddResult, Answer, Answered, CheckRequest, CniArgs, Status
 
 use crate::config::Config;
 
-/// Returns the addresses, routes and name servers of the configuration.
+/// Returns the addresses that the configuration or the runtime names, and the routes and DNS
+/// settings of the configuration.
 ///
 /// # Errors
 /// The configuration or `CNI_ARGS` is invalid.
@@ -20,9 +21,9 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
     })?)
 }
 
-/// Compares the gateway of each configured address with the gateway in `prevResult`. If
-/// `prevResult` lacks an address, that is no error, because a later plugin may have removed the
-/// address.
+/// Compares the gateway of each configured address, if it has one, with the gateway in
+/// `prevResult`. If `prevResult` lacks an address, that is no error, because a later plugin may
+/// have removed the address.
 ///
 /// # Errors
 /// The configuration is invalid, `prevResult` is missing, or `prevResult` has another gateway for
