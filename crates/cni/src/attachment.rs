@@ -40,8 +40,9 @@ impl Attachment {
         format!("{OWNER_PREFIX}{network}/{container}/{interface}")
     }
 
-    /// Returns the attachment whose tag is `owner`. Where the tag contains a hash instead of the
-    /// original name, so does the returned name. Returns `None` if `owner` is not a tag.
+    /// Returns the attachment whose tag is `owner`. If the tag contains hashes instead of names
+    /// that are too long, the names of the returned attachment are these hashes. Returns `None` if
+    /// `owner` is not a tag.
     pub fn of_owner(owner: &str) -> Option<Self> {
         let [network, container, interface] = names(owner)?;
         let attachment = Self {
@@ -70,7 +71,8 @@ impl Attachment {
         })
     }
 
-    /// Returns the SHA-256 of the three names. Callers derive link names and MACs from it.
+    /// Returns the SHA-256 of the attachment's three names (network, container, interface). Callers
+    /// derive link names and MACs from it.
     pub fn digest(&self) -> [u8; 32] {
         // Names cannot contain a slash, so the joined text is unambiguous.
         let names = format!("{}/{}/{}", self.network, self.container, self.interface);
@@ -199,8 +201,8 @@ fn is_identifier(name: &str) -> bool {
 
 /// Returns whether `name` obeys the rules of `dev_valid_name()` in net/core/dev.c and has neither
 /// control characters nor a per cent sign. Control characters could change the terminal that prints
-/// the name. The kernel takes a name with a per cent sign for a pattern, such as `eth%d`, or refuses
-/// it (`__dev_alloc_name()`).
+/// the name. The kernel takes a name with a per cent sign for a pattern, such as `eth%d`, or
+/// refuses it (`__dev_alloc_name()`).
 fn is_interface_name(name: &str) -> bool {
     let is_special = |c: char| matches!(c, '/' | ':' | '%');
     let forbidden = |c: char| is_special(c) || c.is_control() || c.is_whitespace();

@@ -29,7 +29,8 @@ impl<'a> Delegate<'a> {
     /// `ipam.type`.
     ///
     /// # Errors
-    /// [`Error::InvalidConfig`] if no directory of `CNI_PATH` contains the executable.
+    /// [`Error::InvalidConfig`] if `ipam.type` is not a plain file name, or if no directory of
+    /// `CNI_PATH` contains the executable.
     pub fn ipam(network: &'a Network) -> Result<Option<Self>, Error> {
         let Some(name) = network.ipam_type()? else {
             return Ok(None);

@@ -46,7 +46,8 @@ pub struct Plugin {
 #[derive(Debug)]
 pub struct Answer(SpecVersion);
 
-/// Proof that the result of an ADD was printed.
+/// Proof that the result of an ADD was printed. [`Plugin::add`] returns it, so no ADD can succeed
+/// without printing its result.
 #[derive(Debug)]
 pub struct Answered(());
 
@@ -62,7 +63,8 @@ impl Answer {
 }
 
 /// Runs the verb of `plugin` that the environment and standard input request. Writes the result or
-/// the error object to standard output. Returns the exit code of the process.
+/// the error object to standard output. Without `CNI_COMMAND`, runs no verb and writes the versions
+/// of the plugin to standard error. Returns the exit code of the process.
 pub fn run(plugin: &Plugin) -> ExitCode {
     print_panics_as_errors();
     let Some(environment) = Environment::read(|name| std::env::var_os(name)).transpose() else {
@@ -137,8 +139,9 @@ fn by_hand(plugin: &Plugin) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Prints the supported versions and verbs. Callers of RELOAD, a verb of this suite, first look for
-/// it in this list of verbs: a plugin of another suite does not know it, and might do anything.
+/// Prints the answer to VERSION: the supported versions and verbs. Callers of RELOAD, a verb of
+/// this suite, first look for RELOAD in this list: a plugin of another suite does not know the
+/// verb, and might do anything.
 fn print_versions(plugin: &Plugin) -> Result<(), Error> {
     let versions = plugin.spec_versions.iter();
     let mut verbs = Verb::ALL.to_vec();

@@ -98,8 +98,9 @@ impl Environment {
         }))
     }
 
-    /// Returns whether `CNI_NETNS` is the network namespace of this process. Always false if
-    /// `CNI_NETNS_OVERRIDE` allows this namespace.
+    /// Returns whether `CNI_NETNS` is the network namespace of this process. If so, DEL takes the
+    /// sandbox for deleted, and ADD, CHECK and RELOAD fail. Always false if `CNI_NETNS_OVERRIDE` is
+    /// `1` or `true`.
     pub fn is_in_own_namespace(&self) -> bool {
         let own = || identity(fs::metadata("/proc/self/ns/net"));
         let sandbox = self

@@ -134,7 +134,8 @@ impl Error {
         |source| Self::Io { action, source }
     }
 
-    /// Returns an error for a key with an invalid value.
+    /// Returns the error (code 7) for `key` with an invalid value. `reason` is the rest of the
+    /// message: the problem, and what would be valid.
     pub fn invalid(key: impl Into<String>, reason: impl Into<String>) -> Self {
         Self::InvalidConfig {
             key: key.into(),
@@ -146,11 +147,12 @@ impl Error {
 /// Code of failures without a code in the specification.
 pub(crate) const UNSPECIFIED: u32 = 100;
 
-/// The error object of the specification, section "Error".
+/// The error object that a failed plugin prints: section "Error" of the specification.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ErrorObject {
-    /// The version of the request; empty in the object of a delegate.
+    /// The version of the request, or the newest one if the request is invalid; empty in the object
+    /// of a delegate.
     #[serde(skip_deserializing)]
     pub cni_version: String,
     /// The error's code. The specification reserves 0 to 99; a plugin defines 100 and above.

@@ -13,16 +13,17 @@ use serde_json::{Map, Value};
 
 use crate::error::Error;
 
-/// A parsed value and the unknown keys of its JSON.
+/// A value parsed from JSON, and the keys of the JSON that the type `T` does not have.
 #[derive(Debug)]
 pub struct Read<T> {
     /// The value.
     pub value: T,
-    /// Unknown keys, each with its parents: `ipam.ranges[0][1].subnetz`.
+    /// Keys that `T` does not have, each with its parents: `ipam.ranges[0][1].subnetz`.
     pub unknown: Vec<String>,
 }
 
-/// Reads `value`, found under the key `at` (empty for the whole document), as `T`.
+/// Parses `value` as `T`, with keys in upper or lower case. `at` is the path of `value` in the
+/// document, for messages and for [`Read::unknown`]; it is empty for the whole document.
 ///
 /// `T` must derive `Deserialize` with the canonical spelling of its keys and without `flatten`.
 /// Keys of maps keep their case, since they are data. A field called `*` receives the unknown keys
@@ -80,7 +81,7 @@ pub(crate) fn is_set(value: &Value) -> bool {
     !value.is_null() && value.as_array().is_none_or(|list| !list.is_empty())
 }
 
-/// A JSON value and its path.
+/// A JSON value and its path in the document. [`read`] uses it as the serde deserializer.
 struct Node<'a> {
     value: &'a Value,
     at: String,
@@ -113,8 +114,9 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// Returns the keys that are not among `fields` in any case, with their values. Returns no keys
-    /// if the value is not an object.
+    /// Returns the keys of the value, a JSON object, that match none of `fields` even if upper and
+    /// lower case count as equal, with the values of these keys. Returns no keys if the value is
+    /// not an object.
     fn unknown(&self, fields: &[&str]) -> impl Iterator<Item = (&'a str, &'a Value)> {
         let all = self.value.as_object().into_iter().flatten();
         let is_known = |key: &str| {
@@ -236,7 +238,7 @@ impl de::Error for Mismatch {
     }
 }
 
-/// Name of the field for unknown keys.
+/// Name of the field that receives the unknown keys of its object.
 const REST: &str = "*";
 
 #[cfg(test)]

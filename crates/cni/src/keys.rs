@@ -46,7 +46,7 @@ pub struct RawDns {
     pub options: Option<Vec<String>>,
 }
 
-/// Parses the routes of an IPAM plugin, from the key `ipam.routes`.
+/// Parses `raw`, the routes under the key `ipam.routes` of an IPAM plugin.
 ///
 /// # Errors
 /// Code 7 with the key of the invalid value.

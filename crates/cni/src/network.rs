@@ -85,7 +85,8 @@ impl Network {
         self.read(&self.document.config, "", COMMON_KEYS)
     }
 
-    /// Parses some of the plugin's keys, without a message about unknown keys.
+    /// Parses only those of the plugin's keys that `T` has. Does not report other keys as unknown,
+    /// because `T` may lack keys that the plugin knows.
     ///
     /// # Errors
     /// [`Error::InvalidConfig`] with the key whose value has the wrong type.
@@ -166,7 +167,7 @@ impl Network {
     }
 
     /// Parses `runtimeConfig`: the runtime's values for the capabilities that the configuration
-    /// declares.
+    /// declares. Returns the default if the key is missing.
     ///
     /// # Errors
     /// [`Error::InvalidConfig`] with the key whose value has the wrong type.

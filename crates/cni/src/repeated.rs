@@ -24,7 +24,7 @@ pub(crate) fn key(document: &[u8], at: &str) -> Option<String> {
 /// The keys and values of a JSON object, in the order of the text and with repeated keys.
 struct Entries<T>(Vec<(String, T)>);
 
-/// A value of the top-level object.
+/// A value of the top-level object. Only a value that is itself an object keeps its content.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Member {

@@ -1,4 +1,4 @@
-//! The requests of the verbs.
+//! The request of each verb: the parsed environment variables and configuration.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -27,7 +27,8 @@ pub struct AddRequest {
     pub args: String,
     /// The configuration.
     pub network: Network,
-    /// Result of the previous plugins; `None` for the first plugin of a chain.
+    /// The key `prevResult`. In ADD, it is the result of the previous plugins, and `None` for the
+    /// first plugin of a chain. In CHECK and RELOAD, it is the result of ADD.
     pub prev_result: Option<AddResult>,
 }
 
@@ -68,8 +69,8 @@ pub struct StatusRequest {
 }
 
 impl AddRequest {
-    /// Returns the result of the previous plugins, for CHECK and for a plugin that cannot be the
-    /// first of a chain.
+    /// Returns [`Self::prev_result`]. CHECK needs it, and so does a plugin that cannot be the first
+    /// of a chain.
     ///
     /// # Errors
     /// [`Error::InvalidConfig`] without a `prevResult`.
@@ -106,8 +107,8 @@ impl AddRequest {
 }
 
 impl DelRequest {
-    /// Parses a request. Ignores values that DEL does not need: an invalid `prevResult` causes a
-    /// message and counts as absent, and `CNI_ARGS` is not parsed.
+    /// Parses a request. Ignores values that DEL does not need: an invalid `prevResult` is reported
+    /// on standard error and counts as absent, and `CNI_ARGS` is not parsed.
     ///
     /// # Errors
     /// [`Error::Environment`]: the container ID or the interface is missing.
@@ -141,8 +142,8 @@ impl GcRequest {
         Ok(Self { network, valid })
     }
 
-    /// Returns a function that takes a tag ([`Attachment::owner`]). It returns true if the tag
-    /// belongs to an attachment of this network that the runtime does not list.
+    /// Returns a function that takes a tag ([`Attachment::owner`]). The returned function returns
+    /// true if the tag belongs to an attachment of this network that the runtime does not list.
     pub fn stale(&self) -> impl Fn(&str) -> bool {
         let valid: HashSet<_> = self.valid.iter().map(Attachment::owner).collect();
         let network = &self.network.name;

@@ -9,7 +9,7 @@ use crate::installation::Installation;
 use crate::plan::Plan;
 use crate::wait;
 
-/// Forwards the requested ports and returns `prevResult` unchanged.
+/// Forwards the requested ports and prints `prevResult` unchanged as the result.
 ///
 /// # Errors
 /// A port cannot be forwarded. If an earlier ADD of the attachment forwarded ports, the rollback

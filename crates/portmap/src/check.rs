@@ -9,12 +9,13 @@ use crate::record::Record;
 use crate::{firewall, localnet, table};
 
 /// Compares the attachment's elements and chains in `nf_tables` with the configuration. If a port
-/// of 127.0.0.1 is forwarded, also compares the sysctl `route_localnet` and the `IPsec` policies
-/// that keep other hosts off 127.0.0.0/8.
+/// of 127.0.0.1 is forwarded with masquerading, also compares the sysctl `route_localnet` and the
+/// `IPsec` policies that keep other hosts off 127.0.0.0/8.
 ///
 /// # Errors
 /// - Code 7: a key is invalid, or `prevResult` is missing.
-/// - Code 100: the attachment differs from the configuration. One error names all differences.
+/// - Code 100: the attachment has no readable record, or differs from the configuration. One error
+///   names all differences.
 pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
     let Some(plan) = Plan::of(request)? else {
         return Ok(());

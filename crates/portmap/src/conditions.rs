@@ -13,7 +13,8 @@ use sha2::{Digest as _, Sha256};
 
 use crate::raw::RawConfig;
 
-/// One list of conditions for each IP version. A packet has to meet all conditions of its version.
+/// The conditions (`conditionsV4`, `conditionsV6`) for packets to the ports of a network, as one
+/// list for each IP version. A packet is forwarded only if it meets all conditions of its version.
 /// An empty list matches every packet.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -71,8 +72,8 @@ impl Conditions {
         (!conditions.is_empty()).then(narrow)
     }
 
-    /// Returns twelve hexadecimal digits that identify the conditions for packets of `version`, as
-    /// a part of a chain's name.
+    /// Returns twelve hexadecimal digits that identify the conditions for packets of `version`. The
+    /// name of the chain that checks these conditions contains the digits.
     pub fn hash(&self, version: IpVersion) -> String {
         let digest = Sha256::digest(format!("{version:?} {:?}", self.of(version)));
         hex(&digest, 12)

@@ -131,7 +131,7 @@ struct RawMapping {
 }
 
 /// Checks the keys that only concern iptables. Accepts them, because configurations of the Go
-/// plugin have them, and logs that they have no effect.
+/// plugin have them, and reports on standard error that they have no effect.
 ///
 /// # Errors
 /// Code 7: `markMasqBit` is out of range, or conflicts with `externalSetMarkChain`.

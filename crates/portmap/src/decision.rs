@@ -25,7 +25,8 @@ pub(crate) enum Refusal {
     Nft(#[from] nft::Error),
 }
 
-/// The elements in `nf_tables` that a claim may conflict with.
+/// The elements in `nf_tables` that may conflict with a claim, the elements that an attachment
+/// wants.
 struct Found<'a> {
     /// Each element of the claim, paired with the element that `nf_tables` has under the same key.
     /// `None` if `nf_tables` has no element with this key.
@@ -38,8 +39,9 @@ struct Found<'a> {
     others: HashMap<HostPort, Element>,
 }
 
-/// The claim requests some ports for all addresses. This type says for which single addresses such
-/// ports are forwarded already, and how the change counts these addresses.
+/// The claim (the elements that an attachment wants) requests some ports for all addresses of the
+/// host. This type says for which single addresses such ports are forwarded already, and how the
+/// change of `nf_tables` counts these addresses.
 #[derive(Default)]
 struct Singles {
     /// For each claimed port, the elements that forward it for single addresses.
@@ -49,7 +51,7 @@ struct Singles {
     counts: Counts,
 }
 
-/// Returns the change that installs `claim`.
+/// Returns the change of `nf_tables` that installs `claim`, the elements that the attachment wants.
 ///
 /// - The change adds the claim's elements. It omits ports that another attachment of the same
 ///   container already forwards.
@@ -97,7 +99,7 @@ pub(crate) fn decide(
     Ok(change)
 }
 
-/// Reads all elements of [`Found`] from the kernel, with one request.
+/// Looks up, with one request to the kernel, the elements that may conflict with `claim`.
 fn find<'a>(connection: &Connection, claim: &'a Claim) -> Result<Found<'a>, nft::Error> {
     let ports: Vec<_> = claim.elements.iter().filter_map(host_port).collect();
     let others = ports.iter().map(|port| match port.address {
@@ -113,8 +115,8 @@ fn find<'a>(connection: &Connection, claim: &'a Claim) -> Result<Found<'a>, nft:
     Ok(Found { places, others })
 }
 
-/// Returns the claimed ports that an attachment in `behind` already forwards under the same key.
-/// `behind` contains the tags of other attachments of the same container.
+/// Returns the claimed ports that the change must omit: an attachment in `behind` already forwards
+/// them under the same key. `behind` contains the tags of other attachments of the same container.
 ///
 /// # Errors
 /// [`Refusal::Held`]: an attachment that is not in `behind` forwards a claimed port, for all

@@ -95,9 +95,10 @@ fn key(port: HostPort) -> Vec<Value<'static>> {
     address.into_iter().chain(port).collect()
 }
 
-/// The sets of forwarded ports: those of single addresses of the host, and those of all addresses.
+/// The sets of forwarded ports, in this order: ports of single addresses of the host, and ports of
+/// all addresses.
 const FORWARDING: [SetName; 2] = [ADDRESS_PORTS, PORTS];
 
-/// The sets of ports with conditions: those of single addresses of the host, and those of all
-/// addresses.
+/// The sets of ports with conditions, in this order: ports of single addresses of the host, and
+/// ports of all addresses.
 const CONDITIONAL: [SetName; 2] = [ADDRESS_CONDITIONS, CONDITIONS];

@@ -32,9 +32,12 @@ pub(crate) fn remove_unrecorded(owner: &str) -> anyhow::Result<()> {
     finish(connection, removed).map(drop)
 }
 
-/// Removes the elements of the owners for which `is_stale` returns true, and returns the owners of
-/// the removed elements. If `record` is given, it lists the elements to remove. Without a record,
-/// the function finds the elements by their comments, which contain the owner.
+/// Removes the elements of the attachments whose tags (owners) `is_stale` accepts, and takes these
+/// attachments off the standby list. Passes their ports on to attachments of the same container
+/// that stand by for them. Returns the owners of the removed elements.
+///
+/// If `record` is given, it lists the elements to remove. Without a record, the function finds the
+/// elements by their comments, which contain the owner.
 ///
 /// # Errors
 /// The kernel refuses a request, or the standby list cannot be changed.
@@ -90,8 +93,9 @@ fn finish(
     Ok(removed.elements)
 }
 
-/// Returns the differences between `nf_tables` and the state that ADD left. If another attachment
-/// of the same container forwards one of the ports, that is no difference.
+/// Returns a message for each difference between `nf_tables` and `claim`: the elements that the
+/// attachment wants, and the table that they need. An element that `record` lists and `claim` lacks
+/// is a difference. A port that another attachment of the same container forwards is none.
 ///
 /// # Errors
 /// The kernel refuses a request.
@@ -140,8 +144,8 @@ fn uncounted(
     Ok(missing.collect())
 }
 
-/// Returns whether this attachment stands by for the port of `element`: the port is forwarded to
-/// another attachment of the same container.
+/// Returns whether the attachment of `claim` stands by for the port of `element`: the port is
+/// forwarded to another attachment of the same container.
 fn stands_by(
     connection: &Connection,
     claim: &Claim,
@@ -157,8 +161,8 @@ fn stands_by(
     Ok(holder.is_some_and(|it| Attachment::is_same_container(&it.owner, &claim.owner)))
 }
 
-/// Checks by a dry run whether the kernel supports the rules and permits this process to install
-/// them.
+/// Checks for STATUS, by a dry run, whether the kernel supports portmap's rules and permits this
+/// process to install them.
 ///
 /// # Errors
 /// Code 50: the kernel does not support the rules or does not permit this process to install them.
@@ -169,7 +173,7 @@ pub(crate) fn dry_run() -> Result<(), Error> {
 
 /// Deletes the conntrack entries of all connections to `ports` of this host. A connection that
 /// began before its port was forwarded to the present container would otherwise still go to the old
-/// destination. A failure affects only such connections, and is logged.
+/// destination. A failure affects only such connections, and is reported on standard error.
 pub(crate) fn forget(host: &netlink::Connection, ports: &[HostPort]) {
     if ports.is_empty() {
         return;
@@ -201,7 +205,8 @@ fn host_addresses(host: &netlink::Connection, ports: &[HostPort]) -> Vec<IpNetwo
 }
 
 /// Deletes the conntrack entries of connections that the elements in `deleted` translated to a
-/// container. Ignores ports for which `are_meant` returns false. Logs a failure.
+/// container. Ignores ports for which `are_meant` returns false. Reports a failure on standard
+/// error.
 pub(crate) fn forget_translated(
     connection: &Connection,
     deleted: &[Element],

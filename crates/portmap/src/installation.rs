@@ -24,7 +24,7 @@ use crate::table::{self, Claim};
 use crate::wait::Wait;
 use crate::{del, holder, localnet, standby, succession};
 
-/// The desired state of an attachment, and its earlier state for the rollback.
+/// The desired state of an attachment's ports, and the earlier state for the rollback.
 pub(crate) struct Installation<'a> {
     attachment: &'a Attachment,
     claim: Claim,
@@ -35,7 +35,9 @@ pub(crate) struct Installation<'a> {
     /// container gets no such packets.
     localnet: Option<Link>,
     writing: Writing,
-    /// The record that an earlier ADD of the attachment wrote; `None` if there was none.
+    /// The record that an earlier ADD of the attachment wrote; `None` if there was none. If the
+    /// record is unreadable, or `nf_tables` has an element of the attachment that no record lists,
+    /// this is a new record of the elements in `nf_tables`.
     earlier: Option<Record>,
     /// The change of `nf_tables` that [`Self::attempt`] last decided; `None` if it decided none.
     decided: Option<Change>,
@@ -152,7 +154,7 @@ impl<'a> Installation<'a> {
 
     /// Removes resources that only an earlier ADD needed, such as chains of conditions. They
     /// existed until now because a rollback would have needed them. If a step fails, the function
-    /// logs the failure, and the remaining resources stay until DEL.
+    /// reports the failure on standard error, and the remaining resources stay until DEL.
     pub fn finish(&self) {
         let localnet = |it: &Record| it.localnet == self.record.localnet;
         if self.everything() == self.record && self.earlier.as_ref().is_none_or(localnet) {
@@ -288,7 +290,8 @@ impl<'a> Installation<'a> {
     }
 
     /// Removes this attachment from the users of the sysctl `route_localnet` on the links of this
-    /// ADD and of an earlier ADD. Skips the link with the index `localnet`.
+    /// ADD and of an earlier ADD. Resets the sysctl of a link without users. Skips the link with
+    /// the index `localnet`.
     fn release_all_but(&self, localnet: Option<u32>) -> anyhow::Result<()> {
         let records = [Some(&self.record), self.earlier.as_ref()];
         let others = records.into_iter().flatten();

@@ -16,8 +16,8 @@ use crate::networks::LOCALNET;
 use crate::plan::Plan;
 use crate::record::Record;
 
-/// Returns each container address in `pods` with the host's link towards it. Logs and omits an
-/// address without a route.
+/// Returns each container address in `pods` with the host's link towards it. Omits an address
+/// without a route, and reports it on standard error.
 ///
 /// # Errors
 /// The kernel refuses a request.
@@ -98,8 +98,9 @@ pub(crate) fn let_out(host: &Connection, link: &Link, owner: &str) -> anyhow::Re
     Ok(host.execute(vec![set_to(link.index, 1)])?)
 }
 
-/// Removes `owner` from the users of `route_localnet` on the link that `record` names; without a
-/// record, on all links. If a link has no user left, resets its sysctl to 0.
+/// Removes `owner` from the users of `route_localnet` (the attachments that need this sysctl) on
+/// the link that `record` names; without a record, on all links. If a link has no user left, resets
+/// its sysctl to 0.
 ///
 /// # Errors
 /// The list of users cannot be changed, or the sysctl cannot be reset. The next call tries again.
@@ -113,7 +114,7 @@ pub(crate) fn release(owner: &str, record: Option<&Record>) -> anyhow::Result<()
     }))
 }
 
-/// Returns the indices of the links whose `route_localnet` portmap set.
+/// Returns the indices of the links whose `route_localnet` portmap set and has not reset.
 pub fn localnet_links() -> Vec<u32> {
     let entries = fs::read_dir(USERS).into_iter().flatten().flatten();
     let names = entries.filter_map(|it| it.file_name().into_string().ok());
@@ -126,8 +127,9 @@ fn users(link: u32) -> OwnerFiles {
     OwnerFiles(PathBuf::from(USERS).join(link.to_string()))
 }
 
-/// Removes `owner` from the users of `route_localnet` on the link. If no user is left, the function
-/// resets the sysctl to 0, then removes the directory of users.
+/// Removes `owner` from the users of `route_localnet` (the attachments that need this sysctl) on
+/// the link. If no user is left, the function resets the sysctl to 0, then removes the directory of
+/// users.
 ///
 /// Another attachment may join the users meanwhile. If it joins before the removal, the directory
 /// is not empty and cannot be removed, so this function sets the sysctl to 1 again. If it joins
@@ -170,6 +172,7 @@ pub fn localnet_packets() -> Vec<Packets> {
     vec![Packets::To(LOCALNET), Packets::From(LOCALNET)]
 }
 
-/// The directory with one subdirectory of users for each link. A reboot empties /run, so no user
-/// outlives the links.
+/// The directory with one subdirectory for each link whose `route_localnet` portmap set. The files
+/// of a subdirectory name the users of the sysctl: the attachments that need it. A reboot empties
+/// /run, so no user outlives the links.
 const USERS: &str = "/run/cni/localnet";

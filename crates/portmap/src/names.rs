@@ -31,7 +31,8 @@ pub(crate) const ADDRESS_CONDITIONS: SetName =
 pub(crate) const CONDITIONS: SetName = SetName("conditions4", "conditions6");
 
 /// Set of pairs of source and destination address. Translated connections from such a source to
-/// such a destination are masqueraded.
+/// such a destination are masqueraded. portmap adds pairs of one address with itself, for a
+/// container that connects to its own forwarded port.
 pub(crate) const PAIRS: SetName = SetName("masquerade-pairs4", "masquerade-pairs6");
 
 /// Set of container addresses. Connections from 127.0.0.0/8 to these addresses are masqueraded.
@@ -39,10 +40,12 @@ pub(crate) const PAIRS: SetName = SetName("masquerade-pairs4", "masquerade-pairs
 pub(crate) const LOCALHOST: &str = "masquerade-localhost4";
 
 /// Set of pairs of input interface and container address. Translated connections that arrive
-/// through that interface and go to that address are masqueraded.
+/// through that interface and go to that address are masqueraded. The interface is the host's link
+/// towards the container: answers to a client behind this link would not pass through the host.
 pub(crate) const LINKS: SetName = SetName("masquerade-links4", "masquerade-links6");
 
-/// Set of container addresses. All translated connections to these addresses are masqueraded.
+/// Set of container addresses. All translated connections to these addresses are masqueraded
+/// (`masqAll`).
 pub(crate) const PODS: SetName = SetName("masquerade-pods4", "masquerade-pods6");
 
 impl SetName {
@@ -55,13 +58,15 @@ impl SetName {
     }
 }
 
-/// Returns the set of ports that are each forwarded for a single address of the host.
+/// Returns the map [`ADDRESS_PORTS`] for `version`: the ports that are each forwarded for a single
+/// address of the host.
 pub(crate) fn address_set(version: IpVersion) -> Set {
     let key = vec![Type::address(version), Type::Protocol, Type::Port];
     set(ADDRESS_PORTS.of(version), key, pod(version))
 }
 
-/// Returns the set of ports that are forwarded for all addresses of the host.
+/// Returns the map [`PORTS`] for `version`: the ports that are forwarded for all addresses of the
+/// host.
 pub(crate) fn port_set(version: IpVersion) -> Set {
     let key = vec![Type::Protocol, Type::Port];
     set(PORTS.of(version), key, pod(version))

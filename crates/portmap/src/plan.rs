@@ -9,7 +9,7 @@ use nft::{HostPort, IpVersion};
 
 use crate::config::{Config, HostAddress, Mapping, SourceNat};
 
-/// The ports to forward.
+/// The ports to forward for one request, and the configuration that asks for them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Plan {
     /// The ports that are forwarded, without duplicates.
@@ -31,8 +31,8 @@ pub struct Forward {
 
 impl Plan {
     /// Returns the plan for `request`; `None` if there is nothing to forward. If the container has
-    /// no address of a mapping's IP family, the function logs and omits the mapping. As in the Go
-    /// plugin, this is no error.
+    /// no address of a mapping's IP family, the function omits the mapping and reports that on
+    /// standard error. As in the Go plugin, this is no error.
     ///
     /// # Errors
     /// Code 7: a key is invalid, or `prevResult` is missing.

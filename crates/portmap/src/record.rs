@@ -32,7 +32,8 @@ pub(crate) struct Record {
     pub identity: Identity,
     /// Name of the container's interface (`CNI_IFNAME`).
     pub interface: String,
-    /// The index of the host's end of the veth pair, if `prevResult` named one.
+    /// The index of the host's end of the veth pair; `None` if `prevResult` named none, or if an
+    /// earlier version wrote the record.
     #[serde(default)]
     pub host_link: Option<u32>,
     /// The index of the host's link through which packets from 127.0.0.1 reach the container;
@@ -105,7 +106,8 @@ impl Record {
 }
 
 impl Identity {
-    /// Returns the identity of the file at `path`.
+    /// Reads the device and inode of the file at `path`. A later verb compares them to find out
+    /// whether the path still has the same file.
     pub fn of(path: &Path) -> io::Result<Self> {
         let metadata = fs::metadata(path)?;
         Ok(Self {
@@ -115,8 +117,8 @@ impl Identity {
     }
 }
 
-/// Returns whether the attachment with this owner tag has a record. Returns `false` as soon as a
-/// DEL or GC has retired (renamed) the record, which it does before it deletes elements.
+/// Returns whether the attachment with this owner tag has a record. DEL and GC retire (rename) the
+/// record before they delete elements; from then on, the function returns `false`.
 pub fn is_recorded(owner: &str) -> bool {
     files().has(owner)
 }

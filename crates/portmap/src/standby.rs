@@ -12,8 +12,8 @@ use attach::OwnerFiles;
 use cni::note;
 
 /// Returns the tags of the attachments on standby, sorted. If the directory cannot be read, the
-/// function logs the error and returns no tags: DEL then removes its own elements and passes no
-/// port on.
+/// function reports that on standard error and returns no tags: DEL then removes its own elements
+/// and passes no port on.
 pub(crate) fn owners() -> BTreeSet<String> {
     list().owners().unwrap_or_else(|error| {
         note(format_args!("{error:#}"));

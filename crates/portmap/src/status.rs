@@ -5,7 +5,8 @@ use cni::StatusRequest;
 use crate::config::Config;
 use crate::firewall;
 
-/// Checks the configuration, and by a dry run whether the kernel supports the rules.
+/// Checks whether the configuration is valid and, by a dry run, whether the kernel supports
+/// portmap's rules.
 ///
 /// # Errors
 /// - The configuration is invalid.

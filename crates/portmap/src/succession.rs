@@ -1,5 +1,5 @@
 //! Removes elements that forward ports, and passes the ports on to other attachments of the same
-//! container. These are on the standby list because they want the same ports.
+//! container that want them. Such attachments are on the standby list.
 //!
 //! One transaction removes a port's element and adds the element of the attachment that gets the
 //! port. Attachments may join or leave the standby list at the same time, so this module reads the
@@ -20,7 +20,7 @@ use crate::element::{concerned_port, host_port};
 use crate::record::Record;
 use crate::{standby, table};
 
-/// The outcome of a removal.
+/// What [`remove`] or [`remove_while`] has removed and passed on.
 #[derive(Debug, Default)]
 pub(crate) struct Removed {
     /// The removed elements.
@@ -58,8 +58,9 @@ pub(crate) fn remove(
 }
 
 /// Removes all elements of `owner` and passes their ports on like [`remove`], if `are_meant`
-/// returns true; otherwise removes nothing. If another process changes rules at the same time, the
-/// function tries again and calls `are_meant` again.
+/// returns true; otherwise removes nothing. `are_meant` checks that no concurrent ADD has attached
+/// `owner` again. If another process changes rules at the same time, the function tries again and
+/// calls `are_meant` again.
 ///
 /// # Errors
 /// As [`remove`].
@@ -95,8 +96,9 @@ impl<'a> Removal<'a> {
     }
 
     /// Reads the standby list again, and runs another transaction if the heirs (attachments that
-    /// may get the ports) have changed. Repeats this until they have not changed. Then returns the
-    /// removed elements and the ports that were passed on.
+    /// may get the ports) have changed. The transaction also removes elements that were added for
+    /// an attachment that is no heir any more. Repeats this until the heirs have not changed. Then
+    /// returns the removed elements and the ports that were passed on.
     fn finish(mut self, mut heirs: Vec<Heir>) -> Result<Removed, nft::Error> {
         while !self.removed.elements.is_empty() {
             let standing = standby::owners();
@@ -118,8 +120,10 @@ impl<'a> Removal<'a> {
         Ok(self.removed)
     }
 
-    /// Runs one transaction, which removes the elements `self.known` and passes free ports on to
-    /// `heirs`. If `are_meant` returns false, the transaction removes and adds no element.
+    /// Runs one transaction, which removes the elements `self.known`. It passes the ports of all
+    /// elements removed so far on to `heirs`, the attachments that may get them, unless another
+    /// attachment has the port now. If `are_meant` returns false, the transaction removes and adds
+    /// no element.
     fn step(&mut self, heirs: &[Heir], are_meant: impl Fn() -> bool) -> Result<(), nft::Error> {
         let table = table_of(heirs);
         let (mut stale, mut passed) = (Vec::new(), Vec::new());

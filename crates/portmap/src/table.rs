@@ -63,8 +63,8 @@ pub(crate) fn claim(plan: &Plan, links: &[(IpAddr, Link)], owner: String) -> Cla
     }
 }
 
-/// Returns the elements for masquerading clients of the container `pod`. `source_nat` determines
-/// which clients are masqueraded.
+/// Returns the elements that masquerade clients of the container `pod`. `source_nat` determines
+/// which clients are masqueraded. For [`SourceNat::None`], returns none.
 fn masquerade(
     pod: IpAddr,
     source_nat: SourceNat,
@@ -215,11 +215,12 @@ pub const LOCALNET_COMMENT: &str = "127.0.0.0/8 is within the host";
 const HOST_PORTS: &str = "host-ports";
 const TRANSLATE: &str = "translate";
 
-/// Priority before connection tracking (`NF_IP_PRI_RAW`).
+/// Priority of [`LOCALNET_CHAIN`], before connection tracking (`NF_IP_PRI_RAW`).
 const BEFORE_TRACKING: i32 = -300;
 
-/// `NF_IP_PRI_NAT_DST` + 10, so that kube-proxy's chain runs first. At equal priorities, the kernel
-/// would first run the chain that was created last (CVE-2019-9946).
+/// Priority of the chains that translate destinations: `NF_IP_PRI_NAT_DST` + 10, so that
+/// kube-proxy's chain runs first. At equal priorities, the kernel would first run the chain that
+/// was created last (CVE-2019-9946).
 const AFTER_KUBE_PROXY: i32 = -90;
 
 /// Priority of chains that translate source addresses (`NF_IP_PRI_NAT_SRC`).

@@ -99,7 +99,8 @@ fn pod(args: &str) -> Option<String> {
     Some(format!("{namespace}/{}", args.value("K8S_POD_NAME")?))
 }
 
-/// Returns the trace ID of a `traceparent`; `None` if it is malformed.
+/// Returns the trace ID in `text`, the value of the environment variable `TRACEPARENT`. Returns
+/// `None` if the text is malformed.
 ///
 /// Source: W3C Trace Context, section 3.2.
 fn trace_id(text: &str) -> Option<&str> {

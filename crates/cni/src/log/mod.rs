@@ -24,12 +24,13 @@ use settings::{Level, Settings};
 /// one verb.
 static LOG: Mutex<Option<Log>> = Mutex::new(None);
 
-/// Marks the start of a step. `name` is its action, such as `lease addresses`.
+/// Marks the start of a step in the log. `name` is its action, such as `lease addresses`.
 pub fn step(name: &'static str) {
     mark("step", name);
 }
 
-/// Marks the start of a rollback step. `name` is its action, such as `release the lease`.
+/// Marks the start of a rollback step in the log. `name` is its action, such as
+/// `release the lease`.
 pub(crate) fn undo(name: &'static str) {
     mark("undo", name);
 }
@@ -50,8 +51,9 @@ fn mark(key: &'static str, name: &'static str) {
     }
 }
 
-/// Starts the measurement of time, and takes the path of the log file and the level from the
-/// environment. So even an invalid request is logged.
+/// Starts the log of this process: starts its clock, and takes the path of the log file and the
+/// level from the environment. This happens before the request is parsed, so even an invalid
+/// request is logged.
 pub(crate) fn begin(plugin: &'static str) {
     if let Some(mut log) = held() {
         *log = Some(Log {

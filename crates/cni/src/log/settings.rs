@@ -1,7 +1,7 @@
 //! Log file and level: `logFile` and `logLevel`, `CNI_LOG_FILE` and `CNI_LOG_LEVEL`.
 //!
-//! An invalid value causes a message, but no verb fails because of its log. An invalid file
-//! switches the log off; an invalid level counts as `info`.
+//! The plugin reports an invalid value on standard error, but no verb fails because of its log. A
+//! path that is not absolute switches the log off; an invalid level counts as `info`.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use crate::stderr::note;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Level {
-    /// Failures.
+    /// Failed invocations only.
     Error,
     /// Every invocation.
     #[default]

@@ -23,7 +23,7 @@ pub struct AddResult {
     pub routes: Vec<Route>,
     /// Name resolution.
     pub dns: Dns,
-    /// Unknown keys.
+    /// Unknown keys, kept for the next plugins of the chain.
     #[serde(rename = "*", skip_serializing)]
     pub extra: Map<String, Value>,
 }
@@ -48,7 +48,7 @@ pub struct Interface {
     /// PCI address; specification 1.1.0.
     #[serde(rename = "pciID", default, deserialize_with = "text")]
     pub pci_id: Option<String>,
-    /// Unknown keys.
+    /// Unknown keys, kept for the next plugins of the chain.
     #[serde(rename = "*", skip_serializing)]
     pub extra: Map<String, Value>,
 }
@@ -62,10 +62,10 @@ pub struct IpConfig {
     /// The address with its prefix length and host bits: `10.1.0.5/24`.
     #[serde(deserialize_with = "cidr")]
     pub address: IpNetwork,
-    /// The gateway in the subnet of the address.
+    /// The gateway in the subnet of the address; `None` if the result names none.
     #[serde(default, deserialize_with = "text")]
     pub gateway: Option<IpAddr>,
-    /// Unknown keys.
+    /// Unknown keys, kept for the next plugins of the chain.
     #[serde(rename = "*", skip_serializing)]
     pub extra: Map<String, Value>,
 }
@@ -111,7 +111,7 @@ pub struct Route {
     pub table: Option<u32>,
     /// The scope, as in rtnetlink(7): 0 universe, 253 link, 254 host.
     pub scope: Option<u8>,
-    /// Unknown keys.
+    /// Unknown keys, kept for the next plugins of the chain.
     #[serde(rename = "*", skip_serializing)]
     pub extra: Map<String, Value>,
 }
@@ -145,7 +145,7 @@ pub struct Dns {
     pub search: Vec<String>,
     /// Options such as `ndots:5`.
     pub options: Vec<String>,
-    /// Unknown keys.
+    /// Unknown keys, kept for the next plugins of the chain.
     #[serde(rename = "*", skip_serializing)]
     pub extra: Map<String, Value>,
 }
