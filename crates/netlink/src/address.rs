@@ -1,4 +1,4 @@
-//! Addresses of links.
+//! Reads, adds and deletes IP addresses of links.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -26,17 +26,18 @@ pub struct Address {
     pub is_tentative: bool,
     /// Duplicate address detection failed: another host on the link has the address.
     pub is_duplicate: bool,
-    /// An IPv6 address that is valid on this link only.
+    /// The address is an IPv6 address that is valid on this link only.
     pub is_link_local: bool,
     /// The address has a limited lifetime, as addresses from router advertisements and from DHCP
     /// have: the kernel deletes it unless its lifetime is extended.
     pub expires: bool,
 }
 
-/// Duplicate address detection of a new IPv6 address (RFC 4862); IPv4 has none.
+/// Whether the kernel performs duplicate address detection for a new IPv6 address (RFC 4862). IPv4
+/// has none, so the value has no effect there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dad {
-    /// The address is tentative for one to two seconds.
+    /// The address is tentative for one to two seconds: the kernel does not send from it yet.
     Perform,
     /// The address works at once.
     Skip,
@@ -69,8 +70,8 @@ impl Connection {
     }
 
     /// Returns the addresses of all links of another namespace. `number` is the number (nsid) that
-    /// this namespace uses for the other namespace, as in [`crate::Link::peer_namespace`].
-    /// Equivalent to `ip address show target-nsid`.
+    /// the connection's namespace uses for the other namespace, as in
+    /// [`crate::Link::peer_namespace`]. Equivalent to `ip address show target-nsid`.
     ///
     /// The call needs `CAP_NET_ADMIN` in the other namespace, but no path to that namespace.
     ///
@@ -98,15 +99,15 @@ impl Connection {
 }
 
 impl Request {
-    /// Adds `address` to the link with this index. The kernel refuses an address that the link
-    /// already has. Equivalent to `ip address add`.
+    /// Returns a request that adds `address` to the link with this index. The kernel refuses an
+    /// address that the link already has. Equivalent to `ip address add`.
     pub fn add_address(link: u32, address: IpNetwork, dad: Dad) -> Self {
         let operation = format!("add address {address}");
         Self::create(operation, RTM_NEWADDR, &addition(link, address, dad))
     }
 
-    /// Adds `address` as [`Self::add_address`] does, but without a route to the network of the
-    /// address. Equivalent to `ip address add … noprefixroute`.
+    /// Returns a request that adds `address` as [`Self::add_address`] does, but without a route to
+    /// the network of the address. Equivalent to `ip address add … noprefixroute`.
     pub fn add_address_without_route(link: u32, address: IpNetwork, dad: Dad) -> Self {
         let mut addition = addition(link, address, dad);
         // If the message has the attribute for flags (`IFA_FLAGS`), the kernel ignores the flags in
@@ -118,7 +119,8 @@ impl Request {
         Self::create(operation, RTM_NEWADDR, &addition)
     }
 
-    /// Deletes `address` from the link with this index. Equivalent to `ip address delete`.
+    /// Returns a request that deletes `address` from the link with this index. Equivalent to `ip
+    /// address delete`.
     pub fn delete_address(link: u32, address: IpNetwork) -> Self {
         let operation = format!("delete address {address}");
         Self::change(operation, RTM_DELADDR, &message(link, address))

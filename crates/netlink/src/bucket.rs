@@ -35,9 +35,10 @@ pub struct HeldBucket {
     /// Time that the burst takes at the rate, in ticks of 64 ns. The kernel keeps only the lower 32
     /// bits of the number of ticks.
     pub ticks: u32,
-    /// Bytes that may queue; 0 for a class.
+    /// Bytes that may queue; 0 for an HTB class.
     pub limit: u32,
-    /// The peak rate of a TBF in bytes a second; 0 without one.
+    /// The peak rate of a TBF in bytes a second; 0 without one. This crate stores
+    /// [`TokenBucket::piece`] and [`TokenBucket::longest`] in the peak rate.
     pub peak: u64,
 }
 
@@ -56,8 +57,8 @@ impl TokenBucket {
         self.all_ticks() > u128::from(u32::MAX)
     }
 
-    /// Returns whether the bucket `held`, which exists in the kernel, has this `piece`. If this
-    /// `piece` is `None`, `held` must not have a peak rate.
+    /// Returns whether the TBF `held`, which exists in the kernel, was set with the same
+    /// [`Self::piece`]. If `piece` is `None`, returns whether `held` has no peak rate.
     pub fn is_split_like(&self, held: &HeldBucket) -> bool {
         match self.piece {
             None => held.peak == 0,
@@ -157,7 +158,7 @@ impl HeldBucket {
             .map_or(self.burst(), |piece| longest.max(piece.into()))
     }
 
-    /// Returns the [`TokenBucket::piece`] in the peak rate; `None` if the peak rate contains none.
+    /// Returns the [`TokenBucket::piece`] that the peak rate contains; `None` if there is none.
     fn piece(&self) -> Option<u32> {
         let piece = self.lengths() & u64::from(u32::MAX);
         u32::try_from(piece).ok().filter(|it| *it > 0)

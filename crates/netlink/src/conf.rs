@@ -86,8 +86,8 @@ pub(crate) fn arp_notify() -> LinkAttribute {
     LinkAttribute::AfSpecUnspec(vec![AfSpecUnspec::Inet(vec![conf])])
 }
 
-/// Returns the attribute that sets `route_localnet` of a link. This function builds the bytes
-/// itself, because netlink-packet-route omits values of 0.
+/// Returns the attribute that sets `route_localnet` of a link to `value`. This function builds the
+/// bytes itself, because netlink-packet-route omits values of 0.
 pub(crate) fn route_localnet(value: u32) -> LinkAttribute {
     let value = DefaultNla::new(ROUTE_LOCALNET, value.to_ne_bytes().to_vec());
     let inet = nested(AF_INET, &nested(CONF, &value));
@@ -100,7 +100,7 @@ fn nested(kind: u16, attribute: &DefaultNla) -> DefaultNla {
     DefaultNla::new(kind | NLA_F_NESTED, bytes)
 }
 
-/// Numbers of nested attributes: `IFLA_AF_SPEC`, `AF_INET`, `IFLA_INET_CONF` and
+/// Numbers of nested attributes, in this order: `IFLA_AF_SPEC`, `AF_INET`, `IFLA_INET_CONF` and
 /// `IPV4_DEVCONF_ROUTE_LOCALNET`.
 const AF_SPEC: u16 = 26;
 const AF_INET: u16 = 2;

@@ -1,4 +1,5 @@
-//! A connection to the kernel of one namespace.
+//! A connection, which sends requests about one network namespace to the kernel and collects the
+//! answers.
 //!
 //! Other modules, one per kind of object, add the methods that read and change objects.
 
@@ -75,7 +76,7 @@ impl Connection {
         Ok(outcomes.map(|it| it.map(drop)).collect())
     }
 
-    /// Returns the objects that `read` finds in the answers to `requests`.
+    /// Sends `requests` and returns the objects that `read` finds in the answers.
     pub(crate) fn objects<T>(
         &self,
         requests: &[Request],
@@ -166,7 +167,7 @@ impl Connection {
     }
 }
 
-/// The kernel's answers, or the reason of its refusal.
+/// The kernel's answers to one request, or the error if the kernel refused the request.
 pub(crate) type Outcome = Result<Vec<Message>, Error>;
 
 /// Maximum number of attempts to read a list without an interruption. Many attempts may be
@@ -174,8 +175,8 @@ pub(crate) type Outcome = Result<Vec<Message>, Error>;
 /// few milliseconds.
 const MOST_LISTS: usize = 100;
 
-/// Requests per batch. An answer takes less than a kilobyte of the socket's receive buffer, which
-/// has 208 kilobytes.
+/// Maximum number of requests in a batch. An answer takes less than a kilobyte of the socket's
+/// receive buffer, which has 208 kilobytes.
 const MOST_AT_ONCE: usize = 100;
 
 #[cfg(test)]

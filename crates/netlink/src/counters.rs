@@ -21,14 +21,14 @@ pub struct LinkCounters {
     pub link: u32,
     /// Packets that arrived at the link.
     pub received: Counters,
-    /// Packets that left by the link, after its qdisc.
+    /// Packets that left through the link, after its qdisc.
     pub sent: Counters,
 }
 
 /// Counters of one direction.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Length of the packets in bytes, with the Ethernet header.
+    /// Total length of the packets in bytes, with their Ethernet headers.
     pub bytes: u64,
     /// Number of packets.
     pub packets: u64,
@@ -56,7 +56,7 @@ pub struct QueueCounters {
     pub dropped: u32,
     /// How often a packet had to wait because the qdisc or class limits the rate.
     pub overlimits: u32,
-    /// Length of the waiting packets in bytes.
+    /// Total length of the waiting packets in bytes.
     pub backlog: u32,
 }
 

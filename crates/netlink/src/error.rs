@@ -67,8 +67,9 @@ impl Error {
         self.errno().is_some_and(|errno| reasons.contains(&errno))
     }
 
-    /// Returns whether the request names a network namespace (nsid) that does not exist or that the
-    /// kernel is removing (`get_net_ns_by_id`).
+    /// Returns whether a request that names a network namespace by its nsid failed because this
+    /// namespace does not exist or because the kernel is removing it (`get_net_ns_by_id`). For a
+    /// request without an nsid, the result has no meaning.
     pub fn is_no_namespace(&self) -> bool {
         self.errno() == Some(Errno::EINVAL)
     }
@@ -79,8 +80,8 @@ impl Error {
     }
 
     /// Returns whether a route look-up failed because the matching route drops the packets. The
-    /// error numbers below belong to the route types `unreachable`, `prohibit` and `blackhole`, in
-    /// this order.
+    /// kernel answers EHOSTUNREACH for the route type `unreachable`, EACCES for `prohibit` and
+    /// EINVAL for `blackhole`.
     pub(crate) fn is_discarding_route(&self) -> bool {
         self.is_one_of(&[Errno::EHOSTUNREACH, Errno::EACCES, Errno::EINVAL])
     }

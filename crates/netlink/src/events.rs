@@ -12,12 +12,13 @@ use crate::message::Message;
 use crate::monitor::next_event;
 use crate::socket::{Protocol, Silence, Socket};
 
-/// A socket for events of one namespace.
+/// A socket that receives the kernel's notifications about changes of links, addresses and routes
+/// in one namespace.
 pub struct RouteEvents {
     socket: Socket,
 }
 
-/// A notification of the kernel.
+/// A notification of the kernel: which object changed. The caller reads the new state itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RouteEvent {
     /// The link with this index changed or was created or deleted.
@@ -28,7 +29,7 @@ pub enum RouteEvent {
     DefaultRoute,
     /// Events may be lost: the socket overflowed, or received a message that is no event.
     Lost,
-    /// Any other notification.
+    /// Any other notification, for example about a route that is no default route.
     Other,
 }
 
@@ -42,7 +43,7 @@ impl RouteEvents {
         Ok(Self { socket })
     }
 
-    /// Waits for the next event.
+    /// Waits for the next event, without a time limit.
     ///
     /// # Errors
     /// The socket failed.

@@ -18,11 +18,11 @@ use crate::message::Message;
 use crate::qdisc::{Handle, header, kind_of, parts};
 use crate::request::Request;
 
-/// A filter to be added.
+/// Parameters of a u32 filter: of one to be added, or of an existing one ([`HeldFilter`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Filter {
-    /// The kernel tries filters with a lower priority first. All filters of one priority have the
-    /// same protocol.
+    /// Number of the priority. The kernel tries filters with lower numbers first. All filters of
+    /// one priority have the same protocol.
     pub priority: u16,
     /// The packets that the filter matches.
     pub packets: Packets,
@@ -34,7 +34,7 @@ pub struct Filter {
     pub redirect: Option<u32>,
 }
 
-/// The packets that a filter matches.
+/// The packets that a filter or an `IPsec` policy matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Packets {
     /// All packets of any protocol.
@@ -50,7 +50,7 @@ pub enum Packets {
 pub struct HeldFilter {
     /// Handle that identifies the filter among the filters of its priority.
     number: u32,
-    /// The kernel tries filters with a lower priority first.
+    /// Number of the priority. The kernel tries filters with lower numbers first.
     pub priority: u16,
     /// The filter's parameters; `None` for a u32 hash table and for a filter that this crate cannot
     /// add.
@@ -60,8 +60,9 @@ pub struct HeldFilter {
 }
 
 impl Request {
-    /// Adds a filter to `parent`. Equivalent to `tc filter add … u32 match … flowid … action mirred
-    /// egress redirect dev …`.
+    /// Returns a request that adds a filter to `parent`, a qdisc of the link with this index or
+    /// [`Handle::INGRESS_FILTERS`]. Equivalent to `tc filter add … u32 match … flowid … action
+    /// mirred egress redirect dev …`.
     pub fn add_filter(link: u32, parent: Handle, filter: &Filter) -> Self {
         let mut message = header(link, parent, Handle::NONE);
         message.header.info = info(filter.priority, filter.packets.protocol());
@@ -73,15 +74,17 @@ impl Request {
         Self::create(format!("add filter {filter}"), RTM_NEWTFILTER, &message)
     }
 
-    /// Deletes one filter. Equivalent to `tc filter delete … handle …`.
+    /// Returns a request that deletes one filter of `parent` on the link with this index.
+    /// Equivalent to `tc filter delete … handle …`.
     pub fn delete_filter(link: u32, parent: Handle, filter: &HeldFilter) -> Self {
         let mut message = filter.message(link, parent);
         message.header.handle = filter.number.into();
         Self::change(filter.deletion(), RTM_DELTFILTER, &message)
     }
 
-    /// Deletes all filters of `parent` that have the priority of `filter`, and their hash tables.
-    /// Equivalent to `tc filter delete … pref …`.
+    /// Returns a request that deletes all filters of `parent` with the priority of `filter`, and
+    /// the hash tables of u32 that belong to this priority. Equivalent to `tc filter delete … pref
+    /// …`.
     pub fn delete_priority(link: u32, parent: Handle, filter: &HeldFilter) -> Self {
         let message = filter.message(link, parent);
         Self::change(filter.deletion(), RTM_DELTFILTER, &message)
@@ -249,10 +252,10 @@ fn words(address: IpAddr) -> Vec<u32> {
     words.iter().map(|word| u32::from_be_bytes(*word)).collect()
 }
 
-/// Takes the values of `keys` as an address and their masks as a prefix length, and returns this
-/// subnet; `None` if they form no subnet of `protocol`. Even keys that compare something else, such
-/// as ports, may form a subnet. So the caller has to compare `keys` with the keys that [`keys()`]
-/// returns for the subnet.
+/// Returns the subnet with which `keys` compare an address: the values of the keys form its
+/// address, and their masks form its prefix length. Returns `None` if these form no subnet of
+/// `protocol`. Even keys that compare something else, such as ports, may form a subnet. So the
+/// caller has to compare `keys` with the keys that [`keys()`] returns for the subnet.
 fn subnet(protocol: u16, keys: &[TcU32Key]) -> Option<IpNetwork> {
     let mut prefix = 0;
     let mut value = 0_u128;
@@ -309,7 +312,7 @@ fn halves(info: u32) -> [u16; 2] {
 
 const U32: &str = "u32";
 
-/// Values from `include/uapi/linux/if_ether.h`.
+/// Protocols of the packets that a filter matches (`include/uapi/linux/if_ether.h`).
 const ETH_P_ALL: u16 = 0x0003;
 const ETH_P_IP: u16 = 0x0800;
 const ETH_P_IPV6: u16 = 0x86dd;

@@ -47,7 +47,7 @@ pub enum LinkChange<'a> {
 }
 
 impl Request {
-    /// Changes the link called `name`.
+    /// Returns a request that applies `change` to the link called `name`.
     pub fn change_link(name: &str, change: &LinkChange<'_>) -> Self {
         let (words, mut message) = change.message();
         let link = LinkAttribute::IfName(name.to_owned());
@@ -55,7 +55,8 @@ impl Request {
         Self::change(format!("{words} {name}"), RTM_NEWLINK, &message)
     }
 
-    /// Changes the link with this index, so the kernel does not have to look up a name.
+    /// Returns a request that applies `change` to the link with this index. The kernel then does
+    /// not have to look up a name.
     pub fn change_link_number(index: u32, change: &LinkChange<'_>) -> Self {
         let (words, mut message) = change.message();
         message.header.index = index;
@@ -65,9 +66,9 @@ impl Request {
 }
 
 impl LinkChange<'_> {
-    /// Returns the description of the change, and a message of type `RTM_NEWLINK` to which the
-    /// caller adds the link's name or index. With the type `RTM_SETLINK`, the kernel would accept
-    /// the attributes of a bridge port but not apply them.
+    /// Returns words for error messages, and a message of type `RTM_NEWLINK` to which the caller
+    /// adds the link's name or index. With the type `RTM_SETLINK`, the kernel would accept the
+    /// attributes of a bridge port but not apply them.
     fn message(&self) -> (&'static str, LinkMessage) {
         let (words, attribute) = match self {
             Self::Up => return ("set up", flag(LinkFlags::Up, true)),

@@ -28,8 +28,8 @@ impl Connection {
     }
 
     /// Returns the route that the kernel uses for each of `addresses`, in the order of `addresses`.
-    /// An element is `None` if the kernel drops packets to the address or has no route to it.
-    /// Equivalent to `ip route get fibmatch`.
+    /// An element is `None` if the kernel has no unicast or local route to the address, or drops
+    /// packets to it. Equivalent to `ip route get fibmatch`.
     ///
     /// # Errors
     /// [`Error::Refused`] and [`Error::Unanswered`].
@@ -118,7 +118,8 @@ impl Connection {
     }
 }
 
-/// Returns the route that a look-up found; `None` if the kernel drops the packets or has no route.
+/// Returns the unicast or local route that a look-up found; `None` if the kernel has none or drops
+/// the packets.
 fn route(outcome: Outcome) -> Result<Option<Route>, Error> {
     match outcome {
         Err(error) if error.is_no_route() || error.is_discarding_route() => Ok(None),

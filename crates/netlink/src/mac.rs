@@ -1,4 +1,4 @@
-//! Hardware addresses.
+//! Ethernet addresses (MACs).
 
 use std::fmt;
 use std::net::Ipv6Addr;

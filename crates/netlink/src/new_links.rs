@@ -51,9 +51,9 @@ impl Connection {
     }
 
     /// Creates a bridge or a veth pair that imitates `link`, a link of another namespace. Firewall
-    /// rules treat the new link like `link`, because it has the index, name and master of `link`,
-    /// its MAC (unless this is all zeros), and its MTU (limited to 1,280 to 65,535 bytes). The new
-    /// link is down.
+    /// rules treat the new link like `link`, because both have the same index, name and master.
+    /// They also have the same MAC (unless the MAC of `link` is all zeros) and the same MTU
+    /// (limited to 1,280 to 65,535 bytes). The new link is down.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -110,7 +110,8 @@ pub(crate) fn pair_with(mut other: Vec<LinkAttribute>, namespace: &Netns) -> Vec
     info(InfoKind::Veth, Some(peer))
 }
 
-/// Returns the request that creates a link. `words` is the kind of link for error messages.
+/// Returns the request that creates the link that `message` describes. `words`, the kind of link,
+/// and `name` are for error messages.
 pub(crate) fn create(words: &str, name: &str, message: &LinkMessage) -> Request {
     Request::create(format!("create {words} {name}"), RTM_NEWLINK, message)
 }

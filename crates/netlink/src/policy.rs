@@ -118,8 +118,8 @@ fn selector(packets: Packets) -> Vec<u8> {
     bytes
 }
 
-/// Sizes in bytes of `xfrm_selector`, `xfrm_userpolicy_id` and `xfrm_userpolicy_info`, and the
-/// offset of the policy's action in `xfrm_userpolicy_info`.
+/// In this order: the sizes in bytes of `xfrm_selector`, `xfrm_userpolicy_id` and
+/// `xfrm_userpolicy_info`, and the offset of the policy's action in `xfrm_userpolicy_info`.
 const SELECTOR: usize = 56;
 const ID: usize = 64;
 const POLICY: usize = 168;

@@ -66,7 +66,7 @@ pub enum QdiscKind {
 }
 
 impl Handle {
-    /// No qdisc and no class.
+    /// Handle or parent in a message that names none.
     pub(crate) const NONE: Self = Self::new(0, 0);
     /// Parent of a link's root qdisc, which handles egress.
     pub const ROOT: Self = Self::new(0xffff, 0xffff);
@@ -330,8 +330,9 @@ fn options(message: &TcMessage) -> Vec<(u16, Vec<u8>)> {
     found
 }
 
-/// Returns `TCA_HTB_INIT` with `struct tc_htb_glob` of `include/uapi/linux/pkt_sched.h`: version 3,
-/// the usual rate-to-quantum ratio, and the default class.
+/// Returns the attribute `TCA_HTB_INIT` of a new HTB. It contains `struct tc_htb_glob` of
+/// `include/uapi/linux/pkt_sched.h`: version 3, the usual rate-to-quantum ratio, and the default
+/// class.
 fn htb_init(default: u32) -> DefaultNla {
     let words = [3, 10, default, 0, 0].map(u32::to_ne_bytes);
     DefaultNla::new(HTB_INIT, words.concat())

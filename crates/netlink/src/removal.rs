@@ -26,10 +26,12 @@ impl Connection {
 
     /// Deletes the link for [`Self::remove_link`], which ignores the error for an absent link.
     ///
-    /// A child process sends the request to the kernel and waits for the answer, which arrives 15
-    /// to 30 ms later. [`Detached::start`] starts no child process outside the initial pid
-    /// namespace, because process 1 of a container may not reap it. This function then deletes the
-    /// link itself and takes as long as [`Self::delete_link`].
+    /// A child process sends the request to the kernel and waits for the answer. This function
+    /// returns 15 to 30 ms before the answer: as soon as an event reports the deletion.
+    ///
+    /// If no child process can be started, this function deletes the link itself and takes as long
+    /// as [`Self::delete_link`]. [`Detached::start`] starts no process outside the initial pid
+    /// namespace, because process 1 of a container may not reap it.
     fn delete_elsewhere(&self, link: &Link) -> Result<(), Error> {
         let here = || self.delete_link(link);
         // The monitor listens before the deletion starts, so it receives the event of the deletion

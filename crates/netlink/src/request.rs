@@ -45,7 +45,7 @@ impl Request {
         Self::change(operation, kind, content).with(NLM_F_CREATE | NLM_F_EXCL)
     }
 
-    /// Adds these flags (`NLM_F_…`).
+    /// Adds these flags (`NLM_F_…`) to the header of the request.
     pub(crate) fn with(self, flags: u16) -> Self {
         let flags = self.flags | flags;
         Self { flags, ..self }

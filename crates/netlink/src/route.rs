@@ -57,7 +57,7 @@ pub struct NewRoute {
     pub destination: IpNetwork,
     /// The next hop; `None` for a destination on the link itself.
     pub gateway: Option<IpAddr>,
-    /// Index of the link.
+    /// Index of the link through which the packets leave.
     pub link: u32,
     /// MTU in bytes; `None` if the route sets none.
     pub mtu: Option<u32>,

@@ -1,6 +1,6 @@
 //! A netlink socket for any family: sends numbered messages and parses the kernel's answers.
 //!
-//! The kernel carries out a request before `send` returns, so its answers are then already in the
+//! The kernel carries out a request before `send` returns, so the answers are then already in the
 //! socket. This module does not know the content of messages.
 
 use std::cell::{Cell, RefCell};
@@ -22,7 +22,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::sockopt::{RcvBuf, RcvBufForce, SndBuf, SndBufForce};
 use nix::sys::socket::{MsgFlags, setsockopt};
 
-/// A socket to the kernel; it belongs to the namespace in which it was opened.
+/// A netlink socket to the kernel; it belongs to the namespace in which it was opened.
 pub struct Socket {
     inner: netlink_sys::Socket,
     next_number: Cell<u32>,
@@ -108,7 +108,7 @@ impl fmt::Display for Refusal {
 pub enum Silence {
     /// No message came in time.
     Deadline,
-    /// The socket overflowed, or a message does not parse.
+    /// Messages are lost: the socket overflowed, or a message does not parse.
     Lost,
     /// The socket failed.
     Socket(io::Error),
@@ -259,7 +259,7 @@ impl AsFd for Socket {
 }
 
 impl Datagram {
-    /// Adds a message.
+    /// Appends a message with this header and body.
     pub fn add(&mut self, header: Header, body: &[u8]) {
         let length = u32::try_from(HEADER + body.len()).unwrap_or(u32::MAX);
         let Self(bytes) = self;

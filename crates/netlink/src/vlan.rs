@@ -1,4 +1,4 @@
-//! VLANs that bridge ports and bridges carry.
+//! Reads, adds and removes the VLANs that bridge ports and bridges carry.
 
 use std::fmt;
 

@@ -13,7 +13,7 @@ use nix::sys::stat::Mode;
 
 use crate::error::Error;
 
-/// A parameter below `/proc/sys`.
+/// The name of a kernel parameter below `/proc/sys`, with methods to read and write the parameter.
 ///
 /// A value below `net` belongs to the network namespace of the thread that reads or writes the
 /// value. So work that runs in [`crate::Netns::run`] accesses the values of that namespace.
@@ -23,19 +23,21 @@ pub struct Sysctl {
 }
 
 impl Sysctl {
-    /// Creates a parameter from its parts: `["net", "ipv4", "ip_forward"]`. An interface name is
-    /// one part, even if it contains dots.
+    /// Returns the parameter whose name consists of `parts`: `["net", "ipv4", "ip_forward"]`. An
+    /// interface name is one part, even if it contains dots.
     pub fn new(parts: &[&str]) -> Self {
         let parts = parts.iter().map(|part| (*part).to_owned()).collect();
         Self { parts }
     }
 
-    /// Creates `net.ipv4.conf.INTERFACE.NAME` (Documentation/networking/ip-sysctl.rst).
+    /// Returns the parameter `net.ipv4.conf.INTERFACE.NAME`
+    /// (Documentation/networking/ip-sysctl.rst).
     pub fn ipv4(interface: &str, name: &str) -> Self {
         Self::new(&["net", "ipv4", "conf", interface, name])
     }
 
-    /// Creates `net.ipv6.conf.INTERFACE.NAME` (Documentation/networking/ip-sysctl.rst).
+    /// Returns the parameter `net.ipv6.conf.INTERFACE.NAME`
+    /// (Documentation/networking/ip-sysctl.rst).
     pub fn ipv6(interface: &str, name: &str) -> Self {
         Self::new(&["net", "ipv6", "conf", interface, name])
     }

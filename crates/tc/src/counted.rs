@@ -7,7 +7,7 @@ use netlink::{Connection, CountedQdisc, Handle, QdiscKind, QueueCounters};
 use crate::error::Error;
 use crate::link_egress::{CLASS, is_known};
 
-/// A limit of the packets that leave through a link.
+/// The egress limit of a link, with the counters of the limited packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CountedLimit {
     /// The rate in bytes per second.

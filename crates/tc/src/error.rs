@@ -49,11 +49,11 @@ pub mod module {
     pub const TBF: &str = "sch_tbf";
     /// The fair queue. Limits can do without it.
     pub const FQ_CODEL: &str = "sch_fq_codel";
-    /// The hierarchical token bucket, which classifies packets.
+    /// The hierarchical token bucket, for limits that apply to a part of the traffic.
     pub const HTB: &str = "sch_htb";
-    /// The hook for ingress packets.
+    /// The ingress qdisc, to which the filters for ingress packets are attached.
     pub const INGRESS: &str = "sch_ingress";
-    /// The packet filter.
+    /// The u32 filter, which selects packets, for example by their addresses.
     pub const U32: &str = "cls_u32";
     /// The filter action that redirects packets to another link.
     pub const MIRRED: &str = "act_mirred";

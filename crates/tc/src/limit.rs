@@ -197,7 +197,7 @@ impl Limit {
     }
 
     /// Returns the length in bytes that earlier releases of this suite set for the TBF's own queue.
-    /// These releases set no `fq_codel`.
+    /// These releases set no `fq_codel`. CHECK still accepts a TBF with this length.
     pub(crate) fn earlier_queue(&self) -> u32 {
         let Burst {
             bytes,

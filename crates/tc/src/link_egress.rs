@@ -16,7 +16,7 @@ use crate::limit::Limit;
 use crate::queue::{BELOW_LEAF, OURS, Queue, Step};
 use crate::traffic::Traffic;
 
-/// A link whose egress packets are limited.
+/// A link, for setting, reading and removing a limit of its egress packets.
 #[derive(Clone, Copy)]
 pub struct LinkEgress<'a> {
     pub(crate) connection: &'a Connection,
@@ -46,7 +46,7 @@ impl Held {
         root.is_some_and(|it| it.handle.major == OURS)
     }
 
-    /// Returns the rate of a limit for all traffic in bytes per second; `None` if the link has no
+    /// Returns the rate, in bytes per second, of a limit for all traffic; `None` if the link has no
     /// such limit.
     pub fn rate(&self) -> Option<u64> {
         self.root.as_ref().and_then(tbf).map(|it| it.rate)
@@ -101,7 +101,7 @@ impl<'a> LinkEgress<'a> {
         queue.carry_out(self.connection, steps)
     }
 
-    /// Changes a limit that this crate set for `traffic`, without replacing its root qdisc. Does
+    /// Changes a limit that this crate set for `traffic` to `limit`, without a new root qdisc. Does
     /// nothing if the link has no such limit, or if CHECK accepts the link's limit as `limit`.
     ///
     /// # Errors
@@ -204,7 +204,8 @@ impl<'a> LinkEgress<'a> {
         Ok((!is_accepted).then_some(difference))
     }
 
-    /// Reads the qdiscs of the link.
+    /// Reads the qdiscs that limit the link's egress packets. Without a limit, [`Held::is_limited`]
+    /// returns `false`.
     ///
     /// # Errors
     /// [`Error::Foreign`]: another program set the root qdisc; [`Error::Netlink`].
@@ -314,8 +315,10 @@ pub(crate) fn default_class(traffic: &Traffic) -> u32 {
     }
 }
 
-/// Returns the filters for `traffic`, one for each subnet. Filters for IPv4 have priority 1 and
-/// filters for IPv6 priority 2, because all filters of one priority share a protocol.
+/// Returns the wanted filters, one for each listed subnet of `traffic`. For [`Traffic::Only`], the
+/// filters assign packets to the limited class. For [`Traffic::AllBut`], packets that match a
+/// filter bypass this class. Filters for IPv4 have priority 1 and filters for IPv6 priority 2,
+/// because all filters of one priority share a protocol.
 pub(crate) fn wanted_filters(traffic: &Traffic) -> Vec<Filter> {
     let class = match traffic {
         Traffic::Only(_) => CLASS,
@@ -337,5 +340,5 @@ pub(crate) fn wanted_filters(traffic: &Traffic) -> Vec<Filter> {
 pub(crate) const MAJOR_OF_REFERENCE: u16 = 1;
 
 pub(crate) const ROOT: Handle = Handle::new(OURS, 0);
-/// The class for limited traffic.
+/// The HTB class for limited traffic.
 pub(crate) const CLASS: Handle = Handle::new(OURS, 1);

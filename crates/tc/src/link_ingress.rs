@@ -6,7 +6,7 @@ use netlink::{Connection, Filter, Handle, HeldFilter, Link, Packets, Request};
 use crate::error::{Error, module};
 use crate::traffic::{Case, Traffic};
 
-/// A link whose ingress packets are redirected.
+/// A link, for adding, reading and removing redirections of its ingress packets.
 #[derive(Clone, Copy)]
 pub struct LinkIngress<'a> {
     connection: &'a Connection,

@@ -11,7 +11,7 @@ use netlink::{Connection, Handle, HeldBucket, Place, Qdisc, QdiscKind, Request, 
 use crate::error::{Error, module};
 use crate::limit::{BitsPerSecond, LARGEST_SEGMENT, Limit};
 
-/// A TBF with its queue.
+/// The wanted TBF for a limit, with the wanted `fq_codel` below it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Queue {
     limit: Limit,
@@ -40,7 +40,8 @@ pub(crate) struct Step {
 }
 
 impl Queue {
-    /// Returns the queue of a root TBF with this handle.
+    /// Returns the wanted root TBF of the link with this index. The TBF limits the rate; `root` is
+    /// its handle.
     pub fn at_root(link: u32, root: Handle, limit: &Limit) -> Self {
         Self {
             limit: *limit,
@@ -50,7 +51,8 @@ impl Queue {
         }
     }
 
-    /// Returns the queue below an HTB class.
+    /// Returns the wanted TBF below this HTB class. The TBF only splits segments, because the class
+    /// limits the rate.
     pub fn below_class(link: u32, class: Handle, limit: &Limit) -> Self {
         Self {
             limit: *limit,
@@ -95,8 +97,7 @@ impl Queue {
     /// Returns the wanted parameters of the TBF. If the TBF limits the rate,
     /// [`TokenBucket::longest`] is the length of the longest packet that may wait in the existing
     /// TBF `held`, provided that this length exceeds [`Limit::piece`]. The next change needs this
-    /// length. It reads the length from the returned parameters, because they replace `held` in the
-    /// kernel.
+    /// length, and finds it in the returned parameters, which replace `held` in the kernel.
     fn bucket_after(&self, held: Option<&HeldBucket>) -> TokenBucket {
         let bucket = self.bucket();
         let waiting = held.filter(|_| self.role == Role::Limits).map(longest);
@@ -224,7 +225,8 @@ fn holds(held: &HeldBucket, wanted: &TokenBucket) -> bool {
     wanted.is_held_by(held) && wanted.limit == held.limit
 }
 
-/// Major number of this crate's qdiscs. Other programs are unlikely to choose this number.
+/// Major number of this crate's root qdisc. The qdiscs below it have the two next numbers. Other
+/// programs are unlikely to choose these numbers.
 pub(crate) const OURS: u16 = 0xb0;
 
 const LEAF: Handle = Handle::new(OURS + 1, 0);

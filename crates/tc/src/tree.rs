@@ -22,9 +22,9 @@ impl LinkEgress<'_> {
         queue.carry_out(self.connection, steps)
     }
 
-    /// Replaces `root` and all qdiscs below it by new ones. If the kernel deletes the old qdiscs
-    /// but refuses some of the new ones, this function limits all traffic, so that the link does
-    /// not stay without a limit.
+    /// Replaces `root` and all qdiscs below it by new ones, which limit `traffic` to `limit`. If
+    /// the kernel deletes the old qdiscs but refuses some of the new ones, this function limits all
+    /// traffic, so that the link does not stay without a limit.
     ///
     /// # Errors
     /// [`Error::Lacks`] and [`Error::Netlink`].
