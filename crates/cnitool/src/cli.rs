@@ -179,7 +179,8 @@ pub fn command() -> clap::Command {
     Cli::command()
 }
 
-/// Runs the command.
+/// Runs the command that the command line names, and returns its exit status. Reports an error on
+/// standard error.
 pub fn run() -> ExitCode {
     // On a wrong command line, clap itself prints the error and exits with 2.
     match execute(Cli::parse()) {

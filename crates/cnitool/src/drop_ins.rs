@@ -4,8 +4,9 @@ use std::path::Path;
 
 use cni::note;
 
-/// Returns path and content of each drop-in whose network manager this host has. Reports the other
-/// drop-ins on standard error as not needed.
+/// Returns path and content of each drop-in (a file that makes a network manager ignore the
+/// plugins' links) whose network manager this host has. Reports the other drop-ins on standard
+/// error as not needed.
 pub fn needed() -> impl Iterator<Item = (&'static str, &'static str)> {
     DROP_INS.into_iter().filter_map(|[manager, path, content]| {
         let is_needed = Path::new(manager).is_dir();

@@ -64,7 +64,8 @@ impl Change {
         Ok(())
     }
 
-    /// Returns the directions to change.
+    /// Returns the directions for which the command line has a new rate: `ingress`, `egress` or
+    /// both.
     fn directions(&self) -> Vec<&'static str> {
         let named = [("ingress", self.ingress), ("egress", self.egress)];
         let named = named.into_iter().filter(|(_, rate)| rate.is_some());
@@ -172,7 +173,7 @@ fn expect_reload(path: &SearchPath) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Parses bits per second; `none` is 0.
+/// Parses a rate in bit/s. `none` is 0, which means no limit.
 fn rate(text: &str) -> anyhow::Result<u64> {
     if text == "none" {
         return Ok(0);

@@ -120,7 +120,8 @@ pub(super) fn data_directories(configuration: &Configuration) -> BTreeSet<PathBu
     configured.chain([DEFAULT_DATA_DIR.into()]).collect()
 }
 
-/// Returns all leases in the networks' directories that `directories` contain.
+/// Returns all leases in `directories`. Each directory contains one directory of lease files for
+/// each network.
 ///
 /// # Errors
 /// A directory exists and cannot be read.

@@ -18,7 +18,7 @@ use super::pod_cidrs;
 pub struct Configuration {
     /// The directory of network configurations (`NETCONFPATH`).
     pub directory: PathBuf,
-    /// `CNI_PATH` as the caller wrote it.
+    /// `CNI_PATH`: the directories of plugins, separated by colons.
     pub path: String,
     /// Configuration files in the order in which runtimes read them: by name.
     pub files: Vec<File>,

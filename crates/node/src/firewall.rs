@@ -6,7 +6,8 @@ use std::net::IpAddr;
 use nft::{Connection, Element, Family, HeldChain, Table, Value};
 use portmap::Forward;
 
-/// Firewall rules of the node.
+/// What the firewall of the node contains: elements of this suite, and chains and rules of other
+/// programs.
 #[derive(Debug, Default)]
 pub struct Firewall {
     /// Elements in the tables of this suite.
@@ -20,7 +21,7 @@ pub struct Firewall {
     pub admissions: Vec<IpAddr>,
     /// Families (`ip`, `ip6`) for which the kernel has tables of legacy iptables.
     pub legacy: Vec<String>,
-    /// Whether `nf_tables` contains both rules by which portmap protects 127.0.0.0/8 against
+    /// Whether `nf_tables` contains both rules of portmap that protect 127.0.0.0/8 against
     /// neighbours.
     pub guards_localnet: bool,
 }
@@ -34,7 +35,7 @@ pub struct RuleComment {
     pub comment: String,
 }
 
-/// An element in a table of this suite.
+/// An element of a set or map in a table of this suite.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Held {
     /// Name of the table.
@@ -92,8 +93,8 @@ impl Firewall {
 }
 
 impl Held {
-    /// Converts `elements`, which are in sets of `table`. Skips elements that all attachments on a
-    /// bridge share.
+    /// Converts `elements`, which are in sets of `table`, to [`Held`]. Skips elements that all
+    /// attachments on a bridge share.
     pub(super) fn all_of(table: &Table, elements: &[Element]) -> Vec<Self> {
         let owned = elements.iter().filter(|it| !firewall::is_shared(it));
         owned.map(|it| Self::of(table, it)).collect()

@@ -39,7 +39,7 @@ pub struct Need {
     pub consequence: Consequence,
 }
 
-/// Returns the missing features.
+/// Returns the features that plugins may need and the kernel lacks.
 ///
 /// # Errors
 /// The kernel refuses to create the temporary namespace or a socket in it, to look up a link, or to

@@ -1,4 +1,5 @@
-//! Reads keys of a configuration. If a key is absent, its value is the plugin's default.
+//! Reads the keys `bridge` (of `bridge`) and `dataDir` (of host-local) of a configuration. If a key
+//! is absent, its value is the plugin's default.
 
 use std::path::PathBuf;
 

@@ -71,13 +71,15 @@ pub struct Node {
     /// Live attachments whose host end of the veth pair exists, with their sandboxes' links,
     /// addresses and routes.
     pub pods: Vec<Pod>,
-    /// Limits of the traffic that links send, by the index of the link.
+    /// Limits of the traffic that links send, as this suite or the Go plugin `bandwidth` set them,
+    /// by the index of the link.
     pub limits: BTreeMap<u32, CountedLimit>,
     /// Traffic counters of links, by the index of the link. Only [`Node::counted`] reads them.
     pub counters: BTreeMap<u32, LinkCounters>,
     /// Kernel features that plugins may need and the kernel lacks.
     pub lacks: Vec<Lack>,
-    /// Values of kernel parameters by name, without those that the kernel lacks.
+    /// Values of forwarding, `route_localnet` and `bridge-nf-call-*`, by the parameter's name.
+    /// Without parameters that the kernel lacks.
     pub sysctls: BTreeMap<String, String>,
     /// What udev, systemd-networkd and `NetworkManager` do to the node's links.
     pub managers: Managers,
@@ -92,7 +94,8 @@ pub struct Node {
     /// States of this suite's tables in `nf_tables`. Only [`Node::read`] and [`Node::counted`] read
     /// them.
     pub tables: Vec<TableState>,
-    /// portmap's protection of 127.0.0.0/8 outside of `nf_tables`, by `IPsec` policies.
+    /// Whether `IPsec` policies protect 127.0.0.0/8 against neighbours, and the links for which
+    /// portmap set `route_localnet`.
     pub localnet: Localnet,
     /// Outcomes of packets that [`Node::try_packets`] sent through a copy of the firewall rules.
     pub probes: Vec<Probe>,
@@ -102,8 +105,8 @@ pub struct Node {
     pub invalid_entries: usize,
     /// Leases of all networks, including leases that name no attachment.
     pub leases: Vec<Lease>,
-    /// Released addresses that are in their cooldown, each after the name of its network. Only
-    /// [`Node::counted`] reads them.
+    /// Released addresses that host-local does not lease again before `reuseDelay` has passed, each
+    /// after the name of its network. Only [`Node::counted`] reads them.
     pub resting: BTreeSet<(String, IpAddr)>,
     /// Parts that could not be read, with the reason.
     pub unread: Vec<(Part, String)>,
@@ -247,7 +250,8 @@ impl Node {
         addresses.any(|it| it.address.ip() == address)
     }
 
-    /// Returns the attachments whose sandboxes exist, or for which this process cannot find out.
+    /// Returns the cached attachments whose sandboxes exist, or for which this process cannot find
+    /// out.
     pub fn alive(&self) -> impl Iterator<Item = &Attached> {
         self.attached.iter().filter(|it| it.is_alive)
     }

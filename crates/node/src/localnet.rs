@@ -8,12 +8,13 @@ use std::collections::BTreeSet;
 
 use netlink::{Packets, Policies};
 
-/// portmap's protection of 127.0.0.0/8 outside of `nf_tables`: `IPsec` policies.
+/// Whether `IPsec` policies protect 127.0.0.0/8, and the links for which portmap set
+/// `route_localnet`.
 #[derive(Debug, Default)]
 pub struct Localnet {
-    /// The packets that no `IPsec` policy blocks: packets to 127.0.0.0/8, packets from it, both or
-    /// none. [`portmap::localnet_packets`] returns both. `None` if the kernel does not support
-    /// `IPsec` policies.
+    /// The packets that portmap's `IPsec` policies have to block and no policy blocks: packets to
+    /// 127.0.0.0/8, packets from it, or both. Empty if policies block both. `None` if the kernel
+    /// does not support `IPsec` policies.
     pub accepted: Option<Vec<Packets>>,
     /// Indexes of the links for which portmap set `route_localnet`.
     pub links: BTreeSet<u32>,

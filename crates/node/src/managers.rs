@@ -39,8 +39,8 @@ impl Managers {
     }
 }
 
-/// Returns the link as one that systemd-networkd manages. Returns `None` if systemd-networkd does
-/// not manage the link, or has no state file of it.
+/// Returns a [`Managed`] for the link if systemd-networkd manages it. Returns `None` if
+/// systemd-networkd does not manage the link, or has no state file of it.
 fn networkd(link: &Link) -> Option<Managed> {
     let state = fs::read_to_string(format!("{NETWORKD}/{}", link.index)).ok()?;
     let is_managed = value(&state, "ADMIN_STATE").is_some_and(|it| it != "unmanaged");
@@ -51,8 +51,8 @@ fn networkd(link: &Link) -> Option<Managed> {
     })
 }
 
-/// Returns the link as one that `NetworkManager` manages. Returns `None` if `NetworkManager` does
-/// not manage the link, or has no state file of it.
+/// Returns a [`Managed`] for the link if `NetworkManager` manages it. Returns `None` if
+/// `NetworkManager` does not manage the link, or has no state file of it.
 fn network_manager(link: &Link) -> Option<Managed> {
     let state = fs::read_to_string(format!("{NETWORK_MANAGER}/{}", link.index)).ok()?;
     (value(&state, "managed") == Some("true")).then(|| Managed {

@@ -11,8 +11,8 @@ use ipnetwork::IpNetwork;
 use runtime::{Conflist, PluginConfig};
 use serde_json::{Map, Value};
 
-/// Returns the pod CIDRs in each file from which plugins of the list lease. The key is the path of
-/// the file.
+/// Returns the pod CIDRs in each file that an `ipam` section of the list uses. The key is the path
+/// of the file.
 pub(super) fn of(list: &Conflist) -> BTreeMap<PathBuf, Vec<IpNetwork>> {
     let files = list.plugins.iter().filter_map(PluginConfig::ipam);
     let files = files.filter_map(file_of);

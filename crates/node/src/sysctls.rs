@@ -1,4 +1,4 @@
-//! Kernel parameters.
+//! Reads the kernel parameters (sysctls) on which the network of pods depends.
 
 use std::collections::{BTreeMap, BTreeSet};
 

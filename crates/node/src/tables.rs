@@ -5,7 +5,7 @@ use nft::{Connection, Table};
 
 use super::firewall::{Held, tables};
 
-/// A table of this suite.
+/// The state of one of this suite's tables in `nf_tables`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TableState {
     /// The table's family, as nft(8) names it.

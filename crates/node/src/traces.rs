@@ -13,7 +13,7 @@ pub fn owner_of(link: &Link) -> Option<&str> {
     link.alias.as_deref().filter(|it| Attachment::is_owner(it))
 }
 
-/// What the node has of one attachment.
+/// What the node has of one attachment: cache entry, links, elements and leases.
 #[derive(Debug, Default)]
 pub struct Traces<'n> {
     /// The entry in a runtime's cache.

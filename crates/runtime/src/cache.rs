@@ -57,9 +57,10 @@ impl Cache {
         entries.next().transpose()
     }
 
-    /// Returns `sandbox` with the arguments in its cache entry. If it has no entry, returns the
-    /// cached sandbox with the same network, interface and namespace, because a runtime may have
-    /// attached the sandbox under another container ID. Returns `None` if there is none either.
+    /// Finds the cached ADD of `sandbox`. Returns `sandbox` with the arguments in the entry of its
+    /// attachment. Without such an entry, returns the cached sandbox with the same network,
+    /// interface and namespace, because a runtime may have attached it under another container ID.
+    /// Returns `None` if there is none either.
     ///
     /// # Errors
     /// A cache directory cannot be read.
@@ -121,10 +122,11 @@ impl Cache {
         })
     }
 
-    /// Returns all cached attachments of `network` with their entries.
+    /// Returns all cached attachments of `network` with their entries. Skips files that are no
+    /// entry or lack the attachment's names.
     ///
     /// # Errors
-    /// The directory cannot be read.
+    /// A directory cannot be read.
     pub fn of_network(&self, network: &NetworkName) -> anyhow::Result<Vec<(Attachment, Entry)>> {
         // Other programs may keep other files in the directory; these are skipped.
         let mut entries: Vec<_> = self.entries()?.into_iter().flatten().collect();
@@ -163,7 +165,7 @@ impl Cache {
         )
     }
 
-    /// Returns the file of the attachment's entry in each directory.
+    /// Returns the path that the attachment's entry has in each directory. The file need not exist.
     pub(crate) fn files(&self, attachment: &Attachment) -> impl Iterator<Item = PathBuf> {
         let (container, interface) = (&attachment.container, &attachment.interface);
         let name = format!("{}-{container}-{interface}", attachment.network);
@@ -224,7 +226,7 @@ impl Entry {
         }
     }
 
-    /// Returns the attachment of the entry.
+    /// Returns the attachment that the entry names: network, container and interface.
     ///
     /// # Errors
     /// A name is invalid or missing. Entries of old versions of libcni have no names.
@@ -277,7 +279,8 @@ impl Entry {
         network.context("its entry in the cache has no configuration")
     }
 
-    /// Returns the sandbox and the arguments of the ADD.
+    /// Returns the sandbox with which plugins are called again for `attachment`. Its namespace and
+    /// arguments are those of ADD, from this entry.
     pub fn sandbox(&self, attachment: &Attachment) -> Sandbox {
         Sandbox {
             attachment: attachment.clone(),
@@ -310,7 +313,8 @@ impl Entry {
         read.unwrap_or_default()
     }
 
-    /// Returns the names of the host's interfaces in the cached result.
+    /// Returns the names of those interfaces in the cached result that are on the host, such as the
+    /// bridge and the host's end of the veth pair.
     pub fn host_links(&self) -> Vec<String> {
         let mut interfaces = self.reported().interfaces;
         interfaces.retain(|it| it.sandbox.as_deref().unwrap_or_default().is_empty());

@@ -13,7 +13,7 @@ use crate::sandbox::Sandbox;
 pub(crate) struct Call<'a> {
     pub verb: Verb,
     sandbox: Option<&'a Sandbox>,
-    /// Keys that are added to the configuration of every plugin.
+    /// Keys that are added to the configuration of every plugin, such as `prevResult`.
     pub keys: Map<String, Value>,
 }
 
@@ -45,8 +45,8 @@ impl<'a> Call<'a> {
         keys
     }
 
-    /// Returns all variables of the protocol. A variable that the verb does not use is empty, so
-    /// that a plugin does not inherit its value from the environment of this process.
+    /// Returns all environment variables of the CNI protocol. A variable that the verb does not use
+    /// is empty, so that a plugin does not inherit its value from the environment of this process.
     pub fn environment(&self, path: &SearchPath) -> [(&'static str, OsString); 6] {
         let of = |text: fn(&Sandbox) -> OsString| self.sandbox.map(text).unwrap_or_default();
         let container = of(|it| it.attachment.container.as_str().into());

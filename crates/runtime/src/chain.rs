@@ -79,7 +79,8 @@ impl<'a> Chain<'a> {
     /// nothing if the list sets `disableCheck`.
     ///
     /// # Errors
-    /// The version of the list has no CHECK; no result is cached; a plugin fails.
+    /// The version of the list has no CHECK; the cache has no entry or an invalid one; a plugin
+    /// fails.
     pub fn check(&self, sandbox: &Sandbox) -> anyhow::Result<()> {
         ensure!(
             self.network.version >= Verb::Check.since(),
@@ -130,9 +131,10 @@ impl<'a> Chain<'a> {
         Chain { network, ..*self }.del(sandbox)
     }
 
-    /// Detaches every cached attachment, then calls GC of every plugin with an empty list of valid
-    /// attachments. Continues after a failure. If the version of the list has no GC, only reports
-    /// on standard error that attachments without a cached result stay.
+    /// Removes all attachments of the network, even live ones. Detaches every cached attachment,
+    /// then calls GC of every plugin with an empty list of valid attachments. Continues after a
+    /// failure. If the version of the list has no GC, reports on standard error that attachments
+    /// without a cached result stay.
     ///
     /// # Errors
     /// The cache cannot be read, or plugins fail; the error contains all their failures.
@@ -253,7 +255,7 @@ impl<'a> Chain<'a> {
         Ok(result)
     }
 
-    /// Calls the plugins until one fails.
+    /// Calls the plugins in this order, and stops at the first one that fails.
     fn call_each<'p>(
         &self,
         mut plugins: impl Iterator<Item = &'p PluginConfig>,

@@ -23,7 +23,7 @@ use crate::cache::{Cache, Entry};
 pub struct HeldEntry {
     path: PathBuf,
     file: File,
-    /// The content of the file.
+    /// The content of the file when it was read.
     bytes: Vec<u8>,
     /// The entry with all fields of the file, even those that this crate does not know.
     document: Value,

@@ -49,7 +49,7 @@ where
 }
 
 impl Arguments {
-    /// Parses `KEY=value;KEY=value`.
+    /// Parses `KEY=value;KEY=value`, the format of `CNI_ARGS`.
     ///
     /// # Errors
     /// A pair has no key, no value or more than one `=`.
@@ -71,13 +71,14 @@ impl Arguments {
         pair.map(|[_, value]| value.as_str())
     }
 
-    /// Returns `CNI_ARGS` as one string.
+    /// Returns `CNI_ARGS` as one string, which [`Self::pairs`] parses.
     pub fn cni_text(&self) -> String {
         let pairs: Vec<_> = self.cni.iter().map(|pair| pair.join("=")).collect();
         pairs.join(";")
     }
 
-    /// Returns the values of the capabilities in `declared`.
+    /// Returns the values of the capabilities in `declared`, which a plugin receives as
+    /// `runtimeConfig`.
     pub fn runtime_config(&self, declared: &[String]) -> Map<String, Value> {
         let mut passed = self.capabilities.clone();
         passed.retain(|name, _| declared.contains(name));

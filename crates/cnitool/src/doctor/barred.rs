@@ -211,8 +211,9 @@ fn opened(program: &str, stage: &Stage) -> String {
     conditions(stage).map(accept).join("\n")
 }
 
-/// Returns the conditions of two rules. The first rule matches packets from pods, the second rule
-/// matches packets to pods. Each condition is in two syntaxes: first iptables, then nft.
+/// Returns the conditions of the two rules that a fix inserts. The first rule matches packets from
+/// pods, the second rule matches packets to pods. Each condition is in two syntaxes: first
+/// iptables, then nft.
 fn conditions(stage: &Stage) -> [[String; 2]; 2] {
     match &stage.access {
         Access::Bridge(bridge) => {

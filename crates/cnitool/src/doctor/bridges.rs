@@ -34,7 +34,7 @@ pub fn judge(node: &Node) -> Vec<Finding> {
     findings
 }
 
-/// Compares the MTU of each network's bridge with the MTUs of its ports and of the uplinks.
+/// Finds bridges with another MTU than their ports, or with a larger MTU than an uplink.
 pub fn mtus(node: &Node) -> Vec<Finding> {
     let bridges = node.configuration.bridges().into_iter();
     let bridges = bridges.filter_map(|it| node.link_called(it));

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::edit;
 use super::finding::{Finding, Level};
 
-/// Checks each plugin that needs a capability.
+/// Reports each plugin that needs a capability and does not declare it.
 pub fn judge(node: &Node) -> Vec<Finding> {
     let sources = node.configuration.sources();
     sources.filter_map(finding).collect()

@@ -9,7 +9,8 @@ use serde_json::Value;
 
 use super::finding::{Finding, quoted};
 
-/// Checks each file, and whether the files are consistent with each other.
+/// Reports whether each configuration file is valid and has the extension for its content, and
+/// which network names several files configure. Also reports if there is no file.
 pub fn judge(node: &Node) -> Vec<Finding> {
     let configuration = &node.configuration;
     let files = configuration.files.iter();

@@ -1,10 +1,10 @@
-//! Checks the free space for leases.
+//! Checks whether the file systems with leases have free space.
 
 use node::{Disk, Node};
 
 use super::finding::{Finding, quoted};
 
-/// Checks each file system with leases.
+/// Reports for each file system with leases whether it is writable and has free space and inodes.
 pub fn judge(node: &Node) -> Vec<Finding> {
     node.disks.iter().map(finding).collect()
 }

@@ -7,7 +7,7 @@ use ipnetwork::IpNetwork;
 use node::{Node, Range, Source};
 use static_ipam::RawConfig;
 
-/// The gateway and a pod of a network.
+/// The gateway and a pod of a network, which are the ends of the packets that doctor sends.
 pub struct Ends {
     pub gateway: IpAddr,
     /// The pod's address with its prefix length.

@@ -7,7 +7,8 @@ use node::{Node, Source, pod_networks};
 
 use super::finding::{Finding, quoted, some_of};
 
-/// Checks each sysctl that a network needs.
+/// Checks the sysctls that networks need: forwarding by the node and by its bridges, and
+/// `bridge-nf-call-*`.
 pub fn judge(node: &Node) -> Vec<Finding> {
     let mut findings = Vec::new();
     let sources = node.configuration.sources();
@@ -59,7 +60,9 @@ pub fn not_forwarding(node: &Node, link: &str) -> Option<String> {
     (is_node && node.sysctl(&key) == Some("0")).then_some(key)
 }
 
-/// Checks `br_netfilter` and its sysctls.
+/// Reports whether `br_netfilter` is loaded and its sysctls are 1. Without that, Services do not
+/// work between pods of the node. Returns `None` if no network uses `bridge`, or if all of them set
+/// `bridgeNfCall` to `false`.
 fn bridged(node: &Node) -> Option<Finding> {
     let wants = |it: &Source<'_>| it.plugin.key("bridgeNfCall") != Some(&false.into());
     let sources = node.configuration.sources().filter(wants);

@@ -10,7 +10,8 @@ use portmap::HostPort;
 
 use super::finding::{Finding, or_ok};
 
-/// Checks each port that is forwarded to a pod.
+/// Checks for each port that is forwarded to a pod whether it is also forwarded to another pod, or
+/// a process of the host listens on it.
 pub fn judge(node: &Node) -> Vec<Finding> {
     let held = node.firewall.elements.iter();
     let held = held.filter_map(|it| Some((it.port?.port, it.owner.as_str())));

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::finding::{Finding, Level, quoted};
 
-/// Reports which kernel features are missing.
+/// Reports missing kernel features. A feature that no network needs is no fault.
 pub fn judge(node: &Node) -> Vec<Finding> {
     if node.lacks.is_empty() {
         let message = "bridges, veth pairs, limits and nf_tables are available";

@@ -13,7 +13,8 @@ use node::{Attached, Node, REFERENCE_PORTMAP};
 
 use super::finding::{Finding, quoted, some_of};
 
-/// Checks all links with `route_localnet` together, because portmap's rules and policies cover all
+/// Reports whether rules or `IPsec` policies keep neighbours off 127.0.0.0/8, if `route_localnet`
+/// of a link is 1. Checks all such links together, because portmap's rules and policies cover all
 /// links.
 pub fn judge(node: &Node) -> Vec<Finding> {
     let links = node.links.iter().filter(|it| it.routes_localnet);

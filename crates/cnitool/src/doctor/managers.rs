@@ -6,7 +6,8 @@ use node::{Managed, Node, owner_of};
 use super::finding::{Finding, quoted, some_of};
 use crate::drop_ins;
 
-/// Checks systemd-networkd and `NetworkManager`.
+/// Reports links of this suite that systemd-networkd or `NetworkManager` manages. Such a manager
+/// may take addresses from the links, or take the links down.
 pub fn judge(node: &Node) -> Vec<Finding> {
     let programs = ["systemd-networkd", NETWORK_MANAGER].into_iter();
     let findings = programs.filter_map(|by| {
@@ -17,7 +18,8 @@ pub fn judge(node: &Node) -> Vec<Finding> {
     findings.collect()
 }
 
-/// Checks whether udev changes MACs.
+/// Reports if udev replaces the MACs of new links. This is no fault: this suite sets the MACs of
+/// its links explicitly, and udev keeps such MACs.
 pub fn macs(node: &Node) -> Vec<Finding> {
     let policy = node.managers.mac_policy.iter();
     let finding = policy.map(|file| {

@@ -36,7 +36,8 @@ use self::finding::Finding;
 use self::page::Entry;
 pub use self::page::Page;
 
-/// Checks the node; changes nothing.
+/// Reads the node, and returns the findings of all checks as a page for the operator. Changes
+/// nothing.
 pub fn doctor(directories: &Directories) -> Page {
     let mut node = Node::read(directories);
     node.try_packets(&stages::stages(&node));

@@ -11,8 +11,8 @@ use serde_json::json;
 
 use super::finding::{Finding, or_ok, quoted};
 
-/// Checks each live attachment. Reports only its first fault, because one fault often causes
-/// others.
+/// Checks links, addresses and routes of each live attachment. Reports only the first fault of an
+/// attachment, because one fault often causes others.
 pub fn judge(node: &Node) -> Vec<Finding> {
     let faults = node.pods.iter().filter_map(|it| fault(node, it)).collect();
     let count = node.pods.len();
@@ -138,8 +138,8 @@ fn inside_fault(attached: &Attached, inside: &Inside) -> Option<Finding> {
     })
 }
 
-/// The impact of an interface without addresses. A sandbox of gVisor or Kata has none, so the finding
-/// has no fix: a second owner of the addresses would answer ARP, and harm such a pod.
+/// The impact of an interface without addresses. A sandbox of gVisor or Kata has none, so the
+/// finding has no fix: a second owner of the addresses would answer ARP, and harm such a pod.
 const NO_ADDRESS: &str = "A pod of gVisor or Kata works like this, because its own network stack has the addresses. \
      Any other pod is not reached, and its processes may have deleted them: recreate the pod.";
 

@@ -6,7 +6,8 @@ use node::{Configuration, Node, Program, Source};
 use super::edit;
 use super::finding::{Finding, Level, or_ok, quoted};
 
-/// Checks each plugin of each network.
+/// Reports plugins of networks that are missing, cannot be run, or do not support the version of
+/// their network's configuration.
 pub fn judge(node: &Node) -> Vec<Finding> {
     let sources = node.configuration.sources();
     let findings = sources.flat_map(|source| {
@@ -69,7 +70,8 @@ fn fault(node: &Node, file: &str, message: &str) -> Finding {
     finding.impact("Every ADD of this network fails.")
 }
 
-/// Returns the first directory of `CNI_PATH`, quoted for a shell.
+/// Returns the first directory of `CNI_PATH`, into which a fix installs a missing plugin. The
+/// directory is quoted for a shell.
 fn first(configuration: &Configuration) -> String {
     let first = configuration.path.split(':').next().unwrap_or_default();
     quoted(&format!("{first}/"))

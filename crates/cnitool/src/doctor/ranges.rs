@@ -7,7 +7,8 @@ use node::{Node, Range, is_looked_up};
 
 use super::finding::{Finding, or_ok, quoted, some_of};
 
-/// Checks each range of host-local.
+/// Reports ranges of host-local that overlap each other or the node's networks, and sets of ranges
+/// with few free addresses.
 pub fn judge(node: &Node) -> Vec<Finding> {
     let sources = node.configuration.sources();
     let ranges: Vec<_> = sources.flat_map(Range::all_of).collect();
@@ -87,7 +88,7 @@ fn is_gateway_refused(node: &Node, range: &Range<'_>, other: u32) -> bool {
 }
 
 /// Finds routes to the pods' subnet, or to a part of it, through a link that is not this network's.
-/// They would take packets away from the pods.
+/// Such routes take packets away from the pods.
 fn foreign_routes(node: &Node, range: &Range<'_>) -> Vec<Finding> {
     let catches = |route: &&Route| {
         let destination = route.destination;
@@ -148,7 +149,7 @@ fn discarding_routes(node: &Node, range: &Range<'_>) -> Vec<Finding> {
     routes.filter_map(finding).collect()
 }
 
-/// Checks how many addresses of one range set are free.
+/// Reports a set of ranges in which at least 90 % of the addresses are leased.
 fn fill(node: &Node, set: &[Range<'_>]) -> Option<Finding> {
     let network = set.first()?.source.name();
     let leases = node.leases.iter().filter(|it| it.network == network);

@@ -10,8 +10,9 @@ use node::{Node, RuleComment};
 use super::finding::Finding;
 use crate::reference::{Living, Mark};
 
-/// Returns one finding about all rules of the Go plugins. Returns none if there are no such rules,
-/// or if no network of the node uses `bridge`, `ptp`, `portmap` or `firewall` of this suite.
+/// Reports in one finding whether chains and rules of the Go plugins are for live pods or stale.
+/// Returns no finding if there are no such rules, or if no network of the node uses `bridge`,
+/// `ptp`, `portmap` or `firewall` of this suite.
 pub fn judge(node: &Node) -> Vec<Finding> {
     let is_ours = |name: &&str| node.configuration.has_ours(name);
     let marks = marks(node);
@@ -47,9 +48,9 @@ pub fn judge(node: &Node) -> Vec<Finding> {
     }]
 }
 
-/// Returns the marks of attachments in the rules of the Go plugins. They are in names of chains in
-/// the table `nat`, in comments of rules in the plugins' own tables, and in the addresses that
-/// `CNI-FORWARD` accepts.
+/// Returns what identifies attachments in the rules of the Go plugins: parts of the names of chains
+/// in the table `nat`, parts of the comments of rules in the plugins' own tables, and addresses
+/// that `CNI-FORWARD` accepts.
 fn marks(node: &Node) -> Vec<Mark> {
     let chains = node.firewall.chains.iter().filter(|it| it.table == "nat");
     let chains = chains.filter_map(|it| Mark::of_chain(&it.name));

@@ -19,7 +19,7 @@ fn released() -> impl Iterator<Item = &'static str> {
     schema::plugins().chain([TOOL])
 }
 
-/// Source, destination and selection of executables.
+/// Which executables are installed, from which directory and into which one.
 #[derive(Debug)]
 pub struct Executables {
     /// The source directory.

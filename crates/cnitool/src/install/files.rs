@@ -75,7 +75,7 @@ pub struct Wanted {
 }
 
 impl Wanted {
-    /// Writes the file.
+    /// Writes the file or replaces it, in one step. Creates missing directories above it.
     pub fn put(self) -> anyhow::Result<()> {
         let Self { place, content } = self;
         let (directory, _) = parts(&place)?;

@@ -12,7 +12,7 @@ use super::iptables::{Saved, is_in};
 use super::remnant::{Remnant, Shared, Table};
 use crate::reference::Mark;
 
-/// Returns the Go plugin's rules in the table `filter`.
+/// Returns the rules of the Go plugin `firewall` in the table `filter`.
 pub(super) fn table(saved: Saved) -> Table {
     let bridges = bridges(&saved);
     let isolating = saved.existing(&ISOLATING);

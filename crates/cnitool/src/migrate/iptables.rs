@@ -44,7 +44,8 @@ fn saved_by(program: String, table: &'static str) -> anyhow::Result<Option<Saved
     Ok(saved.map(|it| Saved::parse(program, table, &String::from_utf8_lossy(&it))))
 }
 
-/// Returns whether the kernel has the table outside of `nf_tables`.
+/// Returns whether the kernel has this table of legacy iptables. `names` is the path of the file in
+/// which the kernel lists these tables.
 fn is_listed(names: &str, table: &str) -> bool {
     let names = fs::read_to_string(names).unwrap_or_default();
     names.lines().any(|it| it == table)
@@ -75,7 +76,8 @@ impl Saved {
         existing
     }
 
-    /// Returns the commands that delete these chains, their rules, and rules that jump to them.
+    /// Returns the commands for [`Self::restore`] that delete these chains, their rules, and rules
+    /// that jump to the chains.
     pub fn without_chains(&self, chains: &[&str]) -> Vec<String> {
         let into = |rule: &&String| chains.iter().any(|chain| leads_to(rule, chain));
         let from = |rule: &&String| chains.iter().any(|chain| is_in(rule, chain));

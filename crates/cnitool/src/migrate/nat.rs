@@ -26,7 +26,7 @@ pub(super) fn table(saved: Saved) -> Table {
     }
 }
 
-/// Returns the chains of single attachments.
+/// Returns a [`Remnant`] for each chain that a Go plugin made for a single attachment.
 fn remnants(saved: &Saved) -> Vec<Remnant> {
     let remnants = saved.chains.iter().filter_map(|chain| {
         Some(Remnant {

@@ -39,7 +39,8 @@ struct Rule {
     expr: Value,
 }
 
-/// Returns the existing tables of the Go plugins.
+/// Returns the tables of the Go plugins that exist in `nf_tables`, with their rules for single
+/// attachments.
 pub(super) fn tables() -> anyhow::Result<Vec<Table>> {
     let listed = list(&["tables"])?;
     let mut tables = Vec::new();

@@ -37,7 +37,7 @@ pub(super) enum Shared {
     Remove,
 }
 
-/// A chain or rule of one attachment.
+/// A chain or rule that a Go plugin made for one attachment, live or not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Remnant {
     /// The name of the chain, or the identifier of the rule in the table.

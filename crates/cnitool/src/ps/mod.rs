@@ -1,4 +1,4 @@
-//! `ps`: lists attachments. Combines all traces that the node has of an attachment.
+//! `ps`: lists attachments, as cached results, links, elements of `nf_tables` and leases show them.
 
 mod row;
 mod table;

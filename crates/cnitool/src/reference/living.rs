@@ -11,7 +11,8 @@ use runtime::Directories;
 
 use super::mark::Mark;
 
-/// The live attachments.
+/// The live attachments: `migrate` and doctor look up here whether rules of the Go plugins are
+/// stale.
 #[derive(Debug, Default)]
 pub struct Living {
     attachments: Vec<Attachment>,
@@ -96,7 +97,8 @@ impl Living {
         }
     }
 
-    /// Returns whether the bridge has a port that this suite did not make.
+    /// Returns whether the bridge has a port that this suite did not make. A Go plugin may have
+    /// made the port, so `migrate` keeps the Go plugins' rules for the bridge.
     pub fn is_on(&self, bridge: &str) -> bool {
         self.bridges.contains(bridge)
     }

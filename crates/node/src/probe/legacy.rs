@@ -5,7 +5,7 @@ use anyhow::Context as _;
 
 use crate::program::output_of;
 
-/// The rules of one IP family.
+/// The rules of legacy iptables of one IP family, as `iptables-legacy-save` prints them.
 #[derive(Debug)]
 pub(super) struct Saved {
     /// Prefix of the programs that save and load the rules: `iptables-legacy` or

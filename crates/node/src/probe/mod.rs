@@ -19,7 +19,7 @@ use self::rules::Rules;
 pub use self::stage::{Access, Path, Stage};
 pub use self::traffic::Fate;
 
-/// The outcomes of the packets that were sent for one [`Stage`].
+/// The outcomes of the packets that were sent with the links and addresses of one [`Stage`].
 #[derive(Debug)]
 pub struct Probe {
     /// The links and addresses with which the packets were sent.
@@ -31,8 +31,8 @@ pub struct Probe {
     pub permitted: Vec<Path>,
 }
 
-/// Sends the packets of each stage through a copy of the node's rules. `legacy` names the IP
-/// families whose rules of legacy iptables are copied, too.
+/// Sends packets with the links and addresses of each stage through a copy of the node's rules.
+/// `legacy` names the IP families whose rules of legacy iptables are copied, too.
 pub(super) fn probe(stages: &[Stage], legacy: &[String]) -> Vec<Probe> {
     let rules = Rules::read(legacy).map_err(super::message);
     let probes = stages.iter().map(|stage| {

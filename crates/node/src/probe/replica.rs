@@ -1,4 +1,5 @@
-//! The copy of the node: its rules, and the links on a packet's path.
+//! A copy of the node in a temporary network namespace: the node's firewall rules, and the links on
+//! a packet's path.
 
 use std::net::IpAddr;
 
@@ -14,8 +15,8 @@ use super::stage::{Access, Path, Stage};
 use super::traffic;
 use super::traffic::{Fate, Sides};
 
-/// Creates a copy of the node, sends packets through it, and deletes it. Returns the outcome of a
-/// packet on each path.
+/// Creates a network namespace with a copy of the node's rules and links, and sends a packet
+/// through it on each path. Returns the outcomes of the packets, and deletes the namespace.
 pub(super) fn run(rules: &Rules, stage: &Stage) -> anyhow::Result<Vec<(Path, Fate)>> {
     Netns::run_in_new(|| {
         let sides = set_up(stage)?;
@@ -38,8 +39,8 @@ pub(super) fn run(rules: &Rules, stage: &Stage) -> anyhow::Result<Vec<(Path, Fat
     })?
 }
 
-/// Sets up the copy's links and settings, and the namespaces of the pod and of the other host.
-/// Returns these two namespaces.
+/// Sets up links and sysctls of the copy of the node, which is this thread's network namespace.
+/// Also creates and returns the two namespaces that play a pod and another host.
 fn set_up(stage: &Stage) -> anyhow::Result<Sides> {
     prepared()?;
     let sides = Sides {

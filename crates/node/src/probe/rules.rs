@@ -1,10 +1,10 @@
-//! The rules of the node, which are copied into a temporary network namespace.
+//! The firewall rules of the node, which are copied into a temporary network namespace.
 
 use nft::{RulePlace, Ruleset};
 
 use super::legacy::{self, Saved};
 
-/// All rules of the node.
+/// All rules of the node in `nf_tables` and in legacy iptables.
 #[derive(Debug)]
 pub(super) struct Rules {
     pub ruleset: Ruleset,

@@ -34,7 +34,7 @@ pub(super) struct Sides {
     pub elsewhere: Netns,
 }
 
-/// Returns the outcome of a packet on each path.
+/// Sends a packet through the copy of the node on each path, and returns the outcomes.
 pub(super) fn fates(
     Sides { pod, elsewhere }: &Sides,
     stage: &Stage,
@@ -84,8 +84,8 @@ pub(super) fn elsewhere(is_ipv4: bool) -> IpAddr {
     IpAddr::from([0x2620, 0xfe, 0, 0, 0, 0, 0, 0xfe])
 }
 
-/// Returns the uplink's first address of the pod's family. If it has none, returns the gateway's
-/// address.
+/// Returns the address at which the simulated remote host reaches the copy of the node. It is the
+/// uplink's first address of the pod's IP family or, if the uplink has none, the pod's gateway.
 pub(super) fn uplink_address(stage: &Stage) -> IpAddr {
     let of_uplink = |it: &&(u32, IpNetwork)| it.0 == stage.uplink.index;
     let mut own = stage.addresses.iter().filter(of_uplink).map(|it| it.1.ip());
