@@ -148,7 +148,7 @@ mod tests {
         );
         assert!(finding.fix.starts_with("vi +3 "), "{finding:?}");
         let other: Finding = other;
-        assert!(!other.message.contains("runtime takes"), "{other:?}");
+        assert!(!other.message.contains("the runtime uses"), "{other:?}");
     }
 
     #[test]

@@ -40,7 +40,7 @@ pub(super) fn run(rules: &Rules, stage: &Stage) -> anyhow::Result<Vec<(Path, Fat
 }
 
 /// Sets up links and sysctls of the copy of the node, which is this thread's network namespace.
-/// Also creates and returns the two namespaces that play a pod and another host.
+/// Also creates the namespaces of the simulated pod and remote host, and returns them.
 fn set_up(stage: &Stage) -> anyhow::Result<Sides> {
     prepared()?;
     let sides = Sides {
