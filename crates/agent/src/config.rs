@@ -13,22 +13,24 @@ use serde::{Deserialize, Deserializer};
 
 use crate::{devices, gc, http, repair, uplink};
 
-/// The configuration of the agent.
+/// The content of the agent's configuration file. A part whose section is `None` does not run.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct Config {
     /// Where the container runtime keeps network configurations, plugins and cached results.
     #[serde(default)]
     pub runtime: RuntimePaths,
-    /// The device plugin.
+    /// The part that offers bandwidth and `/dev/net/tun` to the kubelet as devices; `None` if it
+    /// does not run.
     pub devices: Option<devices::Config>,
-    /// Garbage collection.
+    /// The part that removes what dead sandboxes left on the node; `None` if it does not run.
     pub gc: Option<gc::Config>,
-    /// Serves metrics and health over HTTP.
+    /// The part that serves metrics and health over HTTP; `None` if it does not run.
     pub metrics: Option<http::Config>,
-    /// Restores what other programs delete from the suite's `nf_tables` tables.
+    /// The part that restores what other programs delete from the suite's `nf_tables` tables;
+    /// `None` if it does not run.
     pub repair: Option<repair::Config>,
-    /// Reports changes of the node's uplinks.
+    /// The part that reports changes of the node's uplinks; `None` if it does not run.
     pub uplink: Option<uplink::Config>,
 }
 

@@ -55,7 +55,8 @@ impl Described {
 }
 
 impl Gauges {
-    /// Adds the family to a registry.
+    /// Adds these gauges to `registry`, as a family with the name, help text and unit in
+    /// `described`.
     pub fn register(&self, registry: &mut Registry, described: Described) {
         registry.register_collector(Box::new(Family {
             described,

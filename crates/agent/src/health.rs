@@ -8,7 +8,8 @@ use std::time::Duration;
 use cni::note;
 use tokio::time::timeout;
 
-/// The state of all parts. Clones share it.
+/// State of each part of the agent: `None` if the part works, otherwise the reason why it does not.
+/// Clones share the states.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Health(Arc<Mutex<BTreeMap<&'static str, Option<String>>>>);
 

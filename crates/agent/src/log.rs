@@ -21,14 +21,15 @@ use prometheus_client::metrics::counter::Counter;
 #[derive(Debug)]
 pub(crate) struct Log {
     former: File,
-    /// Counts the dropped lines.
+    /// Counts the lines that were dropped because the queue was full.
     pub dropped: Counter,
     /// The thread that writes the lines closes this channel after the last line.
     ended: Receiver<()>,
 }
 
 impl Log {
-    /// Replaces standard error by a pipe, and starts the two threads.
+    /// Replaces standard error by a pipe. Starts the thread that reads the pipe, and the thread
+    /// that writes the lines to the former standard error.
     ///
     /// # Errors
     /// The agent has too many open files.

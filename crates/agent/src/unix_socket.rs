@@ -1,4 +1,4 @@
-//! Sockets of processes that may have ended.
+//! Finds out whether a process still listens on a Unix socket.
 
 use std::io::ErrorKind;
 use std::path::Path;

@@ -17,23 +17,22 @@ pub struct VersionResponse {}
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub struct ListPodSandboxRequest {}
 
-/// All pod sandboxes.
+/// The runtime's answer to [`ListPodSandboxRequest`].
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct ListPodSandboxResponse {
-    /// The sandboxes.
+    /// All pod sandboxes, whatever their state.
     #[prost(message, repeated, tag = "1")]
     pub items: Vec<PodSandbox>,
 }
 
-/// A pod sandbox, with only the fields that a caller reads. Each further field would cost memory in
-/// every sandbox: an empty sandbox takes two bytes in an answer, so some megabytes can contain
-/// millions of sandboxes.
+/// A pod sandbox, with few of its fields. Each further field would cost memory in every sandbox: an
+/// empty sandbox takes two bytes in an answer, so some megabytes can contain millions of sandboxes.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct PodSandbox {
     /// The identifier that the runtime passes to plugins as `CNI_CONTAINERID`.
     #[prost(string, tag = "1")]
     pub id: String,
-    /// Whether the sandbox runs.
+    /// Number of a [`PodSandboxState`]: whether the sandbox runs. Only tests use it.
     #[prost(enumeration = "PodSandboxState", tag = "3")]
     pub state: i32,
 }

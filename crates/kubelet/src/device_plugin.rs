@@ -22,7 +22,8 @@ pub use crate::generated::{
     device_plugin_client, device_plugin_server, registration_client, registration_server,
 };
 
-/// A message without fields.
+/// A message without fields: the answer to [`RegisterRequest`], and the request of calls that need
+/// no arguments.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub struct Empty {}
 
@@ -62,7 +63,7 @@ pub struct ListAndWatchResponse {
     pub devices: Vec<Device>,
 }
 
-/// A device.
+/// A device of a resource, as a device plugin reports it to the kubelet.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct Device {
     /// ID of the device: at most 63 characters, unique within the resource.
@@ -79,7 +80,7 @@ pub struct Device {
 /// The NUMA nodes near a device.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct Topology {
-    /// The nodes.
+    /// The NUMA nodes.
     #[prost(message, repeated, tag = "1")]
     pub nodes: Vec<NumaNode>,
 }
@@ -92,7 +93,8 @@ pub struct NumaNode {
     pub id: i64,
 }
 
-/// Asks for each container which devices suit it best.
+/// The kubelet asks with this request which devices suit each container best. The kubelet need not
+/// follow the answer.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct PreferredAllocationRequest {
     /// One request for each container.
@@ -100,13 +102,13 @@ pub struct PreferredAllocationRequest {
     pub container_requests: Vec<ContainerPreferredAllocationRequest>,
 }
 
-/// Asks which devices suit a container best.
+/// Asks which of the available devices suit a container best.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct ContainerPreferredAllocationRequest {
-    /// Devices to choose from.
+    /// IDs of the devices to choose from.
     #[prost(string, repeated, tag = "1")]
     pub available: Vec<String>,
-    /// Devices that the answer must contain.
+    /// IDs of the devices that the answer must contain.
     #[prost(string, repeated, tag = "2")]
     pub must_include: Vec<String>,
     /// Number of devices in the answer.
@@ -125,7 +127,7 @@ pub struct PreferredAllocationResponse {
 /// The devices that suit a container best.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct ContainerPreferredAllocationResponse {
-    /// The devices.
+    /// IDs of the devices.
     #[prost(string, repeated, tag = "1")]
     pub devices: Vec<String>,
 }
@@ -138,10 +140,10 @@ pub struct AllocateRequest {
     pub container_requests: Vec<ContainerAllocateRequest>,
 }
 
-/// The devices of a container.
+/// The devices that the kubelet is about to give to a container.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct ContainerAllocateRequest {
-    /// The devices.
+    /// IDs of the devices.
     #[prost(string, repeated, tag = "1")]
     pub devices: Vec<String>,
 }
@@ -157,10 +159,10 @@ pub struct AllocateResponse {
 /// What a container needs to use its devices.
 #[derive(Clone, PartialEq, Message)]
 pub struct ContainerAllocateResponse {
-    /// Environment variables.
+    /// Environment variables that the container gets.
     #[prost(map = "string, string", tag = "1")]
     pub envs: HashMap<String, String>,
-    /// Device files.
+    /// Device files that the container gets.
     #[prost(message, repeated, tag = "3")]
     pub devices: Vec<DeviceSpec>,
     /// Annotations of the container, for the runtime.
@@ -186,7 +188,7 @@ pub struct DeviceSpec {
 /// plugin set `pre_start_required`.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct PreStartContainerRequest {
-    /// The devices.
+    /// IDs of the devices.
     #[prost(string, repeated, tag = "1")]
     pub devices: Vec<String>,
 }

@@ -8,11 +8,11 @@ use prost::Message;
 
 pub use crate::generated::{pod_resources_lister_client, pod_resources_lister_server};
 
-/// Asks for the resources of all pods.
+/// Asks the kubelet which devices the containers of all pods have.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub struct ListRequest {}
 
-/// The resources of all pods.
+/// The kubelet's answer to [`ListRequest`]: the devices of all pods.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct ListResponse {
     /// The pods.
@@ -20,19 +20,20 @@ pub struct ListResponse {
     pub pods: Vec<PodResources>,
 }
 
-/// Asks for the resources that pods may request.
+/// Asks the kubelet which devices it may give to containers.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub struct AllocatableRequest {}
 
-/// The resources that pods may request.
+/// The kubelet's answer to [`AllocatableRequest`].
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct AllocatableResponse {
-    /// The devices, allocated or not.
+    /// Devices that the kubelet may give to containers, including those that containers already
+    /// have.
     #[prost(message, repeated, tag = "1")]
     pub devices: Vec<ContainerDevices>,
 }
 
-/// The resources of a pod.
+/// The devices that the kubelet gave to the containers of a pod.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct PodResources {
     /// Name of the pod.
@@ -46,13 +47,13 @@ pub struct PodResources {
     pub containers: Vec<ContainerResources>,
 }
 
-/// The resources of a container.
+/// The devices that the kubelet gave to a container.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct ContainerResources {
     /// Name of the container.
     #[prost(string, tag = "1")]
     pub name: String,
-    /// Devices of the container.
+    /// Devices of the container, grouped by resource.
     #[prost(message, repeated, tag = "2")]
     pub devices: Vec<ContainerDevices>,
 }
@@ -63,7 +64,7 @@ pub struct ContainerDevices {
     /// The resource: `DOMAIN/NAME`.
     #[prost(string, tag = "1")]
     pub resource_name: String,
-    /// The devices.
+    /// IDs of the devices.
     #[prost(string, repeated, tag = "2")]
     pub ids: Vec<String>,
 }

@@ -19,9 +19,10 @@ struct Numbers {
     resting: u128,
 }
 
-/// Counts the addresses of each range. Also counts, for each network, the lease files that name no
-/// container. Ranges with the same network, set and bounds count once, because a second sample with
-/// the same labels is invalid.
+/// Counts the addresses of each range of host-local: all, used, free, and those in the cooldown
+/// after their release. Also counts, for each network, the lease files that name no container.
+/// Ranges with the same network, set and bounds count once, because a second sample with the same
+/// labels is invalid.
 pub(crate) fn count(node: &Node) -> Vec<Metric> {
     let mut ranges = BTreeMap::new();
     let mut unreadable = BTreeMap::<_, u64>::new();

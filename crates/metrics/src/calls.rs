@@ -53,7 +53,7 @@ impl Default for Calls {
 }
 
 impl Calls {
-    /// Adds the metrics to the registry.
+    /// Adds the durations of calls and the number of invalid log lines to the registry.
     pub fn register(&self, registry: &mut Registry) {
         registry.register_with_unit(
             "cni_call_duration",
@@ -68,7 +68,8 @@ impl Calls {
         );
     }
 
-    /// Counts one line of the log, with or without its line feed.
+    /// Counts the call that this line of the plugins' log records. A line that no plugin of this
+    /// suite wrote counts as invalid. The line feed may be missing.
     pub fn feed(&self, line: &[u8]) {
         match serde_json::from_slice::<Logged>(line)
             .ok()
@@ -81,8 +82,8 @@ impl Calls {
         }
     }
 
-    /// Counts all lines of the file. A file that does not exist has no lines. An incomplete last
-    /// line does not count.
+    /// Counts the plugin calls in the log file at `path`, one in each line. A file that does not
+    /// exist has no lines. An incomplete last line does not count.
     ///
     /// # Errors
     /// The file cannot be read, or is a symbolic link, a pipe or a device, to which no plugin
@@ -91,8 +92,8 @@ impl Calls {
         self.follow(&mut Follower::default(), path)
     }
 
-    /// Counts the lines that were added to the file since the last call with this `follower`. The
-    /// first call counts all lines.
+    /// Counts the plugin calls in the lines that were added to the log file at `path` since
+    /// `follower` last read it. The first time, counts the calls in all lines.
     ///
     /// # Errors
     /// The file cannot be read, or is not a regular file.
@@ -107,7 +108,8 @@ impl Calls {
 }
 
 impl Logged {
-    /// Returns the labels and the duration in seconds; `None` for a plugin of another suite.
+    /// Returns the labels of the call and its duration in seconds; `None` for a plugin of another
+    /// suite.
     fn call(&self) -> Option<(Call, f64)> {
         let verb = VERBS.into_iter().find(|it| *it == self.verb);
         let code = KNOWN.contains(&self.code).then(|| self.code.to_string());

@@ -56,7 +56,8 @@ impl Family {
         }
     }
 
-    /// Returns the family with these samples. A number above 2^64-1 counts as 2^64-1.
+    /// Returns the family with these samples, each with its labels and its value. A value above
+    /// 2^64-1 counts as 2^64-1.
     pub fn with<L: Into<Labels>, N: TryInto<u64>>(
         self,
         samples: impl IntoIterator<Item = (L, N)>,
@@ -76,7 +77,8 @@ impl Family {
 }
 
 impl Metric {
-    /// Writes the family. Without samples, writes nothing.
+    /// Writes the family with all its samples to `encoder`. Without samples, writes nothing, not
+    /// even the help text.
     pub fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         if self.samples.is_empty() {
             return Ok(());

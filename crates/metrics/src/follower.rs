@@ -92,8 +92,9 @@ impl Followed {
     }
 }
 
-/// Reads the rotated files with unread lines, which [`missed`] finds. Returns the time of the last
-/// line that was read until now; `None` if unknown.
+/// Calls `handle` for each unread line in the files to which rotations moved or copied the log.
+/// [`missed`] finds these files from `known` and `now`. Returns the time of the last line that was
+/// read from any file of the log; `None` if unknown.
 fn read_missed(
     log: &Path,
     [known, now]: [&LogFile; 2],

@@ -4,7 +4,7 @@ use std::fmt;
 
 use prometheus_client::encoding::{EncodeLabelValue, LabelValueEncoder};
 
-/// A short text without control characters.
+/// The value of a label: a short text without control characters.
 ///
 /// Users choose the values of labels: `CNI_ARGS` may contain any text as the name of a pod. A
 /// control character could change the terminal of an operator, and Prometheus refuses a text with
@@ -27,7 +27,8 @@ impl EncodeLabelValue for Text {
     }
 }
 
-/// Length of the longest name in Kubernetes (RFC 1123).
+/// Maximum length of a label's value in characters: the length of the longest name in Kubernetes
+/// (RFC 1123).
 const LONGEST: usize = 253;
 
 const REPLACEMENT: char = char::REPLACEMENT_CHARACTER;

@@ -13,7 +13,7 @@ use cni::files::{Links, if_present, open_regular};
 pub(crate) enum Line<'a> {
     /// The line, with its line feed.
     Whole(&'a [u8]),
-    /// The line is longer than a plugin writes.
+    /// A line that is longer than [`LONGEST`], so no plugin wrote it. Its text is skipped.
     TooLong,
 }
 
@@ -28,7 +28,8 @@ pub(crate) struct LogFile {
     after: Option<String>,
 }
 
-/// The last line that was read. Its time makes it unique.
+/// The last line that was read from a file. Its time makes it unique. So it shows whether the file
+/// was truncated since, and whether another file is a copy.
 #[derive(Debug, Default)]
 struct Last {
     /// Position of the line's first byte.

@@ -21,7 +21,7 @@ pub enum Pods {
     AtMost(usize),
 }
 
-/// One direction of a pod's traffic.
+/// Counters and limit of one direction of a pod's traffic.
 #[derive(Debug, Clone, Copy)]
 struct Direction {
     counters: Counters,

@@ -8,8 +8,9 @@ use node::{Node, Traces};
 use crate::family::{Family, Metric};
 use crate::label::Text;
 
-/// Counts the ports of each network and protocol. A port that is forwarded for both IP versions
-/// counts once. A network with the plugin `portmap` and without ports counts 0.
+/// Counts the ports of the host that are forwarded to pods, by network and protocol. A port that is
+/// forwarded for both IP versions counts once. A network with the plugin `portmap` and without
+/// ports counts 0.
 pub(crate) fn count(node: &Node, traces: &BTreeMap<String, Traces<'_>>) -> Vec<Metric> {
     let sources = node.configuration.sources();
     let forwarding = sources.filter(|it| it.plugin.program == "portmap");

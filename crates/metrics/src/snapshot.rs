@@ -17,7 +17,7 @@ use crate::pods::Pods;
 use crate::unread::{LOG, Unread};
 use crate::{addresses, attachments, files, lacking, pods, ports, tables};
 
-/// What a snapshot contains.
+/// Which optional metrics a snapshot contains.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Options {
     /// Which pods have metrics of their own.
@@ -95,7 +95,8 @@ impl Collector for Snapshot {
     }
 }
 
-/// Returns the `logFile` of each plugin, if it is an absolute path. Plugins ignore relative paths.
+/// Returns the paths in the key `logFile` of the configured plugins. Skips relative paths, which
+/// plugins ignore, too.
 fn log_files(node: &Node) -> BTreeSet<PathBuf> {
     let sources = node.configuration.sources();
     let named = sources.filter_map(|it| it.plugin.key("logFile")?.as_str());

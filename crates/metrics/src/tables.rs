@@ -5,7 +5,8 @@ use node::{Condition, Node, TableState};
 use crate::family::{Family, Metric};
 use crate::label::Text;
 
-/// Returns the condition of each table and the number of its elements.
+/// Returns metrics of each table of the suite: its condition (complete, damaged or absent), and the
+/// number of its elements.
 pub(crate) fn read(node: &Node) -> Vec<Metric> {
     let tables = node.tables.iter();
     let conditions = tables.clone().flat_map(|table| {

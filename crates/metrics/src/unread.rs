@@ -52,10 +52,10 @@ fn name(part: Part) -> &'static str {
     }
 }
 
-/// The plugins' log, which counts as a part of the node.
+/// Name of the plugins' log, which counts as a part of the node.
 pub(crate) const LOG: &str = "log";
 
-/// Parts that a snapshot reads.
+/// Names of the parts that a snapshot reads.
 const PARTS: [&str; 6] = ["cache", "configuration", "firewall", "leases", "links", LOG];
 
 const UNREAD: Family = Family::gauges(

@@ -54,8 +54,9 @@ pub fn judge<'n>(node: &'n Node, network: &Conflist) -> Vec<(Remains<'n>, Life)>
 }
 
 /// Calls DEL for the attachment, with the configuration of its ADD if that is in a runtime's cache.
-/// Does not call DEL if the attachment changed after [`read_node`]. Calls DEL again if a lease
-/// remains.
+/// Does not call DEL if a lease or the cached result changed after [`read_node`], or if a sandbox
+/// or a link of the attachment exists now. If a lease remains after DEL, and there is still no
+/// link, makes `host-local` read all lease files and calls DEL again.
 ///
 /// # Errors
 /// A plugin fails, a lease remains, or the links of the host cannot be read.
@@ -116,15 +117,16 @@ fn has_entry(chain: &Chain<'_>, remains: &Remains<'_>) -> bool {
     })
 }
 
-/// Returns whether no veth pair connects the host with the container.
+/// Returns whether no veth pair connects the host with the container in the attachment's network
+/// ([`Remains::link_in`]).
 fn has_no_link(remains: &Remains<'_>) -> anyhow::Result<bool> {
     let host = Connection::open()?;
     let links = HostLinks::read(&host, &host.links()?);
     Ok(remains.link_in(&links).is_none())
 }
 
-/// Makes `host-local` read all lease files at its next call, instead of its index of leases. The
-/// index can lack a lease that another program wrote without the lock.
+/// Makes `host-local` read all lease files of the lease's network at its next call, instead of its
+/// index of leases. The index can lack a lease that another program wrote without the lock.
 fn distrust_index(lease: &Lease) -> anyhow::Result<()> {
     let data_dir = lease.path.parent().and_then(Path::parent);
     let storage = Storage {

@@ -18,7 +18,7 @@ use crate::lost::{Name, tables};
 #[derive(Debug, Clone, Default)]
 pub struct Holdings(Arc<Mutex<BTreeMap<Name, Held>>>);
 
-/// The elements of a table: for each place, the tag of the element's owner.
+/// The elements of a table: for each place (set and key), the tag of the element's owner.
 type Held = HashMap<Place, String>;
 
 /// Set and key of an element.

@@ -6,7 +6,8 @@ use nft::{Connection, Deleted, Deletion, Element, Table};
 
 use crate::lost::{Loss, Name, tables};
 
-/// Judges deletions in the suite's tables of `nf_tables`.
+/// Decides for deletions in the suite's tables of `nf_tables` whether an existing attachment now
+/// lacks what was deleted.
 pub(crate) struct Judge {
     pub connection: Connection,
     tables: Vec<Table>,

@@ -23,7 +23,7 @@ use runtime::Conflist;
 pub struct Remains<'n> {
     /// The attachment.
     pub attachment: Attachment,
-    /// The entry in a runtime's cache.
+    /// What a runtime cached at ADD; `None` if no cache has the attachment.
     pub cached: Option<&'n Attached>,
     /// The leases.
     pub leases: Vec<&'n Lease>,
@@ -161,7 +161,7 @@ fn is_within(time: Duration, since: SystemTime) -> bool {
     since.elapsed().unwrap_or_else(|it| it.duration()) < time
 }
 
-/// Returns the state of the attachment of `remains`.
+/// Judges from the state of the node whether the attachment of `remains` is live or gone.
 pub fn life(node: &Node, remains: &Remains<'_>) -> Life {
     let (network, container) = (&remains.attachment.network, &remains.attachment.container);
     let is_of = |it: &Attachment| it.container == *container && it.network == *network;

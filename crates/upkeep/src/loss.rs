@@ -22,7 +22,8 @@ pub struct Losses {
     holdings: Holdings,
 }
 
-/// Reported deletions that may be losses.
+/// Deletions that the kernel reported. [`Self::judge`] finds out whether existing attachments lack
+/// what was deleted.
 #[derive(Debug, Default)]
 pub struct Suspicion {
     deletions: Vec<Deletion>,
@@ -32,7 +33,8 @@ pub struct Suspicion {
 }
 
 impl Losses {
-    /// Starts to listen. [`Self::hear`] records the elements that are added later in `holdings`.
+    /// Starts to listen. [`Self::hear`] also records in `holdings` the elements that are added to
+    /// the tables from now on.
     ///
     /// # Errors
     /// The kernel has no `nf_tables`, or opens no socket.

@@ -225,8 +225,9 @@ impl Remembered {
         lost.ok().flatten().map(Outcome::Deprived)
     }
 
-    /// Calls RELOAD of those of the attachment's plugins that are in `reloading`. Calls nothing if
-    /// there are none, if the sandbox is gone, or if its result is no longer cached.
+    /// Calls RELOAD of the attachment's plugins that are in `reloading`, the names of all plugins
+    /// that support RELOAD. Calls nothing if there is no such plugin, if the sandbox is gone, or if
+    /// the attachment's result is no longer cached.
     fn reload(
         &self,
         directories: &Directories,
@@ -277,9 +278,9 @@ fn lasting_link(owner: &str) -> Result<Option<String>, netlink::Error> {
     Ok((!is_gone).then_some(link.name))
 }
 
-/// Returns those of the attachments' plugins that support RELOAD. Also returns plugins that cannot
-/// be run, so that RELOAD of their attachments fails and reports the error. Reports plugins of
-/// other suites on standard error, because they lack RELOAD.
+/// Returns the names of the attachments' plugins that support RELOAD. Also returns plugins that
+/// cannot be run, so that RELOAD of their attachments fails and reports the error. Reports plugins
+/// without RELOAD, which belong to other suites, on standard error.
 fn reloading(path: &SearchPath, remembered: &[Remembered]) -> BTreeSet<String> {
     let networks = remembered.iter().filter_map(|it| it.network.as_ref().ok());
     let plugins = networks.flat_map(|network| &network.plugins);

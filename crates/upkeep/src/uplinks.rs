@@ -32,9 +32,9 @@ pub struct Uplink {
 }
 
 impl Uplinks {
-    /// Reads the uplinks and compares the MTUs. Takes the MTU of a pod from the host's end of its
-    /// veth pair: ADD gave both ends the same MTU, and a pod cannot change the MTU of the host's
-    /// end.
+    /// Reads the uplinks, and compares the MTU of each pod with the MTU that a new pod of its
+    /// network would get. Takes the MTU of a pod from the host's end of its veth pair: ADD gave
+    /// both ends the same MTU, and a pod cannot change the MTU of the host's end.
     ///
     /// # Errors
     /// The cache cannot be read. The kernel refuses a request.

@@ -9,15 +9,16 @@ use serde::Deserialize;
 
 use super::resource::{Direction, Kind, Resource};
 
-/// The section `devices` after all checks.
+/// The section `devices` of the configuration file, after all checks: the resources that the agent
+/// offers to the kubelet.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(try_from = "RawConfig")]
 pub(crate) struct Config {
-    /// The kubelet's directory.
+    /// The kubelet's directory, by default `/var/lib/kubelet`.
     pub kubelet_dir: PathBuf,
     /// The link whose capacity pods share; `None` for the link of the default route.
     pub uplink: Option<String>,
-    /// The resources, at least one.
+    /// The resources that the agent offers, at least one.
     pub offers: Vec<Offer>,
 }
 
@@ -58,7 +59,8 @@ impl Config {
         self.kubelet_dir.join("device-plugins")
     }
 
-    /// Returns whether at least one resource shares the capacity of the uplink.
+    /// Returns whether at least one resource divides the capacity of the uplink into devices. The
+    /// state of such devices follows the uplink's carrier.
     pub fn needs_uplink(&self) -> bool {
         let mut offers = self.offers.iter();
         offers.any(|it| it.resource.kind != Kind::Tun)

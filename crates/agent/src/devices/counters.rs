@@ -19,7 +19,8 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    /// Adds the metrics to a registry.
+    /// Adds the counters of allocations and registrations, and the numbers of devices, to
+    /// `registry`.
     pub fn register(&self, registry: &mut Registry) {
         registry.register(
             "device_allocations",

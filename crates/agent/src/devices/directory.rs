@@ -14,7 +14,7 @@ use tokio::time::sleep;
 use super::resource::OWN;
 use crate::health::Health;
 
-/// The kubelet's directory of device plugins, which may disappear and come back.
+/// Reports changes in the kubelet's directory of device plugins, which may disappear and come back.
 pub(crate) struct Directory {
     path: PathBuf,
     events: EventStream<[u8; 4096]>,

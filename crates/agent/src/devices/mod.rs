@@ -28,7 +28,7 @@ pub(crate) use self::allocated::Allocated;
 pub(crate) use self::config::Config;
 pub(crate) use self::counters::Counters;
 
-/// Offers the devices until the agent ends.
+/// Offers the configured resources to the kubelet until the agent ends.
 ///
 /// # Errors
 /// - The driver does not know the uplink's speed.

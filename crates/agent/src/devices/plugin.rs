@@ -18,7 +18,8 @@ use tonic::{Request, Response, Status, async_trait};
 use super::preferred::choose;
 use super::resource::{Resource, Stock};
 
-/// The devices of one resource, as the kubelet sees them. Clones share them.
+/// The device plugin of one resource. The kubelet calls it for a list of the resource's devices,
+/// and before it gives devices to a container. Clones share the devices.
 #[derive(Debug, Clone)]
 pub(crate) struct Plugin {
     /// The resource.
@@ -35,7 +36,8 @@ pub(crate) const OPTIONS: DevicePluginOptions = DevicePluginOptions {
 };
 
 impl Plugin {
-    /// Returns the plugin of a resource.
+    /// Returns the device plugin of a resource. `stock` provides the number and the state of the
+    /// devices, and `allocations` counts the containers that get devices.
     pub fn new(resource: Resource, stock: watch::Receiver<Stock>, allocations: Counter) -> Self {
         Self {
             resource,
@@ -137,8 +139,8 @@ impl DevicePlugin for Plugin {
     }
 }
 
-/// Returns `requests`, one for each container. Refuses more than [`MOST_CONTAINERS`], because the
-/// answer would be far longer than the requests.
+/// Returns `requests`, one for each container, unchanged. Refuses more than [`MOST_CONTAINERS`],
+/// because the answer would be far longer than the requests.
 fn few<T>(requests: Vec<T>) -> Result<Vec<T>, Status> {
     let count = requests.len();
     if count > MOST_CONTAINERS {

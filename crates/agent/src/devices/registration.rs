@@ -20,7 +20,8 @@ use super::socket::{Claim, Socket, Trouble};
 use crate::grpc::{connect, refusal};
 use crate::health::Health;
 
-/// The device plugins with their sockets, and the agent's lock in the directory of device plugins.
+/// Keeps the device plugins registered with the kubelet. Contains their sockets, and the agent's
+/// lock in the directory of device plugins.
 pub(crate) struct Registration {
     served: Vec<Served>,
     health: Health,

@@ -15,10 +15,10 @@ pub(crate) struct Resource {
     pub kind: Kind,
 }
 
-/// What a device of a resource is.
+/// What a device of a resource is: a share of bandwidth, or a permission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// A share of the uplink's capacity in this direction, in Mbit/s.
+    /// A share of the uplink's capacity: its direction, and its rate in Mbit/s.
     Rate(Direction, u32),
     /// The permission to use `/dev/net/tun`.
     Tun,
@@ -62,7 +62,7 @@ impl Resource {
         format!("{OWN}-{name}.sock")
     }
 
-    /// Returns all devices of this stock, for the kubelet.
+    /// Returns the list of devices for the kubelet, with the number and the state in `stock`.
     pub fn list(&self, stock: Stock) -> ListAndWatchResponse {
         let devices = (1..=stock.count).map(|number| Device {
             id: self.kind.id(number),
@@ -78,14 +78,14 @@ impl Resource {
 }
 
 impl Stock {
-    /// Returns the state of the devices in the kubelet's words.
+    /// Returns the state of the devices in the kubelet's words: [`HEALTHY`] or [`UNHEALTHY`].
     pub fn health(self) -> &'static str {
         if self.is_healthy { HEALTHY } else { UNHEALTHY }
     }
 }
 
 impl Kind {
-    /// Returns the first word in the IDs of the devices.
+    /// Returns the first word in the IDs of the devices: the direction, or `tun`.
     pub fn prefix(self) -> &'static str {
         match self {
             Self::Rate(direction, _) => direction.name(),

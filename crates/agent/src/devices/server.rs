@@ -17,9 +17,9 @@ use tonic::transport::server::Connected;
 
 use super::plugin::Plugin;
 
-/// Accepts connections and serves them, each in a task. So open connections stay if the returned
-/// future is dropped. The kubelet needs this: it still uses its connection after it has deleted the
-/// socket's file.
+/// Serves `plugin` on `listener`: accepts as many connections at a time as `places` has permits,
+/// and serves each in a task. So open connections stay if the returned future is dropped. The
+/// kubelet needs this: it still uses its connection after it has deleted the socket's file.
 pub(crate) async fn serve(
     listener: UnixListener,
     plugin: Plugin,

@@ -12,21 +12,23 @@ use super::resource::{Kind, Stock};
 use super::uplink::{self, State, Uplink};
 use crate::health::Health;
 
-/// The devices of all resources.
+/// Number and state of the devices of all resources. Both may depend on the uplink.
 pub(crate) struct Stocks {
     config: Config,
     uplink: Uplink,
     health: Health,
     counters: Counters,
-    /// The number of devices of each resource.
+    /// The number of devices of each resource, in the order of `config.offers`.
     counts: Vec<u32>,
-    /// One sender for each resource. It passes the devices to the streams that the kubelet reads.
+    /// One sender for each resource, in the order of `config.offers`. It passes the number and the
+    /// state of the devices to the streams that the kubelet reads.
     senders: Vec<watch::Sender<Stock>>,
 }
 
 impl Stocks {
-    /// Returns the devices of all resources. If their number depends on the uplink's speed, first
-    /// waits until the uplink has a carrier, because a driver does not know the speed without one.
+    /// Computes the number and the state of the devices of all resources. If a number depends on
+    /// the uplink's speed, first waits until the uplink has a carrier, because a driver does not
+    /// know the speed without one.
     ///
     /// # Errors
     /// The driver does not know the speed. With the uplink's speed, the node would have too many
@@ -73,7 +75,8 @@ impl Stocks {
         plugins.collect()
     }
 
-    /// Updates the devices whenever the uplink changes. Returns only with an error.
+    /// Updates the number and the state of the devices whenever the uplink changes. Returns only
+    /// with an error.
     ///
     /// # Errors
     /// The kernel refuses a netlink socket.
@@ -109,8 +112,8 @@ impl Stocks {
         }
     }
 
-    /// Passes changed devices on to the streams that the kubelet reads, and to the metrics. A
-    /// stream sends a new list only after such a change.
+    /// Passes a changed number or state of devices to the streams that the kubelet reads, and to
+    /// the metrics. A stream sends a new list only after such a change.
     fn publish(&self, state: State) {
         let offers = self.config.offers.iter().zip(&self.senders);
         for ((offer, sender), count) in offers.zip(&self.counts) {

@@ -23,7 +23,7 @@ pub(crate) struct Uplink {
     events: Events,
 }
 
-/// The state of a link.
+/// The state of the uplink, on which the number and the state of devices depend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct State {
     /// Whether the link exists and has a carrier.
@@ -123,8 +123,8 @@ fn link_of_default_route() -> anyhow::Result<Option<String>> {
     Ok(link.transpose()?.map(|it| it.name))
 }
 
-/// The kernel's events of some multicast groups. The task that receives the events ends when this
-/// value is dropped.
+/// Receives the kernel's netlink events of some multicast groups. The task that receives the events
+/// ends when this value is dropped.
 struct Events {
     groups: Vec<MulticastGroup>,
     messages: Messages,

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use nix::sys::sysinfo::sysinfo;
 
-/// Compares the wall clock with the monotonic clock in each round.
+/// Finds out whether the wall clock was set: compares it with the monotonic clock in each round.
 #[derive(Debug, Clone)]
 pub(super) struct Clock {
     /// The wall clock and the monotonic clock when they were last compared.

@@ -8,7 +8,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-/// How stale attachments are collected.
+/// The section `gc` of the configuration file: when and how stale attachments are removed.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub(crate) struct Config {
@@ -26,7 +26,7 @@ pub(crate) struct Config {
     pub dry_run: bool,
 }
 
-/// The runtimes that list the node's sandboxes.
+/// The container runtimes that the agent asks for the node's sandboxes, by their sockets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum RuntimeSocket {
     /// The runtimes at the sockets of [`USUAL_SOCKETS`]. At least one socket has to exist.
@@ -53,7 +53,8 @@ impl Default for Config {
 }
 
 impl RuntimeSocket {
-    /// Returns the paths at which a runtime may listen: the configured one, or the usual ones.
+    /// Returns the paths at which a runtime may listen: the configured one, the usual ones, or none
+    /// for [`Self::None`].
     pub fn paths(&self) -> Vec<PathBuf> {
         match self {
             Self::Usual => USUAL_SOCKETS.map(PathBuf::from).to_vec(),

@@ -20,7 +20,7 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    /// Adds the metrics to a registry.
+    /// Adds the counters of removals and rounds, and the gauges, to `registry`.
     pub fn register(&self, registry: &mut Registry) {
         let help = "Attachments that were removed";
         registry.register("gc_removals", help, self.removals.clone());
@@ -45,7 +45,7 @@ impl Counters {
         self.removals.get_or_create(&labels(network)).inc();
     }
 
-    /// Counts a failed DEL.
+    /// Counts a failed DEL of a stale attachment.
     pub fn failed(&self, network: &NetworkName) {
         self.failures.get_or_create(&labels(network)).inc();
     }

@@ -8,7 +8,7 @@ use tokio::time::sleep;
 
 use super::appearance::appears;
 
-/// The time until the next round.
+/// The time until the next round: the interval, or less, for example after a failed round.
 #[derive(Debug)]
 pub(super) struct Pause {
     interval: Duration,

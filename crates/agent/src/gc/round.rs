@@ -15,10 +15,10 @@ use super::counters::Counters;
 use super::sandboxes::Runtimes;
 use super::verdict::{Seen, Verdict};
 
-/// What a round reports.
+/// The outcome of a round: failures, reasons why attachments stay, and messages for the operator.
 #[derive(Debug, Default)]
 pub(super) struct Report {
-    /// Errors of DELs.
+    /// Errors of DELs, one for each attachment that could not be removed.
     pub failures: Vec<String>,
     /// Stale attachments that the round did not try to remove, because an earlier DEL of their
     /// network took too long.
@@ -27,12 +27,13 @@ pub(super) struct Report {
     /// causes such a reason for a moment, so only a reason in two successive rounds counts as a
     /// failure.
     pub obstacles: BTreeSet<String>,
-    /// Messages for the operator. The agent logs a message only if the round before did not have
-    /// it.
+    /// Messages for the operator. The agent writes a message to standard error only if the report
+    /// of the round before did not have it.
     pub notes: BTreeSet<String>,
 }
 
-/// Reads the node, then asks the runtimes for their sandboxes, and returns both.
+/// Reads the node, then asks the runtimes for their sandboxes. Returns both, and whether the wall
+/// clock is steady.
 ///
 /// # Errors
 /// The node cannot be read, or a runtime does not answer. Then the round must remove nothing.
@@ -83,10 +84,10 @@ impl Report {
     }
 }
 
-/// What a round needs in addition to the state that it read.
+/// Removes stale attachments. Contains what a round needs in addition to the state that it read.
 #[derive(Debug, Clone)]
 pub(super) struct Collector {
-    /// The configuration.
+    /// The section `gc` of the configuration file.
     pub config: Config,
     /// The directories of the container runtime.
     pub directories: Directories,

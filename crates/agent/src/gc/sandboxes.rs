@@ -14,7 +14,7 @@ use tonic::transport::Channel;
 use super::config::{RuntimeSocket, USUAL_SOCKETS};
 use crate::grpc::{connect, refusal};
 
-/// Connections to the node's runtimes.
+/// Connections to the node's container runtimes, which list their sandboxes.
 #[derive(Debug)]
 pub(super) struct Runtimes(Vec<Runtime>);
 

@@ -8,7 +8,7 @@ use node::Node;
 use runtime::Conflist;
 use upkeep::{Life, Remains, Unseen, judge};
 
-/// The state from which a round decides.
+/// The state of the node, the runtimes and the clock, from which a round decides what it removes.
 #[derive(Debug)]
 pub(super) struct Seen {
     /// The state of the node. The round reads it before it asks the runtimes for their sandboxes.
@@ -35,11 +35,11 @@ pub(super) struct Verdict<'n> {
 pub(super) enum Reason {
     /// The network's configuration list sets `disableGC`.
     Disabled,
-    /// Its sandbox exists, or the host's end of its veth pair exists.
+    /// The attachment's sandbox exists, or the host's end of its veth pair exists.
     Lives,
-    /// A runtime lists its sandbox.
+    /// A runtime lists the attachment's sandbox.
     Listed,
-    /// Its ADD may still be running.
+    /// The attachment's ADD may still be running, because a lease is young.
     Young,
     /// A lease or the cached result of the attachment changed less than [`RECENT`] ago or has no
     /// known date. So its runtime may be calling DEL now.

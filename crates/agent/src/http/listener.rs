@@ -15,7 +15,7 @@ use tokio::time::sleep;
 use super::address::Address;
 use crate::unix_socket::is_abandoned;
 
-/// A listening socket.
+/// The socket on which the HTTP server listens.
 pub(super) enum Listener {
     Tcp(TcpListener),
     Unix {

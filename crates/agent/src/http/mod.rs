@@ -129,7 +129,7 @@ pub(crate) async fn run(config: Config, shared: Shared, registry: Registry) -> a
     }
 }
 
-/// Accepts connections until the listening socket fails.
+/// Accepts connections, and starts a task that answers each, until the listening socket fails.
 async fn serve(listener: Listener, router: &Router) -> anyhow::Result<Infallible> {
     let mut places = Places::default();
     loop {
@@ -144,7 +144,8 @@ async fn serve(listener: Listener, router: &Router) -> anyhow::Result<Infallible
     }
 }
 
-/// Answers one request. Ignores all errors, because they are faults of the client.
+/// Answers one request on `stream`. The handler of `/metrics` uses `visitor` to wait for its turn.
+/// Ignores all errors, because they are faults of the client.
 async fn answer(stream: impl AsyncRead + AsyncWrite + Unpin, router: Router, visitor: Visitor) {
     let router = TowerToHyperService::new(router);
     let service = service_fn(move |mut request: Request<Incoming>| {
@@ -189,7 +190,7 @@ const LARGEST_HEADERS: usize = 16 << 10;
 /// Time limit for a client to send its request.
 const LONGEST_REQUEST: Duration = Duration::from_secs(2);
 
-/// Time limit of a connection.
+/// Time limit of a connection, from its acceptance to the end of the answer.
 const LONGEST_CONNECTION: Duration = Duration::from_secs(10);
 
 /// The first pause after a failure of the listening socket. Each further pause is twice as long, up

@@ -14,7 +14,7 @@ use axum::body::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::AbortHandle;
 
-/// The places, and the connections that compete for them.
+/// The places, which permit scrapes of `/metrics`, and the connections that compete for them.
 #[derive(Debug)]
 pub(super) struct Places {
     scrapes: Arc<Semaphore>,
@@ -23,7 +23,7 @@ pub(super) struct Places {
     open: VecDeque<(Visitor, AbortHandle)>,
 }
 
-/// A client's connection, and whether it has a place.
+/// A client's connection, and whether it has a [`Place`], the permission for a scrape.
 #[derive(Debug, Clone)]
 pub(super) struct Visitor {
     scrapes: Arc<Semaphore>,
@@ -47,7 +47,8 @@ impl Default for Places {
 }
 
 impl Places {
-    /// Returns a new connection, which has no place. The caller passes it to [`Self::admit`].
+    /// Returns the [`Visitor`] of a new connection, which has no place yet. The caller passes it to
+    /// [`Self::admit`].
     pub fn visitor(&self) -> Visitor {
         Visitor {
             scrapes: Arc::clone(&self.scrapes),

@@ -29,9 +29,9 @@ struct State {
 }
 
 impl State {
-    /// Returns the last text if it is younger than [`FRESH`]. If the client of a task gave up
-    /// before the task ended, the first call after the end of the task returns the task's text up
-    /// to the age [`LONGEST`].
+    /// Returns the last text if it is younger than [`FRESH`]; `None` if a new text is needed. If a
+    /// client gave up before its text was ready, the next call that finds it ready returns it up to
+    /// the age [`LONGEST`].
     async fn fresh(&mut self) -> Option<Bytes> {
         let mut oldest = FRESH;
         if let Some(ended) = self.running.take_if(|task| task.is_finished())
@@ -55,7 +55,7 @@ impl Text {
     }
 
     /// Returns the last text, or a new one if the last is older than [`FRESH`]. If an earlier
-    /// client gave up while its task ran, the text of that task may be as old as [`LONGEST`].
+    /// client gave up before its text was ready, that text may be as old as [`LONGEST`].
     ///
     /// # Errors
     /// Reading the node fails or takes longer than [`LONGEST`].

@@ -9,7 +9,7 @@ use upkeep::Loss;
 use super::unrepaired::Unrepaired;
 use crate::gauges::{Labels, now, number};
 
-/// Counters of the part `repair`.
+/// Counters of repairs, and gauges of attachments that RELOAD could not restore.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Counters {
     repairs: Family<Labels, Counter>,
@@ -45,7 +45,8 @@ impl Counters {
         registry.register_with_unit(name, help, Unit::Seconds, last);
     }
 
-    /// Sets the gauges `unrepaired` and `left_out` to the numbers of attachments in `unrepaired`.
+    /// Sets the gauges to the number of attachments that RELOAD failed to restore, and to the
+    /// number that it cannot restore ([`Unrepaired::left_out`]).
     pub(super) fn set_unrepaired(&self, unrepaired: &Unrepaired) {
         self.unrepaired.set(number(unrepaired.faults()));
         self.left_out.set(number(unrepaired.left_out().len()));

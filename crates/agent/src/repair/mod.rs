@@ -35,7 +35,7 @@ pub(crate) use self::counters::Counters;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub(crate) struct Config {
-    /// Whether the part runs.
+    /// Whether the part `repair` runs.
     pub enabled: bool,
     /// No repair begins while this file exists.
     pub unless: Option<PathBuf>,
@@ -53,7 +53,8 @@ impl Default for Config {
     }
 }
 
-/// Runs the part until the agent ends. After a failure of the netlink socket, opens a new one.
+/// Restores what other programs delete from the suite's tables, until the agent ends. After a
+/// failure of the netlink socket, opens a new one.
 pub(crate) async fn run(config: Config, shared: Shared, counters: Counters) -> anyhow::Result<()> {
     let firewalld = Arc::new(Notify::new());
     if config.firewalld {
@@ -88,7 +89,7 @@ struct Part {
     config: Config,
     shared: Shared,
     counters: Counters,
-    /// Notified after each reload and start of firewalld.
+    /// Notified after each reload and start of firewalld, and each connection to the system bus.
     firewalld: Arc<Notify>,
     /// Elements that were seen in the suite's tables, each with its attachment.
     holdings: Holdings,
@@ -103,7 +104,8 @@ struct Part {
 /// A planned RELOAD, because an earlier one did not restore everything.
 struct Retry {
     at: Instant,
-    /// The pause before this RELOAD.
+    /// The pause before this RELOAD. A further RELOAD follows after twice this pause, up to
+    /// [`LAST_RETRY`].
     pause: Duration,
     loss: Loss,
 }
@@ -327,8 +329,8 @@ fn report(loss: &Loss) {
     }
 }
 
-/// Notifies `reloaded` after each reload and each start of firewalld. The D-Bus library blocks, so
-/// a thread of its own waits for these events.
+/// Notifies `reloaded` after each reload and each start of firewalld, and after each connection to
+/// the system bus. The D-Bus library blocks, so a thread of its own waits for these events.
 fn follow_firewalld(shared: &Shared, reloaded: Arc<Notify>) {
     let health = shared.health.clone();
     thread::spawn(move || {

@@ -15,15 +15,16 @@ enum Reason {
     /// A plugin failed, no cache directory has the attachment's result, or elements are missing
     /// although RELOAD succeeded.
     Fault(String),
-    /// The container itself deleted its interface, so a repeated RELOAD leaves the attachment out.
-    /// That is no fault of the node.
+    /// The container itself deleted or replaced its interface, or removed all its addresses, so a
+    /// repeated RELOAD leaves the attachment out. That is no fault of the node.
     LeftOut(String),
 }
 
 impl Unrepaired {
     /// Removes the attachments that `loss` concerns. Then adds those that the last RELOAD did not
-    /// restore: `reloads` contains failures, `lacking` contains missing elements. Logs each new
-    /// reason. Returns whether an attachment was added that was not in `self` before.
+    /// restore: `reloads` contains failures, `lacking` contains missing elements. Writes each new
+    /// reason to standard error. Returns whether an attachment was added that was not in `self`
+    /// before.
     pub fn update(&mut self, loss: &Loss, (reloads, lacking): (&Reloads, &Lacking)) -> bool {
         let mut found = BTreeMap::new();
         for (owner, tables) in lacking {

@@ -5,7 +5,7 @@ use upkeep::Uplinks;
 
 use crate::gauges::{Described, Gauges, number};
 
-/// Gauges of the part `uplink`.
+/// Gauges of the uplinks' MTUs, and of the numbers of pods with an outdated MTU.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Counters {
     mtu: Gauges,
@@ -26,7 +26,7 @@ impl Counters {
         self.pods.register(registry, described);
     }
 
-    /// Replaces the values of all gauges by those in `read`.
+    /// Replaces the values of all gauges by the MTUs and the numbers of pods in `read`.
     pub fn set(&self, read: &Uplinks) {
         let links = read.links.values();
         let mtus = links.map(|it| (vec![("link", it.name.clone())], it.mtu.into()));

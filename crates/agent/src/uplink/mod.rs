@@ -23,7 +23,7 @@ pub(crate) use self::counters::Counters;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub(crate) struct Config {
-    /// Whether the part runs.
+    /// Whether the part `uplink` runs.
     pub enabled: bool,
 }
 
@@ -33,7 +33,8 @@ impl Default for Config {
     }
 }
 
-/// Runs the part until the agent ends. After a failure of the netlink socket, opens a new one.
+/// Reports changes of the node's uplinks until the agent ends. After a failure of the netlink
+/// socket, opens a new one.
 pub(crate) async fn run(shared: Shared, counters: Counters) -> anyhow::Result<()> {
     let mut known = None;
     loop {
@@ -44,7 +45,8 @@ pub(crate) async fn run(shared: Shared, counters: Counters) -> anyhow::Result<()
 }
 
 /// Reads and reports the uplinks at the start, after each change, and [`RETRY`] after a failed
-/// reading. One thread listens for changes, and at most one other thread reads.
+/// reading. Keeps the last reading in `known`, to compare the next one with it. One thread listens
+/// for changes, and at most one other thread reads.
 ///
 /// # Errors
 /// The socket for the kernel's events failed.
