@@ -66,7 +66,8 @@ pub fn add<T: Topology>(request: &AddRequest, answer: Answer) -> anyhow::Result<
     Ok(answered)
 }
 
-/// Rejects a chain in which an earlier plugin created an interface other than `lo`.
+/// Rejects a chain in which an earlier plugin created an interface other than `lo`. This plugin
+/// creates the interface of the sandbox itself, so it must be the first of its chain.
 fn expect_first_of_chain(request: &AddRequest, plugin: &str) -> Result<(), Error> {
     let mut made = request.prev_result.iter().flat_map(|it| &it.interfaces);
     let Some(Interface { name, .. }) = made.find(|it| it.name != "lo") else {
@@ -90,10 +91,10 @@ enum Lease<'a> {
 }
 
 impl<'a> Lease<'a> {
-    /// Starts the IPAM plugin if it can run before the veth pair exists. In a network without a
-    /// bridge, this is so for every IPAM plugin: the host's end gets its addresses only after the
-    /// lease, so no plugin could use the pair. In a network with a bridge, this is so only for the
-    /// plugins in [`SANDBOX_BLIND`].
+    /// Starts the IPAM plugin if it can run before the veth pair exists. Without a bridge, every
+    /// IPAM plugin can: the host's end gets its addresses only after the lease, so no plugin could
+    /// use the pair. With a bridge, only the plugins in [`SANDBOX_BLIND`] can. The caller starts
+    /// any other plugin after it has created the pair.
     fn prepare(network: &'a Network, gateway: Gateway) -> Result<Self, Error> {
         let is_early = |name| gateway == Gateway::HostEnd || SANDBOX_BLIND.contains(&name);
         Ok(match Delegate::ipam(network)? {
@@ -114,7 +115,7 @@ struct Add<'a, T> {
     made: &'a Made,
     request: &'a AddRequest,
     topology: &'a T,
-    /// The MAC that the runtime or the operator requests.
+    /// The MAC that the runtime or the operator requests; `None` if neither requests one.
     mac: Option<MacAddress>,
     namespace: &'a Netns,
     host: &'a Connection,
@@ -186,10 +187,10 @@ impl<T: Topology> Add<'_, T> {
         Ok(self.result(&configured, desired, lease))
     }
 
-    /// Brings the container's link up before the IPAM plugin runs, because the plugin (`dhcp`, for
-    /// example) may send packets over the link. So the MAC of the link does not depend on the
-    /// leased addresses. The `nf_tables` elements that need no address exist before the link can
-    /// send, and [`Self::configure`] adds the others.
+    /// Creates the veth pair and brings it up before the IPAM plugin runs, because the plugin
+    /// (`dhcp`, for example) may send packets over the container's link. So the MAC of the link
+    /// does not depend on the leased addresses. The `nf_tables` elements that need no address exist
+    /// before the link can send, and [`Self::configure`] adds the others.
     fn link_first(&mut self, delegate: Delegate<'_>) -> anyhow::Result<AddResult> {
         let side = self.topology.ensure_host_side(self.host)?;
         let early = self.topology.desired(side, Addressing::default());
@@ -255,7 +256,9 @@ impl<T: Topology> Add<'_, T> {
         })
     }
 
-    /// Configures both ends and returns their new state.
+    /// Adds the `nf_tables` elements and the gateway addresses, configures both ends of the veth
+    /// pair and brings them up. Returns their new state. If the container's end shall stay down
+    /// ([`ContainerLink::Down`]), only adds the elements and brings the host's end up.
     fn configure(&mut self, mut pair: Pair, desired: &Desired) -> anyhow::Result<Pair> {
         self.protect(&pair, desired)?;
         let container = &desired.container;
@@ -282,7 +285,8 @@ impl<T: Topology> Add<'_, T> {
         Ok(pair)
     }
 
-    /// Enables forwarding, and returns the addresses that this ADD adds to the host:
+    /// Enables forwarding, and returns the addresses that this ADD adds to the host. The caller
+    /// waits until the kernel delivers packets to the IPv6 addresses among them.
     ///
     /// - With a bridge, this function adds the gateway addresses that the bridge or its VLAN link
     ///   lacks.
@@ -304,8 +308,9 @@ impl<T: Topology> Add<'_, T> {
         gateways.ensure(&mut self.undo)
     }
 
-    /// Adds the `nf_tables` elements. The host's end is still down when ADD first calls this
-    /// function, so the sandbox has sent no packet yet.
+    /// Adds the attachment's `nf_tables` elements: for the check of the source MAC, against
+    /// duplicate frames and for masquerading, as far as configured. The host's end is still down
+    /// when ADD first calls this function, so the sandbox has sent no packet yet.
     fn protect(&self, pair: &Pair, desired: &Desired) -> anyhow::Result<()> {
         cni::step("protect the pair");
         let owner = self.request.attachment.owner();

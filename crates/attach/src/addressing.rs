@@ -145,9 +145,9 @@ fn with_gateway(ip: &IpConfig, mode: Gateway) -> Result<IpConfig, Error> {
     Ok(ip)
 }
 
-/// Returns the gateway addresses without duplicates. On a bridge or its VLAN link, a gateway has
-/// the prefix length of its network. On the host's end of a veth pair without a bridge, it has the
-/// prefix length 32 (IPv4) or 128 (IPv6).
+/// Returns the addresses that the host must have as the gateway of `ips`, without duplicates. On a
+/// bridge or its VLAN link, a gateway has the prefix length of its network. On the host's end of a
+/// veth pair without a bridge, it has the prefix length 32 (IPv4) or 128 (IPv6).
 fn gateways(ips: &[IpConfig], mode: Gateway) -> Result<Vec<IpNetwork>, Error> {
     let mut gateways = Vec::new();
     if mode == Gateway::None {
@@ -229,8 +229,8 @@ fn is_on_link(route: &Route) -> bool {
     route.gw.is_none() && route.scope.is_some_and(|scope| scope >= LINK_SCOPE)
 }
 
-/// Returns the next hop of `route`: its own, or else the first gateway of its IP version. Returns
-/// `None` for an on-link destination, or if there is no such gateway.
+/// Returns the next hop of `route`: its own, or else the first gateway in `ips` of the same IP
+/// version. Returns `None` for an on-link destination, or if there is no such gateway.
 pub(crate) fn next_hop(route: &Route, ips: &[IpConfig]) -> Option<IpAddr> {
     if is_on_link(route) {
         return None;
@@ -241,8 +241,9 @@ pub(crate) fn next_hop(route: &Route, ips: &[IpConfig]) -> Option<IpAddr> {
         .or_else(|| ips.iter().filter_map(|ip| ip.gateway).find(family))
 }
 
-/// Returns the second address of the network of `address`: 10.1.0.1 for 10.1.0.9/24. Returns `None`
-/// if the container itself has this address, or if the network has only one address.
+/// Returns the gateway for `address` if the lease names none: the second address of its network,
+/// such as 10.1.0.1 for 10.1.0.9/24. Returns `None` if the container itself has this address, or if
+/// the network has only one address.
 fn first_host(address: IpNetwork) -> Option<IpAddr> {
     let gateway = address.iter().nth(1)?;
     (gateway != address.ip()).then_some(gateway)

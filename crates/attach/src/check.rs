@@ -139,8 +139,9 @@ impl<T: Topology> Check<'_, T> {
         (!is_same).then(|| format!("the sandbox of prevResult is {reported}, not {asked}"))
     }
 
-    /// Compares the host's end of the veth pair: its state, master, port flags, VLANs, MAC, alias
-    /// and `nf_tables` elements. Returns the host's end, or `None` if it is not on this host.
+    /// Compares the host's end of the veth pair with `desired` and `prevResult`: its state, master,
+    /// port flags, VLANs, MAC, alias and `nf_tables` elements. Adds the differences to `found`.
+    /// Returns the host's end, or `None` if it is not on this host.
     ///
     /// The function finds the host's end as the peer of `container`, because the Go plugins give
     /// the host's end a random name. So CHECK also accepts an attachment that the Go plugins made.
@@ -179,9 +180,10 @@ impl<T: Topology> Check<'_, T> {
         Ok(Some(port))
     }
 
-    /// Compares the state and addresses of the link that has the gateway addresses. This link is
-    /// the bridge or its VLAN link. Without a bridge, it is `port`, the host's end of the veth
-    /// pair, and the function also compares the host's routes to the container.
+    /// Compares the link that has the gateway addresses with `desired`: its state and its
+    /// addresses. Adds the differences to `found`. This link is the bridge or its VLAN link.
+    /// Without a bridge, it is `port`, the host's end of the veth pair, and the function also
+    /// compares the host's routes to the container.
     fn compare_gateways(
         &self,
         port: Option<&Link>,

@@ -197,7 +197,8 @@ pub struct PortVlanSet {
 }
 
 impl Port {
-    /// Returns the requests that set the flags of the link `name`.
+    /// Returns the requests that turn on the configured flags, such as hairpin, of the bridge port
+    /// `name`.
     pub(crate) fn flag_requests(&self, name: &str) -> Vec<Request> {
         let changes = self.flags.iter().map(|flag| LinkChange::Port(*flag));
         changes
@@ -205,7 +206,9 @@ impl Port {
             .collect()
     }
 
-    /// Returns the requests that set the VLANs of the port with `index`.
+    /// Returns the requests that add the port with the interface index `index` to its VLANs. If the
+    /// port leaves the bridge's default VLAN, they also remove it from that VLAN. Returns an empty
+    /// list if no VLANs are configured.
     pub(crate) fn vlan_requests(&self, index: u32) -> Vec<Request> {
         let Some(vlans) = &self.vlans else {
             return Vec::new();
@@ -218,7 +221,8 @@ impl Port {
         leave.into_iter().chain(join).collect()
     }
 
-    /// Adds the differences between the desired port and `link` to `found`.
+    /// Compares the flags and VLANs of `link` with the desired ones, and adds the differences to
+    /// `found`.
     pub(crate) fn compare(
         &self,
         host: &Connection,

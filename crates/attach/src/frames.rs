@@ -64,7 +64,7 @@ fn is_on(name: &str) -> Result<bool, netns::Error> {
     }
 }
 
-/// Returns the table with its sets and rules, but without elements.
+/// Returns the table [`FRAMES_TABLE`] with its sets and rules, but without elements.
 pub(crate) fn table() -> Table {
     let set = |name, key: &[Type]| Set {
         name,
@@ -119,7 +119,8 @@ pub fn filter_chain(name: &str, hook: Hook, priority: i32, rules: Vec<Rule>) -> 
     }
 }
 
-/// Name of the table of family `bridge`, whose rules drop frames.
+/// Name of the table of family `bridge`. Its rules drop frames with a forged source MAC, and
+/// duplicate frames.
 pub const FRAMES_TABLE: &str = "cni-bridge";
 
 const CHECKED_PORTS: &str = "checked-ports";
@@ -127,16 +128,18 @@ const SOURCES: &str = "sources";
 const ROUTED_V4: &str = "routed4";
 const ROUTED_V6: &str = "routed6";
 
-/// `NF_BR_PRI_NAT_DST_BRIDGED`: the lowest bridge priority that has a name in nft(8). So the chain
-/// runs before most chains of other programs.
+/// Priority of the chain that drops frames with a forged source MAC: `NF_BR_PRI_NAT_DST_BRIDGED`,
+/// the lowest bridge priority that has a name in nft(8). So the chain runs before most chains of
+/// other programs.
 const BEFORE_TRANSLATION: i32 = -300;
 
-/// Priority of filter chains in the bridge family (`NF_BR_PRI_FILTER_BRIDGED`).
+/// Priority of the chain that drops duplicate frames: `NF_BR_PRI_FILTER_BRIDGED`, which nft(8)
+/// calls `filter`.
 const AS_FILTERS: i32 = -200;
 
 const ETHERTYPE_V4: [u8; 2] = [0x08, 0x00];
 const ETHERTYPE_V6: [u8; 2] = [0x86, 0xdd];
 
-/// Sysctls below `net.bridge`: whether netfilter sees bridged IPv4 frames, and IPv6 frames. They
-/// exist only with the module `br_netfilter`.
+/// Sysctls below `net.bridge`: whether netfilter sees bridged frames, first of IPv4, then of IPv6.
+/// They exist only with the module `br_netfilter`.
 pub const BRIDGE_NF_CALL: [&str; 2] = ["bridge-nf-call-iptables", "bridge-nf-call-ip6tables"];

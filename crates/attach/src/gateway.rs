@@ -34,10 +34,13 @@ pub(crate) struct Gateways<'a> {
 /// Rejects a gateway address that may belong to a neighbour on another link. The host would
 /// otherwise answer ARP requests for the address of its own neighbour.
 ///
-/// The function looks up the host's route to each gateway address. A route is a conflict if its
-/// destinations are neighbours on another link ([`Route::is_connected`]). If that link has no MAC,
-/// for example a tunnel, only a route whose destination is the gateway itself is a conflict: such a
-/// link has no neighbours, and its network is often wider than the bridge's.
+/// The function looks up the host's route to each gateway address that is not link-local. A route
+/// is a conflict if its destinations are neighbours on another link ([`Route::is_connected`]). If
+/// that link has no MAC, for example a tunnel, only a route whose destination is the gateway itself
+/// is a conflict: such a link has no neighbours, and its network is often wider than the bridge's.
+///
+/// Without a bridge, an address that the host itself has is no conflict: the host's end of each
+/// veth pair has the gateway address.
 ///
 /// # Errors
 /// - Code 7: the gateway belongs to another link; the error names the gateway, the route and that
@@ -84,14 +87,16 @@ fn has_address(host: &Connection, link: u32, address: IpAddr) -> Result<bool, ne
 }
 
 impl Gateways<'_> {
-    /// Adds the gateway addresses that are missing on the link, and enables forwarding. Registers
-    /// the rollback in `undo`. Returns the addresses that it added.
+    /// Adds the gateway addresses that the link lacks, and enables forwarding. If `other` is
+    /// [`OtherAddress::Replace`], first deletes addresses that conflict with the missing ones.
+    /// Registers the rollback in `undo`. Returns the addresses that it added.
     ///
     /// The caller must make the host's end a port of the bridge first. Then the rollback of a
     /// concurrent ADD sees this port and does not remove the addresses.
     ///
     /// # Errors
-    /// - Code 7: another address of the link conflicts with a gateway address.
+    /// - Code 7: another address of the link conflicts with a gateway address, and `other` is
+    ///   [`OtherAddress::Refuse`].
     /// - Code 100: the kernel refuses a request.
     pub fn ensure(&self, undo: &mut Undo<'_>) -> anyhow::Result<Vec<IpAddr>> {
         let mut added = Vec::new();
@@ -191,8 +196,8 @@ impl Gateways<'_> {
     }
 }
 
-/// Rollback of a change to the addresses by a failed ADD. It changes nothing if another
-/// container has joined the bridge, because that container may use the gateway.
+/// Rollback of a failed ADD's changes to the addresses of the bridge or its VLAN link. It changes
+/// nothing if another container has joined the bridge, because that container may use the gateway.
 struct AddressRollback {
     bridge: u32,
     link: u32,
@@ -200,8 +205,9 @@ struct AddressRollback {
 }
 
 impl AddressRollback {
-    /// Deletes the address. If a container joins the bridge during the deletion, the function adds
-    /// the address again, because the container may rely on it.
+    /// Deletes the gateway address `address`, unless the bridge has another container's port. If a
+    /// container joins the bridge during the deletion, the function adds the address again, because
+    /// the container may rely on it.
     fn remove(&self, address: IpNetwork) -> anyhow::Result<()> {
         let host = Connection::open()?;
         if self.is_shared(&host)? {
@@ -217,8 +223,8 @@ impl AddressRollback {
         Ok(())
     }
 
-    /// Adds those of `addresses` that the link lacks, in their order: the first IPv4 address of a
-    /// network becomes its primary one.
+    /// Adds each of `addresses` that the link lacks, because the failed ADD may have deleted it.
+    /// Keeps their order: the first IPv4 address of a network becomes its primary one.
     fn restore(&self, addresses: &[IpNetwork]) -> anyhow::Result<()> {
         let host = Connection::open()?;
         if self.is_shared(&host)? {
@@ -291,10 +297,11 @@ pub(crate) fn enable_ipv6(link: &Link) -> Result<(), netns::Error> {
     Ok(())
 }
 
-/// Enables IPv6 forwarding. The kernel then drops default routes that it learnt from router
-/// advertisements and ignores later advertisements, unless `accept_ra` is 2. Addresses that it
-/// learnt from them then expire. So the function first sets `accept_ra` to 2 on the links with such
-/// a route, and on links other than bridges with an IPv6 address of limited lifetime.
+/// Enables IPv6 forwarding, unless it is already enabled. The kernel then drops default routes that
+/// it learnt from router advertisements and ignores later advertisements, unless `accept_ra` is 2.
+/// Addresses that it learnt from them then expire. So the function first changes `accept_ra` from 1
+/// to 2 on the links with such a route, and on links other than bridges with an IPv6 address of
+/// limited lifetime.
 fn enable_ipv6_forwarding(host: &Connection) -> anyhow::Result<()> {
     if host.forwards(IpVersion::V6)? {
         return Ok(());

@@ -77,10 +77,12 @@ impl Guard {
     }
 }
 
-/// Adds the elements of `protections`. First creates or repairs their tables, sets, chains and
-/// rules. An element replaces an existing one with the same key. But if another attachment, whose
-/// veth pair still exists, holds an address, `precedence` decides. `port` is the name of the host's
-/// end of the veth pair. Returns what changed.
+/// Adds the elements of `protections`, after it has created or repaired their tables, sets, chains
+/// and rules. `port` is the name of the host's end of the veth pair. Returns what changed.
+///
+/// An element replaces an existing one with the same key, with one exception. If the key is a
+/// container's address, and the existing element belongs to another attachment whose veth pair
+/// still exists, `precedence` decides which attachment gets the address.
 ///
 /// # Errors
 /// - Code 11: other processes keep changing the rules.
@@ -146,7 +148,8 @@ pub fn take_back(
 /// Deletes the conntrack entries of connections from `ips` that have no answer yet and whose source
 /// address the host does not translate. These connections began while the masquerade rules were
 /// missing, so no reply can reach the container. After the deletion, the kernel masquerades their
-/// next packets. The function only logs an error, because it affects only these connections.
+/// next packets. The function only writes an error to standard error, because it affects only these
+/// connections.
 pub(crate) fn forget_unanswered(ips: &[IpConfig]) {
     let forget = || {
         let connection = Connection::open()?;
@@ -195,9 +198,10 @@ impl Removal {
         })
     }
 
-    /// Removes the elements whose tag `is_stale` accepts. If another attachment stands by for the
-    /// address of a removed element, gives the address to that attachment. It is no error if an
-    /// element is missing, or if the kernel does not support a table.
+    /// Removes the elements whose tag `is_stale` accepts. A second attachment may have the address
+    /// of a removed element and stand by for it. Then this function adds an element with the
+    /// address for that attachment. It is no error if an element is missing, or if the kernel does
+    /// not support a table.
     ///
     /// # Errors
     /// - Code 11: other processes keep changing the rules.
@@ -230,8 +234,8 @@ impl Removal {
     }
 }
 
-/// Compares the kernel's `nf_tables` with the state that [`install`] creates. Returns a message for
-/// each difference.
+/// Compares the kernel's `nf_tables` with the state that [`install`] creates for `protections`.
+/// Returns a message for each difference.
 ///
 /// # Errors
 /// The kernel refuses a request.
@@ -256,7 +260,7 @@ pub fn coded(error: nft::Error) -> anyhow::Error {
     anyhow::Error::from(error).context("nf_tables")
 }
 
-/// Converts an error like [`coded`] if it is one of `nf_tables`.
+/// Converts an `nf_tables` error as [`coded`] does. Returns any other error unchanged.
 fn coded_source(error: anyhow::Error) -> anyhow::Error {
     error.downcast().map_or_else(|other| other, coded)
 }

@@ -3,9 +3,9 @@
 //! The central type is [`Desired`], the desired state on the host and in the sandbox. A plugin
 //! computes it in [`Topology::desired`] from its configuration, the state of the bridge and the
 //! leased addresses. [`add()`] applies this state. [`check()`] compares the kernel with it.
-//! [`reload()`] restores its `nf_tables` elements after a reload of the host's firewall. A plugin
-//! registers these functions as its verbs. RELOAD is a verb of this suite, not of the CNI
-//! specification.
+//! [`reload()`] restores the attachment's `nf_tables` elements after a reload of the host's
+//! firewall. A plugin registers these functions as its verbs. RELOAD is a verb of this suite, not
+//! of the CNI specification.
 //!
 //! An attachment is one interface of one container in one network. Its tag,
 //! [`cni::Attachment::owner`], is the alias of the host's end of the veth pair and the comment of
@@ -16,8 +16,8 @@
 //! the keys that configure it. Without a bridge, the host's end of the veth pair has the gateway
 //! addresses (`routed.rs`).
 //!
-//! [`OwnerFiles`] stores one file for each attachment. It serves plugins that create no veth pair:
-//! `portmap`, `firewall` and `bandwidth`.
+//! [`OwnerFiles`] stores one file for each attachment, usually the record that later verbs read.
+//! Plugins that create no veth pair use it: `portmap`, `firewall` and `bandwidth`.
 //!
 //! "The Go plugins" in the comments are those of containernetworking/plugins.
 

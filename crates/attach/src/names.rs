@@ -79,9 +79,9 @@ pub(crate) fn mac(prefix: &[u8], rest: &[u8]) -> MacAddress {
     MacAddress(bytes)
 }
 
-/// Returns whether ADD must announce `mac` to the neighbours: whether `mac_of` returns another MAC
-/// for an address in `ips`. Neighbours may have cached that MAC during an earlier lease of the
-/// address.
+/// Returns whether ADD must announce `mac` to the neighbours: whether `mac` differs from the MAC
+/// that `mac_of` derives from an address in `ips`. Neighbours may have cached the derived MAC
+/// during an earlier lease of the address.
 pub(crate) fn must_announce(ips: &[IpConfig], mac: MacAddress) -> bool {
     ips.iter().any(|ip| mac_of(ip.address.ip()) != mac)
 }

@@ -49,7 +49,7 @@ impl OwnerFiles {
         self.file("", owner).exists()
     }
 
-    /// Returns the text of the record of `owner`.
+    /// Returns the text of the record of the attachment `owner`.
     ///
     /// # Errors
     /// The record is missing or unreadable, or a DEL or GC has renamed it.
@@ -64,21 +64,25 @@ impl OwnerFiles {
         })
     }
 
-    /// Returns the text of the record of `owner`, even if a DEL or GC has renamed the record.
-    /// Returns `None` if the record is missing or unreadable.
+    /// Returns the text of the record of the attachment `owner`, even if a DEL or GC has renamed
+    /// the record. Returns `None` if the record is missing or unreadable.
     pub fn find_also_retired(&self, owner: &str) -> Option<String> {
         let retired = || self.find_retired(owner);
         self.find(owner).ok().or_else(retired)
     }
 
-    /// Returns the text of the record of `owner` that a failed or unfinished DEL or GC has renamed
-    /// but not removed. Returns `None` if there is no such record, or if it is unreadable.
+    /// Returns the text of the retired record of the attachment `owner`: a failed or unfinished DEL
+    /// or GC has renamed it, but not removed it. Returns `None` if there is no such record, or if
+    /// it is unreadable.
     pub fn find_retired(&self, owner: &str) -> Option<String> {
         read(&self.file(RETIRED, owner)).ok()?
     }
 
-    /// Adds an empty file for `owner` and returns `true`. If the directory does not exist, adds
-    /// nothing and returns `false`.
+    /// Adds an empty file for the attachment `owner` and returns `true`. If the directory does not
+    /// exist, adds nothing and returns `false`.
+    ///
+    /// `portmap` lists the users of a sysctl with this function: the directory of such a list
+    /// exists only if `portmap` itself set the sysctl.
     ///
     /// # Errors
     /// The file cannot be created.
@@ -91,9 +95,9 @@ impl OwnerFiles {
         }
     }
 
-    /// Adds a file with `text` for `owner`. Returns `false`, and changes nothing, if `owner`
-    /// already has a file. If this process is killed during the call, the file may be empty or
-    /// incomplete.
+    /// Adds a file with `text` for the attachment `owner`. Returns `false`, and changes nothing, if
+    /// the attachment already has a file. If this process is killed during the call, the file may
+    /// be empty or incomplete.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -107,8 +111,8 @@ impl OwnerFiles {
         Ok(true)
     }
 
-    /// Writes the record of `owner`. Even if this process is killed during the call, the record has
-    /// either its former text or the new one.
+    /// Writes `text` as the record of the attachment `owner`. Even if this process is killed during
+    /// the call, the record has either its former text or the new one.
     ///
     /// # Errors
     /// - The file cannot be written.
@@ -130,8 +134,9 @@ impl OwnerFiles {
         write().with_context(|| unwritten(&path))
     }
 
-    /// Retires (renames) the record of `owner`, so that RELOAD no longer finds it. DEL and GC call
-    /// this function before they remove the attachment's rules, and [`Retired::remove`] afterwards.
+    /// Retires (renames) the record of the attachment `owner`, so that RELOAD no longer finds it.
+    /// DEL and GC call this function before they remove the attachment's rules, and
+    /// [`Retired::remove`] afterwards.
     pub fn retire(&self, owner: &str) -> Retired {
         let [path, retired, new] = ["", RETIRED, NEW].map(|prefix| self.file(prefix, owner));
         Retired {
@@ -140,7 +145,7 @@ impl OwnerFiles {
         }
     }
 
-    /// Removes the file of `owner`, if there is one.
+    /// Removes the file of the attachment `owner`, if there is one.
     ///
     /// # Errors
     /// The file exists and cannot be removed.
@@ -183,8 +188,9 @@ impl OwnerFiles {
         Err(io::Error::other(reason))
     }
 
-    /// Returns the path of the file of `owner` whose name starts with `prefix`. Different tags have
-    /// different paths, because the names in a tag contain no colon.
+    /// Returns the path of a file of the attachment `owner`. The name of the file consists of
+    /// `prefix` and the tag. Different tags have different paths, because the names in a tag
+    /// contain no colon.
     fn file(&self, prefix: &str, owner: &str) -> PathBuf {
         let name = owner.replace('/', ":");
         self.0.join(format!("{prefix}{name}"))

@@ -64,7 +64,8 @@ impl<'a> Sandbox<'a> {
         Ok(self.connection.find_link(self.interface)?)
     }
 
-    /// Brings the link up before the IPAM plugin leases its addresses. Returns the changed link.
+    /// Brings the container's link up, before an IPAM plugin such as `dhcp` leases addresses over
+    /// it. Returns the changed link.
     pub fn bring_up(&mut self, link: &Link, dad: Dad) -> anyhow::Result<Link> {
         let requests = self.prepare(link, dad, &[])?;
         let connection = &self.connection;
@@ -74,7 +75,7 @@ impl<'a> Sandbox<'a> {
             .context("bring up the container's link")
     }
 
-    /// Adds the addresses and routes to the link and brings it up.
+    /// Adds the addresses and routes of `desired` to the container's link and brings it up.
     pub fn configure(&mut self, link: &Link, desired: &Container) -> anyhow::Result<()> {
         let (addressing, dad) = (&desired.addressing, desired.dad);
         let mut requests = self.prepare(link, dad, &addressing.ips)?;
@@ -126,7 +127,7 @@ impl<'a> Sandbox<'a> {
     /// With `ndisc_notify`, the kernel announces IPv6 addresses when the MAC is set. With
     /// `keep_addr_on_down`, the kernel keeps these addresses when the link goes down and up again.
     /// `accept_dad` turns duplicate address detection on or off. A failure to set one of these
-    /// three sysctls is only logged, because the container works without them.
+    /// three sysctls is only reported on standard error, because the container works without them.
     fn set_sysctls(&self, dad: Dad, ips: &[IpConfig]) -> anyhow::Result<()> {
         let accept_dad = match dad {
             Dad::Perform => "1",

@@ -14,7 +14,9 @@ use nft::{Change, Connection, Element, Set, Table, TargetType, Type, Value};
 
 use crate::protection::Protection;
 
-/// What happens if another attachment, whose veth pair still exists, holds an address.
+/// Which attachment gets the element that rules use, if a caller adds an address that another
+/// attachment with a veth pair already holds. The other one stands by and gets the address later
+/// ([`hand_over`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Precedence {
     /// The caller takes the address, and the other attachment stands by. ADD does this.
@@ -24,8 +26,9 @@ pub(crate) enum Precedence {
     StandBy,
 }
 
-/// Returns the maps that [`element`] and [`standby`] add elements to. The key of the map `standby`
-/// is the address, in the form of IPv6, and the name of the host's end of the veth pair.
+/// Returns the three maps of this module, without elements: from containers' IPv4 addresses to
+/// chains, from their IPv6 addresses to chains, and `standby`. The key of `standby` is the address,
+/// in the form of IPv6, and the name of the host's end of the veth pair.
 pub(crate) fn maps() -> [Set; 3] {
     let map = |name, key| Set {
         name,
@@ -39,14 +42,15 @@ pub(crate) fn maps() -> [Set; 3] {
     ]
 }
 
-/// Returns the element by which the attachment with the tag `owner` holds `address`. Packets from
-/// this address continue in `chain`.
+/// Returns the map element that makes packets from `address` continue in `chain`. With this
+/// element, the attachment with the tag `owner` holds the address.
 pub(crate) fn element(address: IpAddr, chain: &str, owner: &str) -> Element {
     let map = if address.is_ipv4() { PODS_V4 } else { PODS_V6 };
     Element::new(map, &[Value::Address(address)], owner).to_chain(chain)
 }
 
-/// Returns the element by which the owner of `element` stands by. `port` is the name of the host's
+/// Returns the element of the map `standby` for the owner of `element`. With it, the owner stands
+/// by for its address while another attachment holds the address. `port` is the name of the host's
 /// end of the owner's veth pair. Returns `None` if `element` belongs to neither `pods4` nor
 /// `pods6`.
 pub(crate) fn standby(element: &Element, port: &str) -> Option<Element> {
@@ -59,9 +63,12 @@ pub(crate) fn standby(element: &Element, port: &str) -> Option<Element> {
     Some(standby.to_chain(element.chain()?))
 }
 
-/// Returns the change that adds the elements of `protection`, whose attachment has the host's end
-/// `port`. An element replaces an existing one with the same key. But if the existing element
-/// belongs to another attachment that has a veth link on the host, `precedence` decides.
+/// Returns the change that adds the elements of `protection`. `port` is the name of the host's end
+/// of the attachment's veth pair.
+///
+/// An element replaces an existing one with the same key, with one exception. If the key is a
+/// container's address, and the existing element belongs to another attachment that has a veth link
+/// on the host, `precedence` decides which attachment gets the address.
 ///
 /// # Errors
 /// The kernel refuses a request.
@@ -95,8 +102,9 @@ pub(crate) fn change(
 }
 
 /// Gives the addresses of `removed`, elements that no longer exist, to the attachments that stand
-/// by for them. `others` are the existing elements of the table. If an attachment that stands by
-/// for one of these addresses has no veth link any more, deletes its element of the map `standby`.
+/// by for them (see the [module](self)). `others` are the existing elements of the table. If an
+/// attachment that stands by for one of these addresses has no veth link any more, deletes its
+/// element of the map `standby`.
 ///
 /// # Errors
 /// The kernel refuses a request, or other processes keep changing the rules.
@@ -150,18 +158,21 @@ fn existing(
     }
 }
 
-/// Returns the address that an attachment holds by `element`.
+/// Returns the address that an attachment holds with `element`. Returns `None` if `element` belongs
+/// to neither `pods4` nor `pods6`.
 fn address(element: &Element) -> Option<IpAddr> {
     key_address(element).filter(|_| element.set != STANDBY)
 }
 
-/// Returns the address for which an attachment stands by with `element`.
+/// Returns the address for which an attachment stands by with `element`. Returns `None` if
+/// `element` does not belong to the map `standby`.
 fn stands_by_for(element: &Element) -> Option<IpAddr> {
     let is_standby = element.set == STANDBY;
     Some(key_address(element).filter(|_| is_standby)?.to_canonical())
 }
 
-/// Returns the address in the key of `element`, if one of the [`maps`] contains it.
+/// Returns the address in the key of `element`. Returns `None` if `element` belongs to none of the
+/// [`maps`].
 fn key_address(element: &Element) -> Option<IpAddr> {
     let map = maps().into_iter().find(|it| it.name == element.set)?;
     match element.key(&map).first()? {
@@ -170,12 +181,13 @@ fn key_address(element: &Element) -> Option<IpAddr> {
     }
 }
 
-/// The host's links, listed only if they are needed.
+/// The host's links. The first call of [`Links::port`] reads them from the kernel.
 #[derive(Default)]
 struct Links(Option<Vec<Link>>);
 
 impl Links {
-    /// Returns the name of the host's end of the veth pair of the attachment with the tag `owner`.
+    /// Returns the name of the host's end of the veth pair of the attachment with the tag `owner`;
+    /// `None` if there is no such link.
     fn port(&mut self, owner: &str) -> Result<Option<String>, netlink::Error> {
         let links = match &mut self.0 {
             Some(links) => links,
@@ -186,7 +198,8 @@ impl Links {
     }
 }
 
-/// Names of the maps from IPv4 addresses, and from IPv6 addresses, to chains.
+/// Names of the maps from containers' addresses to chains: first of IPv4 addresses, then of IPv6
+/// addresses.
 pub(crate) const PODS_V4: &str = "pods4";
 pub(crate) const PODS_V6: &str = "pods6";
 

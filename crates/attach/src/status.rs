@@ -5,7 +5,8 @@ use cni::{StatusRequest, Verb};
 use crate::del::forward;
 use crate::desired::Topology;
 
-/// Checks the configuration, the kernel and the bridge, then calls STATUS of the IPAM plugin.
+/// Checks whether the configuration, the kernel and the bridge let an ADD succeed, then calls
+/// STATUS of the IPAM plugin.
 ///
 /// # Errors
 /// - The configuration is invalid.

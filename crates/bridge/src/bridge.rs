@@ -13,7 +13,9 @@ use crate::config::Config;
 use crate::host_end::HostEnd;
 use crate::vlan;
 
-/// Finds or creates the bridge, configures it and brings it up.
+/// Finds or creates the bridge, sets its MAC, VLAN filtering and sysctls as far as needed, and
+/// brings it up. If the gateway addresses belong to a VLAN, also does what [`HostEnd::ensure`]
+/// does. Returns the new state.
 ///
 /// # Errors
 /// - Code 2: the kernel does not support VLAN filtering, and the network has VLANs.
@@ -57,8 +59,9 @@ pub(crate) fn ensure(host: &Connection, config: &Config) -> anyhow::Result<HostS
 /// Sets `accept_ra` of the bridge to 0. Otherwise a container could change the host's routes by
 /// router advertisements (CVE-2020-10749).
 ///
-/// If the sysctl cannot be set and the network has no gateway, the function only logs the failure:
-/// such networks also have to work where `/proc/sys` is read-only, as in a nested container.
+/// If the sysctl cannot be set and the network has no gateway, the function only writes the failure
+/// to standard error: such networks also have to work where `/proc/sys` is read-only, as in a
+/// nested container.
 ///
 /// # Errors
 /// The sysctl cannot be set, and the network has a gateway.
@@ -149,7 +152,7 @@ fn random_mac() -> anyhow::Result<MacAddress> {
 
 /// Sets the sysctls `bridge-nf-call-iptables` and `bridge-nf-call-ip6tables` to 1, as Kubernetes
 /// requires of bridge plugins. Otherwise traffic between pods of one node would bypass the rules of
-/// Services. Logs a message if the module `br_netfilter` is missing.
+/// Services. Only writes a message to standard error if the module `br_netfilter` is missing.
 ///
 /// # Errors
 /// A sysctl exists and cannot be set.

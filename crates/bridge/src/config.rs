@@ -41,7 +41,7 @@ pub struct Config {
     pub sets_nf_call: bool,
     /// DNS settings that replace those of the IPAM plugin, if configured.
     pub dns: Option<Dns>,
-    /// What STATUS reports if the bridge has no free port.
+    /// What STATUS does if the bridge has no free port: fails, or only writes a message.
     pub when_full: WhenFull,
 }
 
@@ -55,8 +55,9 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Logs keys that have no effect. They are no error, because the Go plugin `bridge` accepts
-    /// them silently.
+    /// Writes to standard error which of the keys `isGateway`, `isDefaultGateway` and `ipMasq` have
+    /// no effect, because the container gets no addresses. They are no error, because the Go plugin
+    /// `bridge` accepts them silently.
     pub(crate) fn note_idle_keys(&self) {
         if self.container_link == ContainerLink::Addressed {
             return;
@@ -78,7 +79,8 @@ impl Config {
         access.filter(|_| self.gateway != Gateway::None)
     }
 
-    /// Checks the keys against each other and parses them. `ipam` is the value of `ipam.type`.
+    /// Checks the keys against each other and parses them. `ipam` is the value of `ipam.type`;
+    /// `None` means a network without an IPAM plugin.
     pub(crate) fn of(raw: RawConfig, ipam: Option<&str>) -> Result<Self, Error> {
         let bridge = named(raw.bridge.as_deref())?;
         let (keep, leave) = (DefaultVlan::Keep, DefaultVlan::Leave);

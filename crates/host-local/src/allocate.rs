@@ -1,4 +1,5 @@
-//! Chooses the next address: a pure function of the ranges and the last address.
+//! The order in which the addresses of a range set are leased: a pure function of the ranges and of
+//! the address that was leased last.
 
 use std::iter;
 use std::net::IpAddr;

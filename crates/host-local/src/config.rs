@@ -20,13 +20,13 @@ use crate::storage::Storage;
 pub struct Config {
     /// Range sets; a container gets one address of each set.
     pub sets: Vec<RangeSet>,
-    /// Routes of the result, for the plugin that creates them.
+    /// Routes of the result. The plugin that called this one creates them.
     pub routes: Vec<Route>,
     /// Path of a file in the format of resolv.conf(5); its content becomes `dns` of the result.
     pub resolv_conf: Option<PathBuf>,
     /// Location and settings of the leases.
     pub storage: Storage,
-    /// What STATUS does if a range set has no free address.
+    /// What STATUS does if a range set has no free address: fails, or only writes a message.
     pub when_full: WhenFull,
 }
 

@@ -25,7 +25,8 @@ pub(crate) struct Cooldown {
 }
 
 impl Cooldown {
-    /// Starts the cooldown of `address`.
+    /// Starts the cooldown of `address`: sets the modification time of the address's file to the
+    /// current time. Only writes a failure to standard error.
     pub fn start(&self, address: IpAddr) {
         if !self.delay.is_zero()
             && let Err(error) = self.touch(address)

@@ -53,7 +53,7 @@ pub enum Content {
     Holder(Holder),
     /// Nothing: the writing process was killed before it wrote the holder.
     Empty,
-    /// Text without a valid holder.
+    /// Text without a valid holder, or a symbolic link, pipe, socket or device instead of a file.
     Garbled,
 }
 
@@ -61,8 +61,8 @@ pub enum Content {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Stamp(i64, i64);
 
-/// Identity of a file. A later file with the same name has another identity, except within one tick
-/// of the kernel's clock.
+/// Inode and ctime of a file, to recognise a replaced file. A later file with the same name has
+/// another identity, except within one tick of the kernel's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Identity {
     inode: u64,
@@ -105,24 +105,24 @@ impl Directory {
         }
     }
 
-    /// Returns whether `address` has a file, whatever the file contains.
+    /// Returns whether `address` has a lease file, whatever the file contains.
     pub fn has(&self, address: IpAddr) -> bool {
         fs::symlink_metadata(self.file(address)).is_ok()
     }
 
-    /// Returns every address with a file, whatever the file contains.
+    /// Returns every address with a lease file, whatever the file contains.
     pub fn addresses(&self) -> anyhow::Result<BTreeSet<IpAddr>> {
         let names = read::names(&self.path)?;
         Ok(names.iter().filter_map(|name| name.parse().ok()).collect())
     }
 
-    /// Returns the content of the file of `address`, if the file exists.
+    /// Returns the content of the lease file of `address`; `None` if there is no file.
     pub fn content(&self, address: IpAddr) -> anyhow::Result<Option<Content>> {
         Content::read(&self.file(address))
     }
 
-    /// Returns the holder that the file of `address` names. Returns `None` if there is no file, or
-    /// if it names no valid holder.
+    /// Returns the holder that the lease file of `address` names. Returns `None` if there is no
+    /// file, or if it names no valid holder.
     pub fn holder(&self, address: IpAddr) -> anyhow::Result<Option<Holder>> {
         Ok(match self.content(address)? {
             Some(Content::Holder(holder)) => Some(holder),
@@ -144,8 +144,8 @@ impl Directory {
         }
     }
 
-    /// Removes the files of `addresses` and returns the outcomes in the same order. A missing file
-    /// counts as success.
+    /// Removes the lease files of `addresses` and returns the outcomes in the same order. A missing
+    /// file counts as success.
     ///
     /// All removals are one [`Self::change`], so the directory's modification time is set once.
     pub fn remove(&self, addresses: impl IntoIterator<Item = IpAddr>) -> Vec<anyhow::Result<()>> {
@@ -156,8 +156,8 @@ impl Directory {
         self.change(|| addresses.into_iter().map(remove).collect())
     }
 
-    /// Returns inode and ctime of the lease file of `address`, by which a replaced file is
-    /// recognised; `None` if there is no file.
+    /// Returns inode and ctime of the lease file of `address`, to recognise a replaced file; `None`
+    /// if there is no file.
     pub fn identity(&self, address: IpAddr) -> anyhow::Result<Option<Identity>> {
         let path = self.file(address);
         let metadata = if_present(fs::symlink_metadata(&path))
@@ -168,7 +168,8 @@ impl Directory {
         }))
     }
 
-    /// Returns the address that was last leased from range set `set`; `None` if it is unknown.
+    /// Returns the address that was last leased from range set `set`; `None` if it is unknown. The
+    /// next lease without a requested address continues after it.
     pub fn last_reserved(&self, set: usize) -> Option<IpAddr> {
         let bytes = read::own(&self.last_reserved_file(set)).ok()?;
         str::from_utf8(&bytes).ok()?.trim().parse().ok()
@@ -182,7 +183,8 @@ impl Directory {
         written.with_context(|| format!("write {}", path.display()))
     }
 
-    /// Starts to watch the directory for changes by other programs.
+    /// Starts to watch the directory for changes by other programs: sets its modification time to a
+    /// past time, which any change replaces by the current time.
     pub fn watch(&self) {
         self.watched.set(self.date_back().ok());
     }

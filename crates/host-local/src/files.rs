@@ -13,10 +13,11 @@ use crate::storage::Storage;
 pub(crate) struct Files {
     /// The leases, which are authoritative if the index disagrees with them.
     pub leases: Directory,
-    /// The index of the leases. It speeds up the search for leases, and contains the ID of the boot
-    /// in which each lease was made.
+    /// The index of the leases. It speeds up the search for leases, and shows which leases are from
+    /// an earlier boot.
     pub index: Index,
-    /// The times of release, for the cooldown of addresses.
+    /// The times at which addresses were released. Until `reuseDelay` has passed since then, an
+    /// address is leased on request only.
     pub cooldown: Cooldown,
 }
 

@@ -12,15 +12,17 @@ use crate::cooldown::Cooldown;
 use crate::files::Files;
 use crate::range::RangeSet;
 
-/// Returns the next free address of `set` after `last`, in the order of the round robin. Examines
-/// at most 1,024 addresses, so `None` does not mean that the set is full.
+/// Returns the next address of `set` after `last` that is neither leased nor in its cooldown, in
+/// the order of the round robin. Examines at most 1,024 addresses, so `None` does not mean that the
+/// set is full.
 pub(crate) fn near(files: &Files, set: &RangeSet, last: Option<IpAddr>) -> Option<IpAddr> {
     let now = SystemTime::now();
     let is_free = |it: &IpAddr| !files.leases.has(*it) && !files.cooldown.includes(*it, now);
     leasable(set, last).take(LOOKS).find(is_free)
 }
 
-/// The free addresses of a network at one point in time.
+/// Which addresses of a network are free at one point in time: neither leased nor in their
+/// cooldown.
 #[derive(Debug)]
 pub(crate) struct Free<'a> {
     cooldown: &'a Cooldown,

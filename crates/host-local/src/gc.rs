@@ -6,7 +6,8 @@ use crate::lease::{Holder, Lease};
 use crate::storage::Storage;
 use crate::store::Store;
 
-/// Releases every address of the network whose holder is not a valid attachment.
+/// Releases every address of the network whose holder the runtime does not list as a valid
+/// attachment.
 ///
 /// # Errors
 /// Some files cannot be removed: the error names each. All other files are removed.

@@ -27,7 +27,8 @@ use crate::lease::{Holder, Lease};
 use crate::read;
 use crate::scratch::{Scratch, make_directory, remove_file};
 
-/// The index of one network's leases.
+/// The index of one network's leases. It shows which addresses a holder has, so that not all lease
+/// files must be read.
 #[derive(Debug)]
 pub struct Index {
     /// Path of the directory `records`.
@@ -43,14 +44,14 @@ pub struct Index {
 pub struct Record {
     /// Leased address.
     pub address: IpAddr,
-    /// Identity of the lease's file.
+    /// Inode and ctime of the lease's file, to recognise a later file for the same address.
     pub identity: Identity,
     /// ID of the boot in which the lease was made. If a lease had no record, the ID of the boot in
     /// which the index was rebuilt.
     pub boot: String,
 }
 
-/// Records of all holders.
+/// All records of the index, by the holder of the leases.
 pub(crate) type Records = BTreeMap<Holder, Vec<Record>>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,7 +96,8 @@ impl Index {
         index
     }
 
-    /// Returns whether the index can be trusted.
+    /// Returns whether the index agrees with the lease files, as far as this process knows. If not,
+    /// a search for leases must read all lease files.
     pub fn is_trusted(&self) -> bool {
         self.standing.get() != Standing::Distrusted
     }
@@ -125,7 +127,8 @@ impl Index {
         names.iter().map(|name| parse_name(name)).collect()
     }
 
-    /// Adds the record of a new lease.
+    /// Adds the record of a new lease, whose file is in `leases`. Does nothing if the index is not
+    /// trusted. A failure marks the index as not trusted.
     pub fn insert(&self, Lease { address, holder }: &Lease, leases: &Directory) {
         self.change(|| {
             let identity = leases.identity(*address)?;
@@ -139,7 +142,8 @@ impl Index {
         });
     }
 
-    /// Removes the records of released leases. Some leases may have no record.
+    /// Removes the records of released leases. Some leases may have no record. Does nothing if the
+    /// index is not trusted. A failure marks the index as not trusted.
     pub fn remove<'a>(&self, leases: impl Iterator<Item = &'a Lease>) {
         let mut released: BTreeMap<&Holder, Vec<IpAddr>> = BTreeMap::new();
         for Lease { address, holder } in leases {

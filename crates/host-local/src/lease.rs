@@ -67,7 +67,8 @@ impl Holder {
         self.joined("\r\n")
     }
 
-    /// Joins the container ID and the interface, if there is one, with `separator`.
+    /// Joins the container ID and the interface, if there is one, with `separator`. The content of
+    /// lease files and the names of records in the index have this form.
     pub fn joined(&self, separator: &str) -> String {
         match &self.interface {
             Some(interface) => format!("{}{separator}{interface}", self.container),

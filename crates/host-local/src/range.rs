@@ -31,7 +31,8 @@ pub struct RangeSet {
 }
 
 impl Range {
-    /// Parses `raw`, the range under the key `at`.
+    /// Parses `raw`, one configured range. `at` is its key in the configuration, for error
+    /// messages.
     ///
     /// # Errors
     /// Code 7: a value is invalid, or `subnet` is missing. The error names the key.
@@ -84,7 +85,8 @@ impl Range {
 }
 
 impl RangeSet {
-    /// Combines the ranges under the key `at` into a set.
+    /// Combines `ranges` into a set. `at` is the key of the set in the configuration, for error
+    /// messages.
     ///
     /// # Errors
     /// Code 7: there is no range, families are mixed, or ranges overlap.

@@ -25,7 +25,7 @@ pub(crate) fn named(path: &Path) -> io::Result<String> {
     String::from_utf8(bytes).map_err(|error| io::Error::new(ErrorKind::InvalidData, error))
 }
 
-/// Returns the names in a directory; an empty list if the directory does not exist.
+/// Returns the names of all files in a directory; an empty list if the directory does not exist.
 pub(crate) fn names(directory: &Path) -> anyhow::Result<Vec<String>> {
     let action = || format!("read directory {}", directory.display());
     let entries = if_present(fs::read_dir(directory)).with_context(action)?;

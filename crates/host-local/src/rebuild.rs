@@ -40,7 +40,7 @@ pub(crate) fn rebuild(files: &Files, earlier: EarlierBoot) -> anyhow::Result<()>
     Ok(())
 }
 
-/// Returns the addresses that would remain leased after [`rebuild`]; changes nothing.
+/// Returns the addresses that would remain leased after [`rebuild`], for STATUS; changes nothing.
 ///
 /// # Errors
 /// The leases cannot be read.
@@ -52,7 +52,8 @@ pub(crate) fn survivors(files: &Files, earlier: EarlierBoot) -> anyhow::Result<B
     Ok(addresses)
 }
 
-/// The result of reading all leases.
+/// The leases that a rebuild keeps, and the leases that it releases. A lease whose file cannot be
+/// read is in neither list.
 #[derive(Debug, Default)]
 struct Findings {
     /// Records of the remaining leases.

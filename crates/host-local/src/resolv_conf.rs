@@ -7,7 +7,7 @@ use cni::result::Dns;
 
 use crate::read;
 
-/// Reads the file at `path`, the value of `resolvConf`.
+/// Reads the DNS settings in the file at `path`, the value of `resolvConf`.
 ///
 /// # Errors
 /// The file cannot be read or is not UTF-8.

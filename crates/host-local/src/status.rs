@@ -19,7 +19,7 @@ use crate::rebuild::survivors;
 /// - Code 50: the node's pod CIDRs are not known yet, `resolvConf` cannot be read, or the data
 ///   directory cannot be written.
 /// - Code 50: a range set has no free address, and `statusWhenFull` is "fail". With "warn", the
-///   function only writes a message.
+///   function only writes a message to standard error.
 pub(crate) fn status(request: &StatusRequest) -> anyhow::Result<()> {
     let config = match Config::parse_for_status(&request.network) {
         Err(Error::TryAgain(reason)) => Err(Error::Unavailable(reason)),

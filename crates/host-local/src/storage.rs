@@ -64,7 +64,8 @@ impl Storage {
         }))
     }
 
-    /// Parses the settings among the keys of the `ipam` section.
+    /// Parses the keys `dataDir`, `lockTimeout`, `reuseDelay` and `reclaimOnBoot` of the `ipam`
+    /// section. A missing key gets its default.
     ///
     /// # Errors
     /// Code 7: `dataDir` is not an absolute path, or a time is not a duration.
@@ -85,8 +86,8 @@ impl Storage {
         })
     }
 
-    /// Returns the addresses of `network` that are in their cooldown. These addresses can still be
-    /// leased on request.
+    /// Returns the addresses of `network` that were released less than `reuseDelay` ago. Until the
+    /// end of this cooldown, they are leased on request only.
     ///
     /// # Errors
     /// The directory of the times of release cannot be read.
@@ -107,12 +108,14 @@ impl Storage {
         }
     }
 
-    /// Returns the directory of the leases of `network`.
+    /// Returns the directory of the leases of `network`: `<dataDir>/<network>`.
     pub fn lease_directory(&self, network: &NetworkName) -> PathBuf {
         self.data_dir.join(network.as_str())
     }
 
-    /// Returns the directory of the index of `network`.
+    /// Returns the directory of this plugin's own files for `network`,
+    /// `<dataDir>/.host-local/<network>`: the index of leases, the times of release, and incomplete
+    /// files.
     pub fn index_directory(&self, network: &NetworkName) -> PathBuf {
         self.data_dir.join(OURS).join(network.as_str())
     }

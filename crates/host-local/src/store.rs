@@ -32,7 +32,9 @@ pub struct Store {
 }
 
 impl Store {
-    /// Locks the leases of `network` and creates missing directories.
+    /// Locks the leases of `network` and creates missing directories. Rebuilds the index of leases
+    /// if it may disagree with the lease files. The rebuild also releases leases of an earlier
+    /// boot, unless `storage` keeps them.
     ///
     /// # Errors
     /// The directories cannot be created, or another process holds the lock for too long.
@@ -42,8 +44,8 @@ impl Store {
         Ok(Self::lock(storage, network)?.with_current_index(storage.earlier_boot))
     }
 
-    /// Locks the leases of `network`; returns `None` if the network has neither a lock file nor
-    /// leases.
+    /// Locks the leases of `network` and rebuilds the index like [`Self::open`]. Returns `None`,
+    /// and creates nothing, if the network has neither a lock file nor leases.
     pub(crate) fn open_existing(
         storage: &Storage,
         network: &NetworkName,
