@@ -9,11 +9,11 @@ use crate::config::Config;
 use crate::limiting::Limiting;
 use crate::{host_link, ifb, record};
 
-/// Sets the configured limits. If egress is limited, adds the ifb that queues the sandbox's packets
-/// to the result.
+/// Sets the configured limits, and records the bandwidth that the kubelet allocated to the pod. If
+/// egress is limited, the result also lists the ifb, which queues the packets from the sandbox.
 ///
 /// # Errors
-/// A limit cannot be set. The rollback has then removed the limits that this ADD created. A limit
+/// An error of any step. The rollback has then removed the limits that this ADD created. A limit
 /// that existed before this ADD has its old or its new rate.
 pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answered> {
     let (config, allocation) = configured(request)?;
@@ -52,9 +52,9 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
     Ok(answered)
 }
 
-/// Returns the configuration, with the limits that follow from the bandwidth that the kubelet
-/// allocated to the pod, and this allocation. The allocation is empty if the configuration has no
-/// `podResources`.
+/// Returns the configuration and the bandwidth that the kubelet allocated to the pod. The limits in
+/// the configuration already follow from this allocation. The allocation is empty if the
+/// configuration has no `podResources`.
 fn configured(request: &AddRequest) -> anyhow::Result<(Config, Allocation)> {
     let config = Config::parse(&request.network)?;
     let Some(resources) = &config.pod_resources else {

@@ -27,8 +27,9 @@ pub(crate) struct Backstop {
 }
 
 impl Backstop {
-    /// Returns the backstop of the egress limit `limit`, for packets that arrive at `host_link`
-    /// from the sandbox. Returns `None` if the rate is too high for `nf_tables` to count.
+    /// Computes the backstop of the egress limit `limit`, for packets of `traffic` that arrive at
+    /// `host_link` from the sandbox. Tags its elements with `owner`, and changes nothing in the
+    /// kernel. Returns `None` if the rate is too high for `nf_tables` to count.
     pub fn of(limit: &tc::Limit, traffic: &Traffic, host_link: &Link, owner: &str) -> Option<Self> {
         let bytes = limit.rate.bytes();
         let rate = bytes.saturating_add(bytes / MARGIN);
@@ -48,9 +49,9 @@ impl Backstop {
         })
     }
 
-    /// Adds the attachment's elements. Replaces elements of the same link that differ. If the
-    /// attachment has no element yet, calls `on_new` first, so that the caller can prepare the
-    /// rollback.
+    /// Creates or repairs the backstop's table, and adds the attachment's elements. Deletes all
+    /// other elements of the same link. If the attachment has no element yet, calls `on_new` first,
+    /// so that the caller can prepare the rollback.
     ///
     /// If the kernel lacks a required part of `nf_tables`, this function logs that on standard
     /// error and succeeds: such a host can still limit by the ifb.
@@ -89,8 +90,9 @@ impl Backstop {
         Ok(())
     }
 
-    /// Removes the elements that this value added if `is_gone` returns true. The caller's `is_gone`
-    /// returns whether a DEL or GC has deleted the attachment's ifb. Each attempt of the
+    /// Removes the backstop's elements from `nf_tables` if `is_gone` returns true. RELOAD calls
+    /// this function if it finds no ifb of the attachment after it has added the elements. The
+    /// caller's `is_gone` returns whether a DEL or GC has deleted the ifb. Each attempt of the
     /// transaction calls `is_gone` again. So the elements of a concurrent ADD stay: that ADD
     /// creates the ifb before its elements, so `is_gone` returns false.
     ///
@@ -163,9 +165,9 @@ fn family_of(host_link: &Link) -> Family {
     }
 }
 
-/// Returns the table of this family. All attachments share it. The set `limits` maps a link to its
-/// limit. If the limit applies only to some subnets, the set `policies` maps the link to the chain
-/// with these subnets.
+/// Returns the table with the backstops of all attachments whose packets this family sees
+/// ([`family_of`]). The set `limits` maps a link to its limit. If the limit applies only to some
+/// subnets, the set `policies` maps the link to the chain with these subnets.
 fn table(family: Family) -> Table {
     let set = |name, target| Set {
         name,
@@ -189,12 +191,13 @@ fn table(family: Family) -> Table {
     }
 }
 
-/// Returns the tables in which attachments have elements: one of family `bridge`, one of `inet`.
+/// Returns the plugin's two `nf_tables` tables, one of family `bridge` and one of `inet`. Their
+/// elements are the backstops (second egress limits) of all attachments.
 pub fn tables() -> [Table; 2] {
     FAMILIES.map(table)
 }
 
-/// The name of the tables of both families.
+/// The name of the plugin's two `nf_tables` tables, one of family `bridge` and one of `inet`.
 pub const TABLE: &str = "cni-bandwidth";
 
 /// Returns `rule`, extended to drop packets that exceed the limit of their input interface.

@@ -61,8 +61,9 @@ impl Limiting<'_> {
         Ok(differences)
     }
 
-    /// Returns the differences of the backstop (second egress limit) from the limit `asked`.
-    /// Returns none if the Go plugin created the ifb, because the Go plugin creates no backstop.
+    /// Returns a message for each difference between the backstop (second egress limit) in the
+    /// kernel and the one that ADD would create for `asked`. Returns none if the Go plugin created
+    /// the ifb, because the Go plugin creates no backstop.
     fn backstop_differences(&self, ifb: &Link, asked: &Asked) -> anyhow::Result<Vec<String>> {
         if ifb.alias != Some(self.request.attachment.owner()) {
             return Ok(Vec::new());
@@ -75,8 +76,9 @@ impl Limiting<'_> {
         Ok(differences)
     }
 
-    /// Returns a message if the limit of `link` differs from `asked`. Returns `None` if it does
-    /// not, or if the Go plugin set it for the same configuration.
+    /// Returns a message if the limit of `link` is not the limit `asked` for `traffic`. Returns
+    /// `None` if both are the same, or if the Go plugin set the link's limit for the same
+    /// configuration.
     fn difference(
         &self,
         link: &Link,

@@ -32,8 +32,9 @@ pub(crate) fn read(path: &Path, pod: &str) -> anyhow::Result<BTreeMap<String, u6
     })
 }
 
-/// Returns for each resource how many different devices all containers of a pod have together. A
-/// device counts once, even if an init container shares it with a later container.
+/// Returns for each resource how many different devices all containers of the pod with the UID
+/// `pod` have together. A device counts once, even if an init container shares it with a later
+/// container.
 ///
 /// # Errors
 /// `json` is not a checkpoint.
@@ -62,7 +63,7 @@ struct Checkpoint<'a> {
 
 #[derive(Deserialize)]
 struct Data<'a> {
-    /// `null` while no pod has a device.
+    /// One entry for each container and resource; `null` while no pod has a device.
     #[serde(rename = "PodDeviceEntries", borrow)]
     entries: Option<Vec<Entry<'a>>>,
 }

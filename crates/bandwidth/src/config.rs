@@ -68,10 +68,10 @@ impl Config {
         }
     }
 
-    /// Takes rates and bursts from the first source that has any: the plugin's own keys, then
-    /// `runtimeConfig.bandwidth`, then the pod's annotations. A 0 in the plugin's keys counts as a
-    /// value. `runtimeConfig.bandwidth` counts only if it has a rate other than 0, since runtimes
-    /// send 0 for unset values.
+    /// Creates the configuration. Takes rates and bursts from the first source that has any: the
+    /// plugin's own keys, then `runtimeConfig.bandwidth`, then the pod's annotations. A 0 in the
+    /// plugin's keys counts as a value. `runtimeConfig.bandwidth` counts only if it has a rate
+    /// other than 0, since runtimes send 0 for unset values.
     fn of(own: RawConfig, runtime: RuntimeConfig) -> Result<Self, Error> {
         let of_runtime = runtime.bandwidth.unwrap_or_default();
         let (limits, parent, priority) = if own.is_given() {
@@ -247,14 +247,14 @@ fn subnets(key: &str, texts: &[String]) -> Result<Vec<IpNetwork>, Error> {
 /// bytes, less one bit).
 const SENTINELS: [u64; 2] = [4_294_967_295, 34_359_738_359];
 
-/// Annotations with the rate that the pod receives and the rate that it sends, as Kubernetes
-/// quantities in bits per second.
+/// Names of two annotations of a pod: the rate at which the pod receives, then the rate at which it
+/// sends. Both are Kubernetes quantities in bits per second.
 pub const ANNOTATIONS: [&str; 2] = [
     "kubernetes.io/ingress-bandwidth",
     "kubernetes.io/egress-bandwidth",
 ];
 
-/// Bounds of the rates that Kubernetes accepts in annotations, in bits per second.
+/// The lowest and the highest rate that Kubernetes accepts in annotations, in bits per second.
 const LEAST_ANNOTATED: u64 = 1000;
 const MOST_ANNOTATED: u64 = 1_000_000_000_000_000;
 

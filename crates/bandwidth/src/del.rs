@@ -52,7 +52,7 @@ fn remove_limits(request: &DelRequest) -> anyhow::Result<()> {
 
 /// Removes the record of the bandwidth that the kubelet allocated to the pod. Does nothing if the
 /// configuration lacks the key `podResources`, because ADD then writes no record. If the key is
-/// `false` now, an earlier ADD may still have written one.
+/// `false` now, the function still removes the record that an earlier ADD may have written.
 fn remove_record(request: &DelRequest) -> anyhow::Result<()> {
     #[derive(Default, Deserialize)]
     #[serde(rename_all = "camelCase", default)]
@@ -67,7 +67,8 @@ fn remove_record(request: &DelRequest) -> anyhow::Result<()> {
     record::remove(&request.attachment.owner())
 }
 
-/// Returns the ifbs to delete. Logs on standard error the ifbs that stay because another attachment
+/// Returns the ifbs that DEL deletes: the attachment's own, and those of the Go plugin that no
+/// other attachment may use. Logs on standard error the ifbs that stay because another attachment
 /// may use them.
 fn find(host: &Connection, request: &DelRequest) -> anyhow::Result<Vec<Link>> {
     let Found { mut own, unclaimed } = ifb::find(host, &request.attachment)?;

@@ -5,7 +5,7 @@ use netlink::{Connection, Link, LinkChange, LinkKind, MacAddress, Request};
 use sha2::{Digest as _, Sha512};
 use tc::{Limit, LinkEgress, LinkIngress, module};
 
-/// Ifbs that have one of the two possible names of the attachment's ifb.
+/// Ifbs that have one of the two possible names ([`names`]) of the attachment's ifb.
 pub(crate) struct Found {
     /// Ifbs of the attachment: their alias is its tag ([`Attachment::owner`]). If an ADD was killed
     /// before it set the alias, the MAC identifies the ifb.
@@ -16,8 +16,8 @@ pub(crate) struct Found {
     pub unclaimed: Vec<Link>,
 }
 
-/// Returns the ifbs with one of the two possible names of the attachment's ifb, except those whose
-/// alias is the tag ([`Attachment::owner`]) of another attachment.
+/// Returns the ifbs with one of the two possible names ([`names`]) of the attachment's ifb, except
+/// those whose alias is the tag ([`Attachment::owner`]) of another attachment.
 ///
 /// # Errors
 /// The kernel refuses a request.

@@ -1,8 +1,9 @@
 //! The limits of one sandbox, for ADD, CHECK and RELOAD.
 //!
 //! A limit changes in place: each step replaces an old setting by the new one. The rollback removes
-//! only what this call added, and does not restore replaced settings. So after a failure, each
-//! direction of a live sandbox has its old or its new limit, and another call completes the change.
+//! only what the failed verb added, and does not restore replaced settings. So after a failure,
+//! each direction of a live sandbox has its old or its new limit, and a repetition of the verb
+//! completes the change.
 
 use attach::Removal;
 use cni::{AddRequest, Error, Undo, note};
@@ -41,7 +42,7 @@ impl<'a> Limiting<'a> {
         ifb::find_behind(self.host_link, self.host, &self.request.attachment)
     }
 
-    /// Returns the backstop (second limit in `nf_tables`) for the egress limit `limit`; `None` if
+    /// Computes the backstop (second limit in `nf_tables`) for the egress limit `limit`; `None` if
     /// its rate is too high for `nf_tables`.
     pub fn backstop(self, limit: &Limit) -> Option<Backstop> {
         let owner = self.request.attachment.owner();
@@ -66,8 +67,10 @@ impl<'a> Limiting<'a> {
         Ok(link_egress.ensure(&held, limit, self.traffic)?)
     }
 
-    /// Limits the sandbox's egress, which is the ingress of the veth pair's host end. The ifb is up
-    /// and has its limit before packets are redirected to it. Returns the ifb.
+    /// Limits the sandbox's egress, which is the ingress of the veth pair's host end. Creates an
+    /// ifb or takes over the existing one, redirects packets to the ifb, and adds or updates the
+    /// backstop (second limit in `nf_tables`). A new ifb is up and has its limit before packets are
+    /// redirected to it. Returns the ifb.
     ///
     /// # Errors
     /// - Code 11: a concurrent ADD of the attachment creates the ifb.
@@ -86,7 +89,8 @@ impl<'a> Limiting<'a> {
         Ok(ifb)
     }
 
-    /// Takes over an existing ifb, changes its limit, redirects packets to it, and returns it.
+    /// Takes over an existing ifb, changes its limit and the backstop, redirects packets to the
+    /// ifb, and returns it.
     fn change_egress(self, ifb: Link, limit: &Limit, undo: &mut Undo<'a>) -> anyhow::Result<Link> {
         let (host, attachment) = (self.host, &self.request.attachment);
         let held = LinkEgress::new(host, &ifb).held()?;
@@ -103,8 +107,9 @@ impl<'a> Limiting<'a> {
         Ok(ifb)
     }
 
-    /// Changes the rate of an ifb if this plugin set its limit. A limit of another program, such as
-    /// the Go plugin, stays. Also restores the backstop, the second limit in `nf_tables`.
+    /// Changes the limit of an ifb to `limit` if this plugin set the present one. A limit of
+    /// another program, such as the Go plugin, stays. Also adds or updates the backstop, the second
+    /// limit in `nf_tables`.
     ///
     /// # Errors
     /// The kernel refuses a request.
@@ -187,7 +192,8 @@ impl<'a> Limiting<'a> {
     }
 
     /// Limits packets that bypass the ifb: adds or updates the backstop, the second limit in
-    /// `nf_tables`. If the rate is too high for `nf_tables`, logs this and removes the backstop.
+    /// `nf_tables`. If the rate is too high for `nf_tables`, logs this on standard error and
+    /// removes the backstop.
     ///
     /// # Errors
     /// As [`Backstop::put`].

@@ -36,8 +36,8 @@ pub(crate) enum Priority {
 }
 
 impl PodResources {
-    /// Reads `podResources` and the keys that belong to it. Returns `None` if `podResources` is
-    /// missing, `false` or an empty list.
+    /// Reads the key `podResources`, and the keys `kubeletCheckpoint` and `defaultBurst`. Returns
+    /// `None` if `podResources` is missing, `false` or an empty list.
     ///
     /// # Errors
     /// Code 7 with the key whose value is invalid.
@@ -116,7 +116,9 @@ impl PodResources {
         checkpoint::read(&self.checkpoint, "").map(|_| ())
     }
 
-    /// Returns the rates of a pod. `devices` contains the number of its devices of each resource.
+    /// Returns the rates that a pod's devices give it. `devices` maps the name of a resource to the
+    /// number of the pod's devices. Ignores resources that `podResources` excludes, and those whose
+    /// names contain no bandwidth.
     fn allocation(&self, devices: &BTreeMap<String, u64>) -> Result<Allocation, Error> {
         let names = self.names.as_ref();
         let counts = |name: &String| names.is_none_or(|it| it.contains(name));

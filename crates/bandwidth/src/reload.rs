@@ -132,8 +132,8 @@ impl Reload<'_> {
         self.named.iter().try_for_each(check)
     }
 
-    /// Returns whether this call leaves the limit of `direction` as it is: `cnitool limit` changes
-    /// only the directions that it names.
+    /// Returns whether RELOAD leaves the limit of `direction` as it is, because the key
+    /// `changeLimits` names only the other direction.
     fn leaves(&self, direction: Direction) -> bool {
         !self.named.is_empty() && !self.named.contains(&direction)
     }
@@ -213,7 +213,7 @@ impl Reload<'_> {
     }
 
     /// Checks that the ifb still exists. If a concurrent DEL has deleted it, removes the backstop
-    /// that this call added, and fails.
+    /// that RELOAD added, and fails.
     ///
     /// # Errors
     /// There is no ifb, or the kernel refuses a request.

@@ -71,7 +71,7 @@ fn parts(name: &str) -> Option<(Direction, &str)> {
 /// The form of the full name of a resource with a bandwidth, for messages.
 pub(crate) const FORM: &str = "DOMAIN/ingress-<N>mbit or DOMAIN/egress-<N>mbit";
 
-/// The configuration key that the resources belong to.
+/// The configuration key that selects the resources whose devices limit a pod, for messages.
 pub(crate) const KEY: &str = "podResources";
 
 /// Maximum Mbit/s of one device.

@@ -21,8 +21,8 @@ use crate::table::{
 pub(crate) struct Desired {
     /// The plugin's table of family `inet`.
     pub table: Table,
-    /// The attachment's elements. They include elements without an owner, which all members of its
-    /// bridge share.
+    /// The attachment's elements in `table`. Some may have no owner ([`is_shared`]): all
+    /// attachments on the same bridge share them.
     pub elements: Vec<Element>,
     /// The attachment's elements in the table of family `bridge`, which isolates ports.
     pub ports: Vec<Element>,
@@ -134,8 +134,9 @@ pub(crate) fn address(table: &Table, element: &Element) -> Option<IpAddr> {
     })
 }
 
-/// Returns the element that makes the attachment a member of the bridge, and the elements of the
-/// bridge, which all members share.
+/// Returns three elements. The first records that the attachment is a member of the bridge. The
+/// other two apply `policy` to the bridge, and all members share them. `bridge` is the bridge or
+/// the host's link for a VLAN of the bridge.
 fn of_bridge(policy: IngressPolicy, attachment: &Attachment, bridge: &str) -> [Element; 3] {
     let (members, pairs) = match policy {
         IngressPolicy::Isolated => (ISOLATED_MEMBERS, ISOLATED_PAIRS),
@@ -150,9 +151,9 @@ fn of_bridge(policy: IngressPolicy, attachment: &Attachment, bridge: &str) -> [E
     ]
 }
 
-/// Returns the shared elements of bridges ([`is_shared`]) that no member of the bridge needs any
-/// more. A pair of one policy is needed by members with this policy, an element of [`BRIDGES`] by
-/// all members. `elements` are all elements in the sets of bridges.
+/// Returns the shared elements of bridges ([`is_shared`]) that no member of the bridge
+/// ([`is_member`]) needs any more. A pair of one policy is needed by members with this policy, an
+/// element of [`BRIDGES`] by all members. `elements` are all elements in the sets of bridges.
 pub(crate) fn unneeded(table: &Table, elements: &[Element]) -> Vec<Element> {
     let is_needed = |shared: &Element| {
         let members: &[&str] = match shared.set.as_str() {
@@ -168,7 +169,8 @@ pub(crate) fn unneeded(table: &Table, elements: &[Element]) -> Vec<Element> {
     shared.filter(|it| !is_needed(it)).cloned().collect()
 }
 
-/// Returns whether the element makes an attachment a member of a bridge.
+/// Returns whether the element records an attachment as a member of a bridge. The members of a
+/// bridge are the attachments that apply an ingress policy to it.
 pub(crate) fn is_member(element: &Element) -> bool {
     [MEMBERS, ISOLATED_MEMBERS].contains(&element.set.as_str())
 }

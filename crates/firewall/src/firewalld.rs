@@ -37,7 +37,8 @@ impl Sources {
     }
 
     /// Reads the zone and the addresses from the text of an attachment's record file, which starts
-    /// with the result of [`Self::text`]. Returns `None` if the text is empty or has only one line.
+    /// with the result of [`Self::text`] or, if the record lists no sources, with an empty line.
+    /// The result then has no addresses. Returns `None` if the text is empty or has only one line.
     pub fn read(text: &str) -> Option<Self> {
         let (zone, addresses) = text.split_once('\n')?;
         Some(Self {
@@ -83,7 +84,8 @@ impl Sources {
     /// Adds the addresses to the zone.
     ///
     /// # Errors
-    /// firewalld rejects an address: it is a source of another zone, or the zone does not exist.
+    /// - firewalld does not run or does not answer.
+    /// - firewalld rejects an address: it is a source of another zone, or the zone does not exist.
     pub fn add(&self) -> anyhow::Result<()> {
         self.each("addSource", &["ZONE_ALREADY_SET", "ALREADY_ENABLED"])
     }

@@ -79,8 +79,8 @@ impl Desired {
 
     /// Adds the rules of `legacy` to legacy iptables. Also adds a marker chain to the plugin's
     /// table, which shows later ADDs that the rules exist. If the program of legacy iptables cannot
-    /// add the rules, the function logs the failure and succeeds, because containers may not need
-    /// these rules.
+    /// add the rules, the function logs the failure on standard error and succeeds, because
+    /// containers may not need these rules.
     fn reach(&self, connection: &Connection, legacy: &Legacy) -> anyhow::Result<()> {
         if let Err(error) = legacy.insert() {
             note(unreached(&error));
@@ -118,9 +118,9 @@ impl Desired {
     }
 }
 
-/// Removes the elements of the owners for which `is_stale` returns true, and the elements of
-/// bridges that have no member left. Returns the owners of the removed elements. The rules stay,
-/// because without elements they mark no packet.
+/// Removes the elements of the owners for which `is_stale` returns true. Then removes the shared
+/// elements of bridges that no attachment needs any more ([`unneeded`]). Returns the owners of the
+/// removed elements. The rules stay, because without elements they mark no packet.
 ///
 /// # Errors
 /// The kernel refuses a request. A missing table or kernel feature counts as success.
@@ -164,7 +164,8 @@ pub(crate) fn remove(is_stale: impl Fn(&str) -> bool) -> anyhow::Result<Vec<Stri
     Ok(owners)
 }
 
-/// Returns whether the bridge of the element `shared` still has a member that needs this element.
+/// Returns whether an attachment still needs `shared`, an element that all attachments on one
+/// bridge share ([`crate::is_shared`]).
 ///
 /// # Errors
 /// The kernel refuses a request.
@@ -215,8 +216,9 @@ fn remove_ports(
     }
 }
 
-/// Adds each of `elements`, unless another attachment has the permission for its address. Does
-/// nothing if the kernel has no netfilter.
+/// Gives permission for addresses back: adds each of `elements` to the sets of addresses, unless
+/// another attachment has the permission for its address. Does nothing if the kernel has no
+/// netfilter.
 ///
 /// # Errors
 /// - Code 11: other processes keep changing the rules.
@@ -235,7 +237,7 @@ pub(crate) fn hand_back(elements: &[Element]) -> anyhow::Result<()> {
     updated.map(drop).map_err(coded)
 }
 
-/// Removes the elements of bridges that have no member left.
+/// Removes the shared elements of bridges that no attachment needs any more ([`unneeded`]).
 fn prune(connection: &Connection) -> Result<(), nft::Error> {
     let sets = bridge_sets();
     let updated = connection.update(&sets, || {

@@ -1,5 +1,6 @@
-//! Legacy iptables. Its rules are not part of `nf_tables`, so the plugin runs the program of legacy
-//! iptables to add them, once per node.
+//! The plugin's rules in legacy iptables, which accept packets with the plugin's fwmark. Legacy
+//! iptables is not part of `nf_tables`. So ADD runs a program, `iptables-legacy` or
+//! `ip6tables-legacy`, to add the rules, once per node.
 //!
 //! The plugin then adds a marker chain to its own table, so later ADDs see that the rules exist and
 //! do not run the program. Both the rules and the chain disappear with the network namespace. But a
@@ -15,7 +16,7 @@ use nft::{Chain, Family, Rule};
 
 use crate::config::{CHAIN, Config};
 
-/// The rules of legacy iptables for one IP family.
+/// The plugin's rules in legacy iptables for one IP family.
 #[derive(Debug)]
 pub(crate) struct Legacy {
     family: Family,

@@ -14,8 +14,8 @@ use cni::Attachment;
 use crate::firewalld::Sources;
 
 /// An attachment that had an address before another attachment took the address over. The other
-/// attachment's record lists it. DEL of the other attachment gives the permission for the address
-/// back, if the earlier attachment still exists.
+/// attachment's record lists the earlier one. DEL of the other attachment gives the permission for
+/// the address back, if the earlier attachment still exists.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Earlier {
     pub owner: String,

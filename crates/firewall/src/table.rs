@@ -89,7 +89,8 @@ pub(crate) fn frames() -> Table {
     }
 }
 
-/// Returns the tables in which attachments have elements.
+/// Returns the plugin's two tables, in which attachments have elements: [`TABLE`], with the chains
+/// for the default fwmark bit, and [`FRAMES_TABLE`].
 pub fn tables() -> [Table; 2] {
     [table(Mark::DEFAULT), frames()]
 }
@@ -120,8 +121,8 @@ fn isolation() -> Vec<Rule> {
     ]
 }
 
-/// Returns the rules that mark packets from containers, replies to containers, and packets whose
-/// destination was translated to a container (DNAT).
+/// Returns the rules that clear the mark of each packet, and then mark packets from containers,
+/// replies to containers, and packets whose destination was translated to a container (DNAT).
 fn permission(mark: Mark) -> Vec<Rule> {
     let bits = mark.bits();
     let mut rules = vec![Rule::new("no packet brings the mark along").unmark(bits)];
@@ -156,13 +157,14 @@ pub(crate) const PODS_V6: &str = "pods6";
 pub(crate) const BRIDGES: &str = "bridges";
 
 /// Pairs of an input and an output interface that are the same bridge. They match packets within
-/// the bridge. One set is for the policy `same-bridge`, the other for `isolated`.
+/// the bridge. The first set is for the policy `same-bridge`, which lets these packets pass. The
+/// second is for `isolated`, which drops them.
 pub(crate) const BRIDGE_PAIRS: &str = "bridge-pairs";
 pub(crate) const ISOLATED_PAIRS: &str = "isolated-pairs";
 
-/// Pairs of an attachment and its bridge. No rule uses these sets. The plugin reads them to find
-/// out whether a bridge still has a member. The shared elements of the bridge stay until its last
-/// member is deleted.
+/// Pairs of an attachment and its bridge: the first set for the policy `same-bridge`, the second
+/// for `isolated`. No rule uses these sets. The plugin reads them to find out whether a bridge
+/// still has a member. The shared elements of the bridge stay until its last member is deleted.
 pub(crate) const MEMBERS: &str = "members";
 pub(crate) const ISOLATED_MEMBERS: &str = "isolated-members";
 
@@ -172,8 +174,9 @@ pub(crate) const ISOLATED_PORTS: &str = "isolated-ports";
 /// Priority of filter chains in the bridge family (`NF_BR_PRI_FILTER_BRIDGED`).
 const BRIDGE_FILTER: i32 = -200;
 
-/// Priorities of the chains that isolate bridges and that mark packets: before `NF_IP_PRI_FILTER`,
-/// and after `NF_IP_PRI_MANGLE`, at which other programs set marks.
+/// Priorities, in this order, of the chain that isolates bridges and of the chain that marks
+/// packets. Both are before `NF_IP_PRI_FILTER`, and after `NF_IP_PRI_MANGLE`, at which other
+/// programs set marks.
 const ISOLATING: i32 = -20;
 const MARKING: i32 = -10;
 

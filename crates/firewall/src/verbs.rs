@@ -17,8 +17,8 @@ use crate::firewalld::Sources;
 use crate::record::Earlier;
 use crate::{installation, record};
 
-/// Lets packets of the sandbox pass the host's firewall, and isolates the sandbox's bridge. Returns
-/// `prevResult` unchanged.
+/// Lets packets of the sandbox pass the host's firewall, and isolates the sandbox's bridge if
+/// `ingressPolicy` requests this. Returns `prevResult` unchanged.
 ///
 /// # Errors
 /// An error of any step. The rollback then removes everything of the attachment. If an earlier ADD
@@ -148,8 +148,9 @@ pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
     })
 }
 
-/// Restores the state that ADD left, for example after a flush of the rules. Existing elements and
-/// rules stay untouched.
+/// Restores the state that ADD left, for example after a flush of the rules. Existing elements stay
+/// untouched, with one exception: this attachment again takes over the permission for an address
+/// from an attachment that had the address before.
 ///
 /// # Errors
 /// - Code 7: `prevResult` is missing.
@@ -176,8 +177,9 @@ pub(crate) fn reload(request: &CheckRequest) -> anyhow::Result<()> {
     cni::all([recorded, restored])
 }
 
-/// Checks that the link is a bridge. Packets between two containers of `ptp`, for example, enter
-/// and leave through different links, so a policy would drop them all.
+/// Checks that the link `name` is a bridge, because an ingress policy needs one. Packets between
+/// two containers of `ptp`, for example, enter and leave through different links, so a policy would
+/// drop them all.
 fn expect_bridge(name: &InterfaceName) -> anyhow::Result<()> {
     let link = netlink::Connection::open()?.find_link(name.as_str())?;
     if link.is_some_and(|it| it.kind == LinkKind::Bridge) {
@@ -219,10 +221,10 @@ fn remove_owner(owner: &str, unrecorded: Option<Sources>) -> anyhow::Result<()> 
 }
 
 /// Removes the addresses that the `retired` (renamed) records list, and those of `unrecorded`, from
-/// firewalld's zone. Then calls `elements`, which removes elements. Then gives addresses back to
-/// the attachments that had them before, and removes the records. If firewalld reports an error or
-/// does not answer, or if an address cannot be given back, the records stay, because the next DEL
-/// needs them.
+/// firewalld's zone. Then calls `elements`, which removes elements in `nf_tables`. Then gives the
+/// permission for addresses back to the attachments that had it before, and removes the records. If
+/// firewalld reports an error or does not answer, or if an address cannot be given back, the
+/// records stay, because the next DEL needs them.
 fn remove(
     retired: Vec<Retired>,
     unrecorded: Option<Sources>,

@@ -11,8 +11,8 @@ use crate::config::Config;
 use crate::name::SysctlName;
 
 /// Checks that the name of each sysctl, as written in the configuration, matches a line of the
-/// list. If the list does not exist, every name is allowed. If no sysctl is configured, this
-/// function does not read the list.
+/// operator's allowlist. If this file does not exist, every name is allowed. If no sysctl is
+/// configured, this function does not read the file.
 ///
 /// # Errors
 /// - Code 7: a name is not allowed; the error names it.
@@ -44,5 +44,6 @@ fn pattern(line: &str) -> Result<Regex, Error> {
     })
 }
 
-/// The list's path, the same as in the Go plugin.
+/// Path of the operator's list of allowed sysctls, the same as in the Go plugin. Each line is a
+/// regular expression.
 const FILE: &str = "/etc/cni/tuning/allowlist.conf";

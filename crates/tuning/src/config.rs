@@ -16,9 +16,9 @@ use crate::settings::Settings;
 /// The parsed configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
-    /// The values of the sandbox's sysctls, in the order of the sysctls' names.
+    /// The values to set for sysctls of the sandbox, in the order of the sysctls' names.
     pub sysctls: BTreeMap<SysctlName, String>,
-    /// Settings of the interface.
+    /// The settings to give the sandbox's interface.
     pub link: Settings,
     /// Directory of the records. A record contains the settings that an interface had before ADD.
     pub data_dir: PathBuf,
@@ -69,8 +69,8 @@ impl Config {
     }
 }
 
-/// Returns the values by sysctl name. Fails if two names differ only in their separators (dots and
-/// slashes), because they mean one sysctl.
+/// Parses the names of the sysctls in `raw`, and returns the values by these names. Fails if two
+/// names differ only in their separators (dots and slashes), because they mean one sysctl.
 fn by_name(raw: BTreeMap<String, String>) -> Result<BTreeMap<SysctlName, String>, Error> {
     let mut sysctls = BTreeMap::new();
     for (text, value) in raw {
@@ -92,7 +92,8 @@ struct Mac {
     mac: String,
 }
 
-/// Returns `dataDir`, or its default. Parses no other key, because DEL and GC need no other one.
+/// Returns the directory of the records: `dataDir`, or its default. Parses no other key, because
+/// DEL and GC need no other one.
 ///
 /// # Errors
 /// Code 7: the path is not absolute.

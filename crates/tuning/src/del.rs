@@ -9,8 +9,8 @@ use crate::record::{self, Record};
 /// Restores the interface's settings from the record that ADD wrote, and removes the record.
 /// Restores nothing if the request names no sandbox, or if the record names another sandbox.
 ///
-/// DEL only logs a failure to restore the interface, as the Go plugin does. Processes in the
-/// sandbox can cause such a failure, and must not be able to make DEL fail.
+/// DEL only logs a failure to restore the interface on standard error, as the Go plugin does.
+/// Processes in the sandbox can cause such a failure, and must not be able to make DEL fail.
 ///
 /// Two attachments can have the same path for their records ([`Record::may_be_of`]). DEL does not
 /// touch the record of another attachment, and then restores nothing.

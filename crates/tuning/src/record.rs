@@ -36,7 +36,7 @@ pub(crate) struct Record {
 
 impl Record {
     /// Reads the record at `path`. Returns `None` if there is no file. Also returns `None`, and
-    /// logs it, if the file is not a valid record.
+    /// logs this on standard error, if the file is not a valid record.
     pub fn read(path: &Path) -> anyhow::Result<Option<Self>> {
         let read = || match path.symlink_metadata()? {
             found if found.is_file() && found.len() < LARGEST => fs::read(path),
