@@ -131,6 +131,56 @@ fn a_pod_whose_link_is_gone_gets_no_address_back() {
 }
 
 #[test]
+fn a_pod_that_stands_by_passes_check() {
+    let host = Host::new();
+    let network = fixed(&host.bridge().with("isGateway", true));
+    let [old, new] = ["old", "new"].map(|name| host.sandbox(name));
+    let pods = [(&old, network.add(&old)), (&new, network.add(&new))];
+    for (pod, result) in &pods {
+        assert_eq!(network.check(pod, result).ok(), Value::Null);
+    }
+    host.run(
+        "nft",
+        &["flush", "map", "inet", "cni-masquerade", "standby"],
+    );
+    let (pod, result) = &pods[0];
+    let difference = ["element", "pods4", "is missing"];
+    network.check(pod, result).error().expect(100, &difference);
+}
+
+#[test]
+fn a_pod_gets_its_address_although_the_element_of_the_other_one_is_gone() {
+    let host = Host::new();
+    let outside = host.outside_of_both_families();
+    let network = fixed(&host.ptp());
+    let [old, new] = ["old", "new"].map(|name| host.sandbox(name));
+    network.add(&old);
+    network.add(&new);
+    // So does a DEL that is killed after it has deleted the elements, or another program.
+    for map in ["pods4", "pods6"] {
+        host.run("nft", &["flush", "map", "inet", "cni-masquerade", map]);
+    }
+    network.del(&new);
+    is_masqueraded(&old, &outside);
+    assert_eq!(owners(&host, MAPS), [vec!["old"], vec!["old"], vec![]]);
+}
+
+#[test]
+fn a_pod_whose_link_has_no_tag_gets_its_address_back() {
+    let host = Host::new();
+    let outside = host.outside_of_both_families();
+    let network = fixed(&host.ptp());
+    let [old, new] = ["old", "new"].map(|name| host.sandbox(name));
+    let first = network.add(&old);
+    network.add(&new);
+    // The Go plugins tag no link.
+    let host_end = first["interfaces"][0]["name"].as_str().unwrap();
+    host.run("ip", &["link", "set", host_end, "alias", ""]);
+    network.del(&new);
+    is_masqueraded(&old, &outside);
+}
+
+#[test]
 fn the_agent_reloads_neither_pod_while_both_have_the_address() {
     let host = Host::new();
     let outside = host.outside_of_both_families();
@@ -153,4 +203,9 @@ fn the_agent_reloads_neither_pod_while_both_have_the_address() {
     pass(2 * PERIOD);
     assert_eq!(number("repair_reloads_total"), reloads, "{}", agent.log());
     is_masqueraded(&new, &outside);
+    tool.on("del", "pods", &new).ok();
+    pass(2 * PERIOD);
+    assert_eq!(number("repair_reloads_total"), reloads, "{}", agent.log());
+    assert_eq!(number("repair_unrepaired"), Some(0), "{}", agent.log());
+    is_masqueraded(&old, &outside);
 }

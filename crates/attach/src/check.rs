@@ -176,7 +176,7 @@ impl<T: Topology> Check<'_, T> {
             format!("the alias of {name} is not {owner}")
         });
         let protections = desired.protections(name, mac_of(container)?, &owner)?;
-        found.extend(guard::differences(&protections)?);
+        found.extend(guard::differences(&protections, name)?);
         Ok(Some(port))
     }
 

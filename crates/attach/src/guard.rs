@@ -211,14 +211,11 @@ impl Removal {
             return Ok(());
         };
         for table in &self.tables {
-            let listed = match connection.elements_owned(table, |_| true) {
-                Err(error) if error.is_unsupported() => continue,
-                listed => listed.map_err(coded)?.into_iter(),
+            let removed = match standby::remove(connection, table, &is_stale) {
+                Err(error) if is_unsupported(&error) => continue,
+                removed => removed.map_err(coded_source)?,
             };
-            let (stale, others): (Vec<_>, Vec<_>) = listed.partition(|it| is_stale(&it.owner));
-            let deleted = connection.delete_known(table, &stale).map_err(coded)?;
-            standby::hand_over(connection, table, &deleted, &others).map_err(coded_source)?;
-            self.owners.extend(deleted.into_iter().map(|it| it.owner));
+            self.owners.extend(removed.into_iter().map(|it| it.owner));
         }
         Ok(())
     }
@@ -235,18 +232,23 @@ impl Removal {
 }
 
 /// Compares the kernel's `nf_tables` with the state that [`install`] creates for `protections`.
-/// Returns a message for each difference.
+/// `port` is the name of the host's end of the veth pair. Returns a message for each difference. If
+/// the attachment stands by for an address, that is no difference.
 ///
 /// # Errors
 /// The kernel refuses a request.
-pub(crate) fn differences(protections: &[Protection]) -> anyhow::Result<Vec<String>> {
+pub(crate) fn differences(protections: &[Protection], port: &str) -> anyhow::Result<Vec<String>> {
     let mut found = Vec::new();
     if protections.is_empty() {
         return Ok(found);
     }
     let connection = Connection::open()?;
     for Protection { table, elements } in protections {
-        found.extend(connection.differences(table, elements)?);
+        if connection.differences(table, elements)?.is_empty() {
+            continue;
+        }
+        let elements = standby::present(&connection, table, elements, port)?;
+        found.extend(connection.differences(table, &elements)?);
     }
     Ok(found)
 }
@@ -258,6 +260,10 @@ pub fn coded(error: nft::Error) -> anyhow::Error {
         return Error::TryAgain(error.to_string()).into();
     }
     anyhow::Error::from(error).context("nf_tables")
+}
+
+fn is_unsupported(error: &anyhow::Error) -> bool {
+    error.downcast_ref().is_some_and(nft::Error::is_unsupported)
 }
 
 /// Converts an `nf_tables` error as [`coded`] does. Returns any other error unchanged.

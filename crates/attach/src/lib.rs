@@ -66,6 +66,7 @@ pub use note::note_failure;
 pub use owner_files::{OwnerFiles, Retired, Writing};
 pub use protection::Protection;
 pub use reload::reload;
+pub use standby::stands_by;
 pub use status::status;
 
 /// Maximum number of ports of a bridge: `BR_MAX_PORTS` in `net/bridge/br_private.h` minus 1,

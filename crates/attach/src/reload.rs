@@ -10,7 +10,7 @@ use nft::Updated;
 use crate::addressing::{Addressing, own_ips};
 use crate::desired::Topology;
 use crate::differences::Differences;
-use crate::guard;
+use crate::guard::{self, Removal};
 use crate::names;
 use crate::protection::Protection;
 use crate::sandbox::Sandbox;
@@ -62,7 +62,7 @@ pub fn reload<T: Topology>(request: &CheckRequest) -> anyhow::Result<()> {
     let updated = guard::install(&wanted, &port.name, Precedence::StandBy)?;
     let is_gone = || Ok(find()?.is_none());
     if is_gone()? {
-        guard::take_back(&with_standby(wanted, &port.name), is_gone)?;
+        take_back(wanted, &port.name, is_gone)?;
         bail!("{} was deleted meanwhile", request.attachment);
     }
     if updated != Updated::Nothing && desired.guard.masquerade.is_some() {
@@ -71,15 +71,21 @@ pub fn reload<T: Topology>(request: &CheckRequest) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns all elements that [`guard::install`] may have added for `wanted`, so that the caller can
-/// remove them. If another attachment held an address, `install` added an element to the map
-/// `standby` instead of the element in `wanted`. So the result contains both.
-fn with_standby(mut wanted: Vec<Protection>, port: &str) -> Vec<Protection> {
+/// Removes all elements that [`guard::install`] may have added for `wanted`, as
+/// [`guard::take_back`] does, and gives their addresses to attachments that stand by for them. If
+/// another attachment held an address, `install` added an element to the map `standby` instead of
+/// the element in `wanted`. So this function removes both.
+fn take_back(
+    mut wanted: Vec<Protection>,
+    port: &str,
+    is_gone: impl Fn() -> anyhow::Result<bool>,
+) -> anyhow::Result<()> {
     for Protection { elements, .. } in &mut wanted {
         let standby: Vec<_> = elements.iter().filter_map(|it| standby(it, port)).collect();
         elements.extend(standby);
     }
-    wanted
+    guard::take_back(&wanted, is_gone)?;
+    Removal::start(guard::tables())?.remove(|_| false)
 }
 
 /// Returns the MAC that ADD gave the container's link. `reported`, the result of ADD, lists this

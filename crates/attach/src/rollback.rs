@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use anyhow::ensure;
 use cni::{AddRequest, Verb};
-use netlink::{Connection, LinkChange};
+use netlink::{Connection, LinkChange, found};
 
 use crate::{del, names};
 
@@ -69,7 +69,7 @@ impl Made {
         }
         let host = Connection::open()?;
         if let Some(link) = del::find_host_link(&host, &request.attachment)? {
-            host.change_link(&link.name, &[LinkChange::Down])?;
+            found(host.change_link(&link.name, &[LinkChange::Down]))?;
         }
         del::remove_protection(&request.attachment)
     }

@@ -4,19 +4,21 @@
 //! Two attachments may have the same address for a while, for example if a runtime recreates a
 //! container before it deletes the old one. A map has only one element for an address. The owner of
 //! this element, the attachment that ADD made last, *holds* the address. The other attachment
-//! *stands by*: it has an element in the map `standby`, which no rule uses. When the holder's
-//! element is removed, [`hand_over`] gives the address to the attachment that stands by.
+//! *stands by*: it has an element in the map `standby`, which no rule uses. [`remove`] removes the
+//! holder's element, and gives the address to the attachment that stands by.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use netlink::{Link, LinkKind};
 use nft::{Change, Connection, Element, Set, Table, TargetType, Type, Value};
 
+use crate::masquerade::MASQUERADE_TABLE;
 use crate::protection::Protection;
 
 /// Which attachment gets the element that rules use, if a caller adds an address that another
 /// attachment with a veth pair already holds. The other one stands by and gets the address later
-/// ([`hand_over`]).
+/// ([`remove`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Precedence {
     /// The caller takes the address, and the other attachment stands by. ADD does this.
@@ -101,48 +103,147 @@ pub(crate) fn change(
     Ok(change)
 }
 
-/// Gives the addresses of `removed`, elements that no longer exist, to the attachments that stand
-/// by for them (see the [module](self)). `others` are the existing elements of the table. If an
-/// attachment that stands by for one of these addresses has no veth link any more, deletes its
-/// element of the map `standby`.
+/// Removes the elements of `table` whose tag `is_stale` accepts, and returns them. In the same
+/// transaction, gives their addresses to attachments that stand by for them (see the
+/// [module](self)). Also gives away addresses that no element holds although an attachment stands
+/// by, for example because another program deleted the element.
 ///
 /// # Errors
 /// The kernel refuses a request, or other processes keep changing the rules.
-pub(crate) fn hand_over(
+pub(crate) fn remove(
     connection: &Connection,
     table: &Table,
-    removed: &[Element],
-    others: &[Element],
-) -> anyhow::Result<()> {
-    let free: Vec<_> = removed.iter().filter_map(address).collect();
-    let standby = others.iter().filter(|it| it.set == STANDBY);
-    let is_heir = |it: &&Element| stands_by_for(it).is_some_and(|it| free.contains(&it));
-    let heirs: Vec<_> = standby.filter(is_heir).collect();
-    if heirs.is_empty() {
-        return Ok(());
-    }
-    connection.update(table, || {
-        let mut change = Change::default();
+    is_stale: impl Fn(&str) -> bool,
+) -> anyhow::Result<Vec<Element>> {
+    let mut removed = Vec::new();
+    let mut gone = BTreeSet::new();
+    loop {
+        let listed = connection.elements_owned(table, |_| true)?.into_iter();
+        let (stale, others): (Vec<_>, Vec<_>) =
+            listed.partition(|it| is_stale(&it.owner) || gone.contains(&it.owner));
+        let heirs = heirs(&others);
+        let (inherited, rest): (Vec<_>, Vec<_>) = stale.into_iter().partition(|it| {
+            let address = address(it);
+            address.is_some() && heirs.iter().any(|heir| stands_by_for(heir) == address)
+        });
+        let inheritance = pass_on(connection, table, &inherited, &heirs)?;
+        removed.extend(inheritance.removed);
+        removed.extend(connection.delete_known(table, &rest)?);
+        // A DEL may have deleted the link of an heir, and may have looked for its elements before
+        // the heir got the address.
         let mut links = Links::default();
+        gone.clear();
+        for heir in inheritance.heirs {
+            if !links.has_end(&heir)? {
+                gone.insert(heir.owner);
+            }
+        }
+        if gone.is_empty() {
+            return Ok(removed);
+        }
+    }
+}
+
+/// Returns those of `elements`, all elements of a table, with which attachments stand by for an
+/// address that no attachment holds.
+fn heirs(elements: &[Element]) -> Vec<&Element> {
+    let standby = elements.iter().filter(|it| it.set == STANDBY);
+    let standby: Vec<_> = standby.collect();
+    if standby.is_empty() {
+        return standby;
+    }
+    let held: BTreeSet<_> = elements.iter().filter_map(address).collect();
+    let is_free = |it: &&Element| stands_by_for(it).is_some_and(|it| !held.contains(&it));
+    standby.into_iter().filter(is_free).collect()
+}
+
+/// What [`pass_on`] changed.
+#[derive(Default)]
+struct Inheritance {
+    /// The deleted elements of the former holders.
+    removed: Vec<Element>,
+    /// The former elements in the map `standby` of the attachments that hold the addresses now.
+    heirs: Vec<Element>,
+}
+
+/// Deletes `inherited`, the elements of addresses, and gives each address to the first attachment
+/// that stands by for it with an element in `heirs` and has a veth link. Deletes the elements in
+/// `heirs` of attachments without a link.
+fn pass_on(
+    connection: &Connection,
+    table: &Table,
+    inherited: &[Element],
+    heirs: &[&Element],
+) -> anyhow::Result<Inheritance> {
+    let mut outcome = Inheritance::default();
+    if heirs.is_empty() {
+        return Ok(outcome);
+    }
+    let mut dead = Vec::new();
+    connection.update(table, || {
+        let mut links = Links::default();
+        outcome.removed = connection.still_held(table, inherited)?;
+        outcome.heirs.clear();
+        dead.clear();
+        let mut add: Vec<Element> = Vec::new();
         for heir in connection.still_held(table, heirs.iter().copied())? {
             let held = stands_by_for(&heir).zip(heir.chain());
             let Some(held) = held.map(|(address, chain)| element(address, chain, &heir.owner))
             else {
                 continue;
             };
-            let is_live = links.port(&heir.owner)?.is_some();
-            let is_taken = connection.holder(table, &held)?.is_some();
-            let is_given = change.add.iter().any(|it| it.place() == held.place());
-            if is_live && !is_taken && !is_given {
-                change.add.push(held);
-            } else if is_live {
+            if !links.has_end(&heir)? {
+                dead.push(heir);
                 continue;
             }
-            change.delete.push(heir);
+            let holder = connection.holder(table, &held)?;
+            let is_free = holder.is_none_or(|it| outcome.removed.contains(&it));
+            if is_free && add.iter().all(|it| it.place() != held.place()) {
+                add.push(held);
+                outcome.heirs.push(heir);
+            }
         }
-        Ok::<_, anyhow::Error>(change)
+        let delete = [&outcome.removed, &outcome.heirs, &dead]
+            .into_iter()
+            .flatten();
+        Ok::<_, anyhow::Error>(Change::of(delete.cloned().collect(), add))
     })?;
-    Ok(())
+    for deleted in [&outcome.removed, &dead] {
+        connection.delete_chains_of(table, deleted)?;
+    }
+    Ok(outcome)
+}
+
+/// Returns `wanted`, elements of an attachment whose veth pair has the host's end `port`, as they
+/// are if the attachment stands by: with its element of the map `standby` in place of the element
+/// of an address that another attachment holds.
+///
+/// # Errors
+/// The kernel refuses a request.
+pub(crate) fn present(
+    connection: &Connection,
+    table: &Table,
+    wanted: &[Element],
+    port: &str,
+) -> Result<Vec<Element>, nft::Error> {
+    let holders = connection.holders(table, wanted)?;
+    let present = wanted.iter().zip(holders).map(|(wanted, holder)| {
+        let rival = holder.filter(|it| it.owner != wanted.owner);
+        let Some(standby) = rival.and_then(|_| standby(wanted, port)) else {
+            return Ok(wanted.clone());
+        };
+        let there = existing(connection, table, &standby)?;
+        Ok(there
+            .filter(|it| *it == standby)
+            .map_or_else(|| wanted.clone(), |_| standby))
+    });
+    present.collect()
+}
+
+/// Returns whether an attachment stands by for an address with `element`, an element of this name
+/// in `table`. Such an element has no effect on packets.
+pub fn stands_by(table: &str, element: &Element) -> bool {
+    table == MASQUERADE_TABLE && element.set == STANDBY
 }
 
 /// Returns the existing element with the set and key of `wanted`. Returns `None` also if the set
@@ -174,14 +275,20 @@ fn stands_by_for(element: &Element) -> Option<IpAddr> {
 /// Returns the address in the key of `element`. Returns `None` if `element` belongs to none of the
 /// [`maps`].
 fn key_address(element: &Element) -> Option<IpAddr> {
-    let map = maps().into_iter().find(|it| it.name == element.set)?;
-    match element.key(&map).first()? {
+    match key(element).first()? {
         Value::Address(address) => Some(*address),
         _ => None,
     }
 }
 
-/// The host's links. The first call of [`Links::port`] reads them from the kernel.
+/// Returns the parts of the key of `element`; empty if `element` belongs to none of the [`maps`].
+fn key(element: &Element) -> Vec<Value<'_>> {
+    let maps = maps();
+    let map = maps.iter().find(|it| it.name == element.set);
+    map.map(|it| element.key(it)).unwrap_or_default()
+}
+
+/// The host's links, read from the kernel when they are first needed.
 #[derive(Default)]
 struct Links(Option<Vec<Link>>);
 
@@ -189,12 +296,29 @@ impl Links {
     /// Returns the name of the host's end of the veth pair of the attachment with the tag `owner`;
     /// `None` if there is no such link.
     fn port(&mut self, owner: &str) -> Result<Option<String>, netlink::Error> {
+        let is_of = |it: &Link| it.alias.as_deref() == Some(owner);
+        Ok(self.veth(is_of)?.map(|it| it.name.clone()))
+    }
+
+    /// Returns whether the veth pair of an attachment exists that has the element `standby` in the
+    /// map `standby`. A pair that the Go plugins made has no tag, but the name in the key.
+    fn has_end(&mut self, standby: &Element) -> Result<bool, netlink::Error> {
+        let is_named = |name: &str| key(standby).contains(&Value::InterfaceName(name));
+        let end = self.veth(|it| match it.alias.as_deref() {
+            Some(tag) => tag == standby.owner,
+            None => is_named(&it.name),
+        })?;
+        Ok(end.is_some())
+    }
+
+    /// Returns a veth link that satisfies `is_meant`.
+    fn veth(&mut self, is_meant: impl Fn(&Link) -> bool) -> Result<Option<&Link>, netlink::Error> {
         let links = match &mut self.0 {
             Some(links) => links,
             none => none.insert(netlink::Connection::open()?.links()?),
         };
-        let is_of = |it: &&Link| it.kind == LinkKind::Veth && it.alias.as_deref() == Some(owner);
-        Ok(links.iter().find(is_of).map(|it| it.name.clone()))
+        let mut veths = links.iter().filter(|it| it.kind == LinkKind::Veth);
+        Ok(veths.find(|it| is_meant(it)))
     }
 }
 

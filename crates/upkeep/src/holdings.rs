@@ -29,11 +29,12 @@ pub type Lacking = BTreeMap<String, BTreeSet<&'static str>>;
 
 impl Holdings {
     /// Records elements of a table. Skips elements without an owner, which several attachments
-    /// share.
+    /// share, and elements with which attachments stand by for an address.
     pub(crate) fn add(&self, table: Name, elements: Vec<Element>) {
         let mut tables = self.tables();
         let held = tables.entry(table).or_default();
-        for element in elements.into_iter().filter(|it| !it.owner.is_empty()) {
+        let is_own = |it: &Element| !it.owner.is_empty() && !attach::stands_by(table.1, it);
+        for element in elements.into_iter().filter(is_own) {
             held.insert(place(&element), element.owner);
         }
     }

@@ -106,8 +106,11 @@ impl Judge {
 
     /// Returns whether an existing attachment needs the element. Only the element's owner needs it,
     /// unless all attachments of a bridge share it: then each attachment of this bridge needs it.
+    /// An attachment that stands by for an address does not need its element, because that element
+    /// has no effect on packets, and the attachment loses it when it gets the address.
     fn is_needed(&mut self, table: &Table, element: &Element) -> anyhow::Result<bool> {
         match table.name {
+            name if attach::stands_by(name, element) => Ok(false),
             firewall::TABLE if firewall::is_shared(element) => {
                 Ok(firewall::is_needed(&self.connection, element)?)
             }
