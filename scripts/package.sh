@@ -6,9 +6,9 @@
 # The executables come from the directory EXECUTABLES and are for this machine's architecture, if not
 # for ARCH. DIR gets
 #
-#     cni-plugins-linux-ARCH-vVERSION.tgz        the plugins, README and licence, named as the reference's
+#     cni-plugins-linux-ARCH-vVERSION.tgz        the plugins, README and licences, named as the reference's
 #     cni-plugins-tools-linux-ARCH-vVERSION.tgz  cnitool, cni-agent, install.sh, examples, man pages,
-#                                                completions, licence
+#                                                completions, licences
 #     cni-plugins-rust_VERSION-1_ARCH.deb        with --packages: both
 #     cni-plugins-rust-VERSION-1.ARCH.rpm        with --packages: both
 #
@@ -50,6 +50,8 @@ main() {
     scratch=$(mktemp -d)
     trap 'rm -rf "$scratch"' EXIT
 
+    scripts/notices.sh "$arch" >"$scratch/notices"
+    cat LICENSE "$scratch/notices" >"$scratch/LICENSE"
     say "writing man pages and completions"
     cargo run --quiet --locked --package cnitool --example generate -- "$scratch/generated"
     plugins_archive "$executables" "$directory"
@@ -64,7 +66,7 @@ plugins_archive() {
     local contents=$scratch/plugins
     mkdir "$contents"
     install -m 755 "${PLUGIN_EXECUTABLES[@]/#/$1/}" "$contents"
-    install -m 644 LICENSE "$contents"
+    install -m 644 "$scratch/LICENSE" "$contents"
     readme >"$contents/README.md"
     pack "$contents" "$2" "cni-plugins-linux-$arch-v$(version).tgz"
 }
@@ -92,7 +94,7 @@ tools_archive() {
     local contents=$scratch/tools
     mkdir "$contents"
     install -m 755 "$1/cnitool" "$1/$AGENT" scripts/install.sh "$contents"
-    install -m 644 LICENSE "$contents"
+    install -m 644 "$scratch/LICENSE" "$contents"
     cp -r conf-examples "$scratch"/generated/* "$contents"
     pack "$contents" "$2" "cni-plugins-tools-linux-$arch-v$(version).tgz"
 }
@@ -123,7 +125,7 @@ packages() {
     cp -r conf-examples "$share/doc/cni-plugins-rust"
     gzip --no-name --best <CHANGELOG.md >"$share/doc/cni-plugins-rust/changelog.gz"
     for_debian "$scratch/debian"
-    cp LICENSE "$completions/_cnitool" "$scratch"
+    cp "$completions/_cnitool" "$scratch"
     chmod -R u=rwX,go=rX "$scratch"
     find "$scratch" -exec touch --no-dereference --date "@$SOURCE_DATE_EPOCH" {} +
     description >"$scratch/nfpm.yaml"
@@ -147,6 +149,7 @@ License: Apache-2.0
 
 On Debian systems, the text of this licence is in /usr/share/common-licenses/Apache-2.0.
 EOF
+    cat "$scratch/notices" >>"$1/copyright"
     cat >"$1/changelog" <<EOF
 cni-plugins-rust ($(version | tr - '~')-1) unstable; urgency=medium
 

@@ -87,12 +87,25 @@ archives() {
     executables_are_plugins "$contents"
     tar --extract --directory "$contents" --file "$scratch"/once/cni-plugins-tools-linux-*.tgz
     [[ $(stat --format '%U %a' "$contents/bridge") == "root 755" ]]
+    notices "$contents/LICENSE"
     busybox --install -s "$scratch/busybox"
     env --ignore-environment PATH="$scratch/busybox" \
         "$scratch/busybox/sh" "$contents/install.sh" "$scratch/from-archive"
     attach_with "$scratch/from-archive"
     over_reference /usr/lib/cni
     over_reference /opt/cni/bin
+}
+
+# notices FILE: checks that FILE begins with our licence, and then lists crates of the bill of materials
+# with their texts. (The bill also lists crates that features would add.)
+notices() {
+    local crates
+    cmp --bytes="$(stat --format %s LICENSE)" LICENSE "$1"
+    crates=$(sed -n 's/^  \([a-z0-9_-]* v[0-9][^:]*\): .*/\1/p' "$1")
+    (($(wc -l <<<"$crates") > 100)) || die "LICENSE lists too few crates"
+    diff <(comm -23 <(sort <<<"$crates") \
+        <(jq --raw-output '.components[] | "\(.name) v\(.version)"' "$scratch/bill.json" | sort)) /dev/null
+    grep -qF "Copyright (c) Tokio Contributors" "$1"
 }
 
 # over_reference PLACE: installs the archive over all executables of the reference in PLACE. There
