@@ -65,7 +65,7 @@ crates_of() {
     LC_ALL=C join -t $'\t' \
         <(cargo tree --quiet --locked --workspace --edges normal --target "$target" --prefix none --format '{p}' |
             sed 's/ (proc-macro)//; s/ (\*)$//' | LC_ALL=C sort -u) \
-        <(cargo metadata --quiet --locked --format-version 1 |
+        <(cargo metadata --quiet --locked --format-version 1 --filter-platform "$target" |
             jq -r '.packages[] | select(.source) | "\(.name) v\(.version)\t\(.license)\t\(.manifest_path)"' | LC_ALL=C sort)
 }
 
