@@ -23,8 +23,8 @@ use crate::protection::Protection;
 pub(crate) enum Precedence {
     /// The caller takes the address, and the other attachment stands by. ADD does this.
     Take,
-    /// The caller stands by. RELOAD does this, so the order of the RELOADs of both attachments does
-    /// not matter.
+    /// The other attachment keeps the address, and the caller stands by for it. RELOAD does this,
+    /// so repeated RELOADs of both attachments do not take the address from each other.
     StandBy,
 }
 

@@ -66,8 +66,8 @@ impl TokenBucket {
         }
     }
 
-    /// Returns the peak rate of a TBF in bytes a second: the sum of [`TIMELESS`], `piece`, and
-    /// `longest` in the upper 32 bits. Returns 0 if `piece` is `None`.
+    /// Returns the peak rate of a TBF in bytes a second: `TIMELESS + (longest << 32) + piece`.
+    /// Returns 0 if `piece` is `None`. This peak rate limits nothing; it sets and stores `piece`.
     ///
     /// A TBF has a second bucket for its peak rate, and splits segments that are larger than this
     /// bucket. So the size of the second bucket is `piece`. The kernel does not report this size

@@ -118,11 +118,11 @@ impl Monitor {
         }
     }
 
-    /// Waits until `condition` holds for the IPv6 addresses of the link in `wait`, and returns
-    /// these addresses.
+    /// Waits until `condition` accepts the IPv6 addresses of the link in `wait`, and returns these
+    /// addresses.
     ///
     /// # Errors
-    /// As [`Self::wait_for_link`].
+    /// [`Error::Timeout`] with [`Wait::what`], and errors of reading the addresses.
     pub fn wait_for_addresses(
         &mut self,
         connection: &Connection,

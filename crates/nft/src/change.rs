@@ -12,7 +12,8 @@ pub struct Change {
     /// Elements to add, after the deletions. The kernel refuses the transaction if the set still
     /// has another element with the same key.
     pub add: Vec<Element>,
-    /// How the change computes new values in sets of counts ([`crate::TargetType::Count`]).
+    /// How the change computes new counts. A set of counts ([`crate::TargetType::Count`]) stores,
+    /// for each of its keys, how many elements of another set have this key.
     pub counts: Counts,
 }
 
@@ -28,8 +29,9 @@ impl Change {
     }
 }
 
-/// How a change computes new values in sets of counts ([`crate::TargetType::Count`]). Such a set
-/// contains numbers of elements of another set, and each change has to adapt these numbers.
+/// How a change computes new counts. A set of counts ([`crate::TargetType::Count`]) stores, for
+/// each of its keys, how many elements of another set have this key. Each change has to adapt these
+/// numbers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Counts {
     /// Read the counts in the kernel, add the number of added elements, and subtract the number of

@@ -29,7 +29,8 @@ struct State<'t> {
     chains: Vec<(&'t Chain, Content)>,
     /// Whether the table has the flag `dormant`: the kernel then ignores the table's chains.
     is_dormant: bool,
-    /// Whether a set is missing that no described rule uses.
+    /// Whether the kernel lacks one of the described sets that no rule uses. Only these sets are
+    /// looked up: the kernel keeps a set as long as a rule uses it.
     lacks_set: bool,
 }
 

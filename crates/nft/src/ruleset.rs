@@ -250,10 +250,10 @@ fn is_protocol_field(family: u8, payload: &[u8]) -> bool {
     (base, offset, length) == (1, place, 1)
 }
 
-/// The kinds of objects, in the order in which the kernel accepts them. Each tuple has a
-/// description, the message type that creates the object, and the attributes that the kernel
-/// accepts in that message. The message type that reads the object is greater by 1. The numbers are
-/// from `include/uapi/linux/netfilter/nf_tables.h`.
+/// The kinds of objects that a copy of the rules contains, in the order in which they must be
+/// created. Each tuple has the name of the kind for error messages, the message type that creates
+/// the object, and the attributes that are copied. The message type that reads the object is
+/// greater by 1. The numbers are from `include/uapi/linux/netfilter/nf_tables.h`.
 const KINDS: &[(&str, u16, &[u16])] = &[
     ("tables", NEW_TABLE, &[1, 2, 6]),
     ("objects", NEW_OBJECT, &[1, 2, 3, 4, 8]),

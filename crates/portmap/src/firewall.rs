@@ -125,9 +125,10 @@ pub(crate) fn differences(claim: &Claim, record: &Record) -> anyhow::Result<Vec<
     Ok(found)
 }
 
-/// Returns a message for each of `elements` that forwards a port of a single address, but for which
-/// `nf_tables` has no count. Without the count, a later ADD of the same port for all addresses
-/// would not notice the conflict.
+/// A set in `nf_tables` counts, for each protocol and port, the single addresses of the host for
+/// which the port is forwarded. Returns a message for each of `elements` that forwards a port of a
+/// single address, if the set lacks this port. Without it, a later ADD of the same port for all
+/// addresses would not notice the conflict.
 fn uncounted(
     connection: &Connection,
     claim: &Claim,

@@ -81,8 +81,9 @@ impl Holdings {
         Ok(lacking)
     }
 
-    /// Removes the record of the element at `place` if `owner` is its owner. Keeps the record if it
-    /// names another owner, because that attachment has added the element since then.
+    /// Removes the record of the element at `place` (set and key) if it names `owner`. Keeps a
+    /// record that names another owner: that attachment added the element after the caller had
+    /// found it deleted or missing.
     fn forget_place(&self, table: Name, place: &Place, owner: &str) {
         let mut tables = self.tables();
         let held = tables.entry(table).or_default();

@@ -10,13 +10,13 @@ use nft::Protocol;
 /// Source and destination of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Path {
-    /// From a pod to another host.
+    /// A packet of this protocol from a pod to another host.
     ToElsewhere(Protocol),
-    /// From a pod to a port of the node, at the gateway's address.
+    /// A packet of this protocol from a pod to this port of the node, at the gateway's address.
     ToNode(Protocol, u16),
-    /// From the node to a pod, like the kubelet's probes.
+    /// A TCP packet from the node to a pod, like the kubelet's probes.
     FromNode,
-    /// From another host to a hostPort of the pod.
+    /// A packet from another host to this hostPort of the pod.
     ToHostPort(u16),
 }
 
