@@ -59,14 +59,13 @@ pub use frames::{BRIDGE_NF_CALL, FRAMES_TABLE, filter_chain};
 pub use gc::{delete_stale_links, gc, remove_stale_elements};
 pub use guard::{Guard, Removal, coded, tables, take_back};
 pub use keys::{Backend, RawMtu, asked_mac};
-pub use masquerade::{MASQUERADE_TABLE, Masquerade, RawMasquerade};
+pub use masquerade::{MASQUERADE_TABLE, Masquerade, RawMasquerade, stands_by};
 pub use mtu::MtuChoice;
 pub use names::{HOST_LINK_PREFIX, bridge_mac, derived_mac, marked_mac};
 pub use note::note_failure;
 pub use owner_files::{OwnerFiles, Retired, Writing};
 pub use protection::Protection;
 pub use reload::reload;
-pub use standby::stands_by;
 pub use status::status;
 
 /// Maximum number of ports of a bridge: `BR_MAX_PORTS` in `net/bridge/br_private.h` minus 1,

@@ -2,13 +2,15 @@
 
 use cni::{Error, hex, note};
 use ipnetwork::IpNetwork;
-use nft::{BaseChain, Chain, ChainKind, Family, Field, Hook, IpVersion, Rule, SourcePort, Table};
+use nft::{
+    BaseChain, Chain, ChainKind, Element, Family, Field, Hook, IpVersion, Rule, SourcePort, Table,
+};
 use sha2::{Digest as _, Sha256};
 
 use crate::addressing::hosts;
 use crate::keys::Backend;
 use crate::protection::{Protection, Subject};
-use crate::standby::{self, PODS_V4, PODS_V6};
+use crate::standby::{self, PODS_V4, PODS_V6, STANDBY};
 
 /// How to masquerade, and which destinations to exempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -130,6 +132,12 @@ pub(crate) fn table() -> Table {
             ],
         }],
     }
+}
+
+/// Returns whether `element`, an element of the table with this name, only records that an
+/// attachment stands by for an address that another one holds. It has no effect on packets.
+pub fn stands_by(table: &str, element: &Element) -> bool {
+    table == MASQUERADE_TABLE && element.set == STANDBY
 }
 
 fn multicast() -> impl Iterator<Item = IpNetwork> {

@@ -13,7 +13,6 @@ use std::net::IpAddr;
 use netlink::{Link, LinkKind};
 use nft::{Change, Connection, Element, Set, Table, TargetType, Type, Value};
 
-use crate::masquerade::MASQUERADE_TABLE;
 use crate::protection::Protection;
 
 /// Which attachment gets the element that rules use, if a caller adds an address that another
@@ -240,12 +239,6 @@ pub(crate) fn present(
     present.collect()
 }
 
-/// Returns whether an attachment stands by for an address with `element`, an element of this name
-/// in `table`. Such an element has no effect on packets.
-pub fn stands_by(table: &str, element: &Element) -> bool {
-    table == MASQUERADE_TABLE && element.set == STANDBY
-}
-
 /// Returns the existing element with the set and key of `wanted`. Returns `None` also if the set
 /// does not exist, as in a table that an earlier version made.
 fn existing(
@@ -327,4 +320,5 @@ impl Links {
 pub(crate) const PODS_V4: &str = "pods4";
 pub(crate) const PODS_V6: &str = "pods6";
 
-const STANDBY: &str = "standby";
+/// Name of the map whose elements stand by.
+pub(crate) const STANDBY: &str = "standby";
