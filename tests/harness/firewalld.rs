@@ -66,7 +66,7 @@ impl<'h> Firewalld<'h> {
     /// Runs firewall-cmd and returns its output.
     pub fn command(&self, words: &str) -> String {
         let line = format!("DBUS_SYSTEM_BUS_ADDRESS={ADDRESS} firewall-cmd {words}");
-        self.host.run("sh", &["-ec", &line]).trim().to_owned()
+        self.host.sh(&line).trim().to_owned()
     }
 
     /// Returns the sources of a zone, separated by spaces.

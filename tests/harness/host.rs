@@ -187,6 +187,11 @@ impl Host {
         Network::new(self, config)
     }
 
+    /// Returns [`Self::host_local`] with only this range.
+    pub fn host_local_in(&self, range: &Value) -> Network<'_> {
+        self.host_local().with("ipam.ranges", json!([[range]]))
+    }
+
     /// Returns the network `pods` of static only, with an address of each family.
     pub fn fixed(&self) -> Network<'_> {
         let addresses = json!([

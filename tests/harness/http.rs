@@ -6,6 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use crate::DEADLINE;
+use crate::open_metrics::Metrics;
 
 /// Requests `path` on a TCP port of this host, and returns the answer with its headers.
 ///
@@ -32,6 +33,12 @@ fn ask(mut stream: impl Read + Write, path: &str) -> io::Result<String> {
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
     Ok(answer)
+}
+
+/// Returns the agent's metrics; none before it serves them on port 9799.
+pub fn metrics() -> Option<Metrics> {
+    let answer = get(9799, "/metrics").ok()?;
+    Some(Metrics::parse(answer.split_once("\r\n\r\n")?.1))
 }
 
 /// Returns the value of the series that begins with `series` in an answer of `/metrics`.

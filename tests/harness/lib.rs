@@ -46,10 +46,11 @@ mod place;
 mod plugin;
 mod pod_resources;
 pub mod points;
-mod ports;
+pub mod ports;
 pub mod promql;
 pub mod releases;
 pub mod repair;
+pub mod result;
 pub mod router_advertisement;
 mod sandbox;
 mod snapshot;
@@ -57,6 +58,7 @@ pub mod stream;
 pub mod tally;
 mod tool;
 pub mod traffic;
+pub mod vlans;
 
 use std::sync::LazyLock;
 
@@ -78,7 +80,7 @@ pub use pod_resources::PodResources;
 
 pub use ports::Ports;
 pub use sandbox::{Inhabitant, Sandbox};
-pub use snapshot::Snapshot;
+pub use snapshot::{Snapshot, warm_host};
 pub use tool::{Findings, Tool};
 
 /// Directory of the reference's executables: Debian's containernetworking-plugins.

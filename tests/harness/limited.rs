@@ -1,4 +1,4 @@
-//! A container whose limits `cnitool limit` changes.
+//! Containers with limits.
 
 use std::fs;
 use std::path::PathBuf;
@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 
 use crate::place::Place as _;
-use crate::{Host, Invocation, Sandbox, Tool};
+use crate::{Host, Invocation, Network, Sandbox, Tool};
 
-/// A container on the bridge whose runtime asks for limits.
+/// A container on the bridge whose runtime asks for limits, which `cnitool limit` changes.
 #[derive(Debug)]
 pub struct Limited<'h> {
     host: &'h Host,
@@ -67,7 +67,7 @@ impl<'h> Limited<'h> {
 
     /// Returns the rates of the root qdiscs in bytes per second: towards the container and from it.
     pub fn rates(&self) -> [Option<u64>; 2] {
-        let ifbs = self.host.ip_json("link show type ifb");
+        let ifbs = self.host.ifbs();
         let ifb = ifbs.first().map(|it| it["ifname"].as_str().unwrap());
         [Some(self.link()), ifb].map(|link| {
             let qdiscs = self.host.qdiscs(link?);
@@ -103,7 +103,56 @@ impl<'h> Limited<'h> {
     pub fn expect_nothing_after_del(&self) {
         self.tool.on("del", "pods", &self.a).ok();
         assert_eq!(self.backstop(), "");
-        assert!(self.host.ip_json("link show type ifb").is_empty());
+        assert!(self.host.ifbs().is_empty());
+    }
+}
+
+/// A container on the bridge, and another host that reaches it through this one.
+#[derive(Debug)]
+pub struct RoutedContainer {
+    /// The host between them.
+    pub host: Host,
+    /// The container, 10.1.0.2.
+    pub a: Sandbox,
+    /// The other host, 192.0.2.2.
+    pub outside: Sandbox,
+    /// The result of the bridge.
+    pub result: Value,
+}
+
+impl RoutedContainer {
+    /// Attaches the container to the bridge, without limits.
+    pub fn new() -> Self {
+        let host = Host::new();
+        let (outside, a) = (host.outside(), host.sandbox("a"));
+        outside.ip("route add default via 192.0.2.1");
+        let routes = json!([{"dst": "0.0.0.0/0"}]);
+        let result = host.bridge_v4().with("ipam.routes", routes).add(&a);
+        Self {
+            host,
+            a,
+            outside,
+            result,
+        }
+    }
+
+    /// Returns limits of this rate in both directions.
+    pub fn limited(&self, rate: u64) -> Network<'_> {
+        let limits = json!({"ingressRate": rate, "egressRate": rate});
+        let network = self.host.bandwidth();
+        let network = network.with("prevResult", self.result.clone());
+        network.with("runtimeConfig.bandwidth", limits)
+    }
+
+    /// Returns the name of the host's end.
+    pub fn host_link(&self) -> &str {
+        self.result["interfaces"][1]["name"].as_str().unwrap()
+    }
+}
+
+impl Default for RoutedContainer {
+    fn default() -> Self {
+        Self::new()
     }
 }
 

@@ -87,6 +87,13 @@ impl<'h> Network<'h> {
         self.call(verb).sandbox(sandbox)
     }
 
+    /// Returns a run of the plugin for eth0 of a container whose sandbox does not exist. IPAM
+    /// plugins never open it.
+    pub fn call_for(&self, verb: &str, container: &str) -> Invocation {
+        let call = self.call(verb).container(container).ifname("eth0");
+        call.netns("/run/netns/never-was")
+    }
+
     /// Runs ADD, which must succeed.
     #[track_caller]
     pub fn add(&self, sandbox: &Sandbox) -> Value {

@@ -44,12 +44,34 @@ pub trait Place {
         self.run("tc", &arguments)
     }
 
+    /// Runs `sh -ec LINE`, which must succeed.
+    fn sh(&self, line: &str) -> String {
+        self.run("sh", &["-ec", line])
+    }
+
+    /// Returns the ruleset from this table on, as `nft list ruleset` prints it; empty if the table
+    /// does not exist. The name has the family: `inet cni-masquerade`.
+    fn rules_from(&self, table: &str) -> String {
+        let all = self.run("nft", &["list", "ruleset"]);
+        let start = all.find(&format!("table {table}"));
+        start.map_or_else(String::new, |start| all[start..].to_owned())
+    }
+
     /// Returns the qdiscs of a link as `tc` shows them, without the kernel's default ones.
     fn qdiscs(&self, link: &str) -> Vec<Value> {
         let listed = self.tc(&format!("-json qdisc show dev {link}"));
         let mut listed: Vec<Value> = serde_json::from_str(&listed).unwrap();
         listed.retain(|qdisc| qdisc["handle"] != "0:");
         listed
+    }
+
+    /// Returns the packets that the qdiscs of a link dropped. A parent also counts most of what its
+    /// leaf drops.
+    fn dropped(&self, link: &str) -> u64 {
+        let shown = self.tc(&format!("-statistics -json qdisc show dev {link}"));
+        let shown: Vec<Value> = serde_json::from_str(&shown).unwrap();
+        let drops = shown.iter().map(|it| it["drops"].as_u64().unwrap());
+        drops.max().unwrap()
     }
 
     /// Returns the names of all links, sorted.
@@ -63,6 +85,11 @@ pub trait Place {
     /// Returns a link as `ip -json -details link` shows it; it must exist.
     fn link(&self, name: &str) -> Value {
         self.ip_json(&format!("link show dev {name}")).remove(0)
+    }
+
+    /// Returns the ifb devices as `ip -json -details link` shows them.
+    fn ifbs(&self) -> Vec<Value> {
+        self.ip_json("link show type ifb")
     }
 
     /// Returns whether a link of that name exists.

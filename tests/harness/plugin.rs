@@ -187,6 +187,12 @@ impl Invocation {
     pub fn error(&self) -> Refusal {
         self.run().error()
     }
+
+    /// Runs it; it must fail as in [`Outcome::expect_failure`].
+    #[track_caller]
+    pub fn expect_failure(&self, words: &[&str]) {
+        self.run().expect_failure(words);
+    }
 }
 
 /// Outcome of a run.
@@ -210,6 +216,15 @@ impl Outcome {
         }
         let read = serde_json::from_str(&self.stdout);
         read.unwrap_or_else(|error| panic!("{error} in the result: {self:#?}"))
+    }
+
+    /// Checks that it failed with exit status 1, and that standard error contains each of `words`.
+    #[track_caller]
+    pub fn expect_failure(&self, words: &[&str]) {
+        assert_eq!(self.status.code(), Some(1), "{self:#?}");
+        for word in words {
+            assert!(self.stderr.contains(word), "{word:?}: {self:#?}");
+        }
     }
 
     /// Checks that it failed with exit status 1 and one error object on standard output.

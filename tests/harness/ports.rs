@@ -1,8 +1,9 @@
-//! Sandboxes with forwarded ports: a bridge with portmap behind it.
+//! Sandboxes with forwarded ports: a bridge with portmap behind it, and what portmap changes on the
+//! host.
 
 use serde_json::{Value, json};
 
-use crate::{Host, Invocation, Network, Sandbox};
+use crate::{Host, Invocation, Network, Place as _, Sandbox};
 
 /// A chain of bridge and portmap.
 #[derive(Debug, Clone)]
@@ -75,6 +76,16 @@ impl<'h> Ports<'h> {
     pub fn forgotten(&self, sandbox: &Sandbox) -> Invocation {
         self.portmap.on("DEL", sandbox).without("CNI_NETNS")
     }
+}
+
+/// Returns the table of portmap, as `nft list table` prints it; it must exist.
+pub fn rules(host: &Host) -> String {
+    host.run("nft", &["list", "table", "inet", "cni-portmap"])
+}
+
+/// Returns `route_localnet` of cni0, which must exist.
+pub fn route_localnet(host: &Host) -> String {
+    host.sysctl("net/ipv4/conf/cni0/route_localnet").unwrap()
 }
 
 /// Converts `192.0.2.1:8080:80/udp` to the runtime's form.

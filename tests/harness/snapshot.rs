@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::eventually;
 use crate::host::Host;
 use crate::place::{Place, text};
+use crate::{Network, Sandbox, eventually};
 
 /// Links, addresses, routes, rules, qdiscs, sysctls, leases and port records at one time.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -185,4 +185,15 @@ fn has_local_routes(host: &Host) -> bool {
         let route = format!("local {} ", text(&it["local"]));
         it["tentative"] == true || routes.contains(&route)
     })
+}
+
+/// Returns a host where a first attachment to the network has come and gone, its snapshot, and a
+/// sandbox. The snapshot has what the first attachment leaves, such as a bridge.
+pub fn warm_host(network: impl Fn(&Host) -> Network<'_>) -> (Host, Snapshot, Sandbox) {
+    let host = Host::new();
+    let first = host.sandbox("first");
+    network(&host).add(&first);
+    network(&host).del(&first);
+    let (before, a) = (host.snapshot(), host.sandbox("a"));
+    (host, before, a)
 }

@@ -85,6 +85,14 @@ impl<'h> Tool<'h> {
         words.iter().fold(tool, Invocation::argument)
     }
 
+    /// Runs it with these words, which must succeed, and returns the lines of its output.
+    #[track_caller]
+    pub fn lines(&self, words: &[&str]) -> Vec<String> {
+        let outcome = self.run(words).run();
+        assert!(outcome.status.success(), "{outcome:#?}");
+        outcome.stdout.lines().map(str::to_owned).collect()
+    }
+
     /// Returns a run for the sandbox's eth0.
     pub fn on(&self, verb: &str, network: &str, sandbox: &Sandbox) -> Invocation {
         self.run(&[verb, network, sandbox.path().to_str().unwrap()])

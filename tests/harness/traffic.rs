@@ -69,6 +69,12 @@ pub fn tcp(client: &impl Place, server: &impl Place, address: &str) -> Option<Ip
     carries(calling.ok()?, &listening)
 }
 
+/// Returns the client address that the server of [`tcp`] sees, or "none".
+pub fn client_seen(client: &impl Place, server: &impl Place, address: &str) -> String {
+    let seen = tcp(client, server, address);
+    seen.map_or("none".to_owned(), |address| address.to_string())
+}
+
 /// Opens a connection like [`tcp`] through a host's port: from `client` to `target`, while `server`
 /// listens at `port` of every address.
 pub fn tcp_by_port(

@@ -3,16 +3,9 @@
 use std::fs::{self, File};
 
 use serde_json::json;
+use tests::http::metrics;
 use tests::metered::{attach, both};
-use tests::open_metrics::Metrics;
-use tests::{Agent, Host, Place as _, eventually, http};
-
-/// Returns the metrics of the agent; none before it serves them.
-fn metrics() -> Option<Metrics> {
-    let answer = http::get(9799, "/metrics").ok()?;
-    let (_, text) = answer.split_once("\r\n\r\n")?;
-    Some(Metrics::parse(text))
-}
+use tests::{Agent, Host, Place as _, eventually};
 
 #[test]
 fn bytes_and_limits_of_pods_are_those_of_the_kernel() {

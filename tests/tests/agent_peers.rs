@@ -12,8 +12,8 @@ use nix::unistd::mkfifo;
 use serde_json::json;
 use tests::cri::peer;
 use tests::devices::{TUN, node, plugins, root, tun};
-use tests::open_metrics::Metrics;
-use tests::{Agent, Host, Kubelet, eventually, http};
+use tests::http::metrics;
+use tests::{Agent, Host, Kubelet, eventually};
 
 #[test]
 fn garbage_and_silence_on_a_plugins_socket_harm_no_other_connection() {
@@ -62,11 +62,6 @@ fn a_kubelet_that_floods_a_registration_is_left_after_a_time() {
     assert!(kubelet.wait_for(TUN, 3) < Duration::from_secs(1));
     agent.says("devices: works again");
     assert!(agent.end() < Duration::from_secs(1));
-}
-
-fn metrics() -> Option<Metrics> {
-    let answer = http::get(9799, "/metrics").ok()?;
-    Some(Metrics::parse(answer.split_once("\r\n\r\n")?.1))
 }
 
 #[test]

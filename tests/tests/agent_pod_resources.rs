@@ -8,7 +8,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tests::cri::{Manner, peer};
 use tests::devices::{TUN, node, root, tun};
-use tests::open_metrics::Metrics;
+use tests::http::metrics;
+use tests::repair::health;
 use tests::{Agent, Host, Kubelet, PodResources, eventually, http};
 
 /// Starts an agent with devices and metrics.
@@ -21,11 +22,6 @@ fn agent(host: &Host) -> Agent {
     agent
 }
 
-fn metrics() -> Metrics {
-    let answer = http::get(9799, "/metrics").unwrap();
-    Metrics::parse(answer.split_once("\r\n\r\n").unwrap().1)
-}
-
 /// Returns the devices that a pod has; none if the series is absent.
 fn allocated(pod: &str) -> Option<u64> {
     let labels = [
@@ -33,18 +29,17 @@ fn allocated(pod: &str) -> Option<u64> {
         ("pod", pod),
         ("container", "main"),
     ];
-    metrics().all("cni_agent_allocated_devices", &labels).pop()
+    metrics()
+        .unwrap()
+        .all("cni_agent_allocated_devices", &labels)
+        .pop()
 }
 
 fn age() -> Option<u64> {
     metrics()
+        .unwrap()
         .all("cni_agent_allocated_devices_age_seconds", &[])
         .pop()
-}
-
-fn health() -> String {
-    let answer = http::get(9799, "/healthz").unwrap();
-    answer.split_once("\r\n\r\n").unwrap().1.to_owned()
 }
 
 #[test]
@@ -62,7 +57,12 @@ fn metrics_have_what_the_kubelet_allocated_and_ask_seldom() {
     assert!(resources.lists() < 5, "{}", resources.lists());
     assert!(age().unwrap() < 5);
     // This kubelet has GetAllocatableResources turned off.
-    assert!(metrics().all("cni_agent_kubelet_devices", &[]).is_empty());
+    assert!(
+        metrics()
+            .unwrap()
+            .all("cni_agent_kubelet_devices", &[])
+            .is_empty()
+    );
     assert!(!agent.log().contains("devices: kubelet"), "{}", agent.log());
 }
 
@@ -163,7 +163,7 @@ fn a_kubelet_that_lists_other_devices_than_announced_is_reported() {
     let agent = agent(&host);
     kubelet.wait_for(TUN, 3);
     let listed = || {
-        let metrics = metrics();
+        let metrics = metrics().unwrap();
         metrics
             .all("cni_agent_kubelet_devices", &[("resource", TUN)])
             .pop()

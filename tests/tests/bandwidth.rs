@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 use tests::faults::Trace;
+use tests::result::ifb_of;
 use tests::{Host, Network, Place as _, Sandbox};
 
 /// A sandbox on the bridge, for the plugins behind it in the chain.
@@ -48,16 +49,6 @@ impl<'h> Chain<'h> {
 /// Values of containerd and CRI-O for an unset burst.
 const SENTINELS: [u64; 2] = [4_294_967_295, 34_359_738_359];
 
-fn ifbs(host: &Host) -> Vec<Value> {
-    host.ip_json("link show type ifb")
-}
-
-/// Returns the name of the ifb, the last interface of a result.
-fn ifb_of(result: &Value) -> &str {
-    let last = result["interfaces"].as_array().unwrap().last().unwrap();
-    last["name"].as_str().unwrap()
-}
-
 /// Returns the egress limit of a link: bytes per second, and bytes at once.
 #[track_caller]
 fn limit(host: &Host, link: &str) -> (u64, u64) {
@@ -99,7 +90,7 @@ fn either_direction_can_be_limited_alone() {
     let result = ingress.add(&a.sandbox);
     assert_eq!(result, a.result);
     assert_eq!(limit(&host, a.host_link()), (125_000, 6250));
-    assert!(ifbs(&host).is_empty());
+    assert!(host.ifbs().is_empty());
     ingress.check(&a.sandbox, &result).ok();
     let egress = b.bandwidth().with("egressRate", 1_000_000);
     let result = egress.add(&b.sandbox);
@@ -210,10 +201,10 @@ fn del_needs_nothing_but_the_names() {
         },
     ] {
         a.limited(0).add(&a.sandbox);
-        assert_eq!(ifbs(&host).len(), 1);
+        assert_eq!(host.ifbs().len(), 1);
         for _ in 0..2 {
             assert_eq!(delete(&a).ok(), Value::Null);
-            assert!(ifbs(&host).is_empty());
+            assert!(host.ifbs().is_empty());
         }
     }
     a.limited(0).add(&a.sandbox);
@@ -263,7 +254,7 @@ fn second_interface_of_a_container_has_its_own_ifb() {
     delete("eth0");
     assert!(!host.has_link(&first) && host.has_link(&second));
     delete("eth1");
-    assert!(ifbs(&host).is_empty());
+    assert!(host.ifbs().is_empty());
 }
 
 #[test]
@@ -278,7 +269,7 @@ fn gc_removes_ifbs_of_unlisted_attachments() {
     }
     host.bandwidth().gc(&[&b.sandbox]).ok();
     let names = |ifb: &Value| ifb["ifname"].as_str().unwrap().to_owned();
-    let mut left: Vec<_> = ifbs(&host).iter().map(names).collect();
+    let mut left: Vec<_> = host.ifbs().iter().map(names).collect();
     left.sort();
     assert_eq!(left, [kept.as_str(), "ifb0", "ifb1"]);
     assert!(
@@ -343,7 +334,7 @@ fn sandbox_without_a_pair_is_refused_where_a_limit_is_asked_for() {
             .error()
             .expect(7, &["prevResult", "eth0", "pair"]);
     }
-    assert!(ifbs(&host).is_empty());
+    assert!(host.ifbs().is_empty());
 }
 
 #[test]

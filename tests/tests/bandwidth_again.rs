@@ -50,7 +50,7 @@ impl Scene {
 
     fn limits(&self) -> Limits {
         let host = &self.host;
-        let ifbs = host.ip_json("link show type ifb");
+        let ifbs = host.ifbs();
         let ifb = ifbs.first().map(|it| it["ifname"].as_str().unwrap());
         let link = self.link();
         let shown = |link: &str| {
@@ -141,7 +141,7 @@ fn keeps_a_limit(scene: &Scene, first: &Invocation, again: &Invocation, rates: [
     }
     tally.finish(80, 5);
     scene.host.bandwidth().del(&scene.a);
-    assert!(scene.host.ip_json("link show type ifb").is_empty());
+    assert!(scene.host.ifbs().is_empty());
     let rules = scene.host.run("nft", &["list", "ruleset"]);
     assert!(!rules.contains("cni:pods/a/"), "{rules}");
 }

@@ -8,17 +8,10 @@ use std::time::{Duration, Instant};
 use nix::sys::socket::setsockopt;
 use nix::sys::socket::sockopt::UdpGsoSegment;
 use serde_json::{Value, json};
+use tests::limited::RoutedContainer;
 use tests::stream::stream;
 use tests::traffic::{self, Flood};
-use tests::{Host, Place as _, Sandbox, eventually};
-
-/// A container on the bridge, and another host that reaches it through this one.
-struct Scene {
-    host: Host,
-    a: Sandbox,
-    outside: Sandbox,
-    result: Value,
-}
+use tests::{Place as _, Sandbox, eventually};
 
 /// Towards the container, and from it.
 #[derive(Debug, Clone, Copy)]
@@ -27,44 +20,28 @@ enum Direction {
     Egress,
 }
 
-impl Scene {
-    fn new() -> Self {
-        let host = Host::new();
-        let (outside, a) = (host.outside(), host.sandbox("a"));
-        outside.ip("route add default via 192.0.2.1");
-        let routes = json!([{"dst": "0.0.0.0/0"}]);
-        let result = host.bridge_v4().with("ipam.routes", routes).add(&a);
-        Self {
-            host,
-            a,
-            outside,
-            result,
-        }
-    }
+/// Limits both directions, with more keys. Returns the names of the limited links.
+fn limit(scene: &RoutedContainer, rate: u64, more: &[(&str, Value)]) -> [String; 2] {
+    let network = scene.limited(rate);
+    let network = more.iter().fold(network, |network, (key, value)| {
+        network.with(key, value.clone())
+    });
+    let result = network.add(&scene.a);
+    network.check(&scene.a, &result).ok();
+    let links = result["interfaces"].as_array().unwrap();
+    [&links[1], links.last().unwrap()].map(|it| it["name"].as_str().unwrap().to_owned())
+}
 
-    /// Limits both directions, with more keys. Returns the names of the limited links.
-    fn limit(&self, rate: u64, more: &[(&str, Value)]) -> [String; 2] {
-        let limits = json!({"ingressRate": rate, "egressRate": rate});
-        let network = self.host.bandwidth();
-        let network = network.with("prevResult", self.result.clone());
-        let network = network.with("runtimeConfig.bandwidth", limits);
-        let network = more.iter().fold(network, |network, (key, value)| {
-            network.with(key, value.clone())
-        });
-        let result = network.add(&self.a);
-        network.check(&self.a, &result).ok();
-        let links = result["interfaces"].as_array().unwrap();
-        [&links[1], links.last().unwrap()].map(|it| it["name"].as_str().unwrap().to_owned())
-    }
-
-    /// Returns the ends of a direction with their addresses, and the link of the receiver.
-    fn ends(&self, direction: Direction) -> [(&Sandbox, &'static str, &'static str); 2] {
-        let near = (&self.a, "10.1.0.2", "eth0");
-        let far = (&self.outside, "192.0.2.2", "outside");
-        match direction {
-            Direction::Ingress => [far, near],
-            Direction::Egress => [near, far],
-        }
+/// Returns the ends of a direction with their addresses, and the link of the receiver.
+fn ends(
+    scene: &RoutedContainer,
+    direction: Direction,
+) -> [(&Sandbox, &'static str, &'static str); 2] {
+    let near = (&scene.a, "10.1.0.2", "eth0");
+    let far = (&scene.outside, "192.0.2.2", "outside");
+    match direction {
+        Direction::Ingress => [far, near],
+        Direction::Egress => [near, far],
     }
 }
 
@@ -73,10 +50,10 @@ const BOTH: [Direction; 2] = [Direction::Ingress, Direction::Egress];
 /// Checks that a connection has the last rate a second after ADD, and keeps it. The ADDs of all
 /// rates but the first follow each other at once.
 fn expect_new_rate(direction: Direction, rates: &[u64], more: &[(&str, Value)]) {
-    let scene = Scene::new();
+    let scene = RoutedContainer::new();
     let (told, to) = (format!("{direction:?} {rates:?}"), *rates.last().unwrap());
-    scene.limit(rates[0], more);
-    let [client, server] = scene.ends(direction);
+    limit(&scene, rates[0], more);
+    let [client, server] = ends(&scene, direction);
     let start = Instant::now();
     let end = &AtomicUsize::new(usize::MAX);
     thread::scope(|scope| {
@@ -85,7 +62,7 @@ fn expect_new_rate(direction: Direction, rates: &[u64], more: &[(&str, Value)]) 
         let flooding = scope.spawn(move || traffic::flood_while(Flood::Tcp, ends.0, ends.1, lasts));
         traffic::wait_until(Instant::now() + Duration::from_millis(1500));
         for rate in &rates[1..] {
-            scene.limit(*rate, more);
+            limit(&scene, *rate, more);
         }
         let new = usize::try_from(start.elapsed().as_secs() + 2).unwrap();
         end.store(new + 3, Ordering::Relaxed);
@@ -131,9 +108,9 @@ fn segments_that_wait_do_not_stop_a_slower_limit_for_subnets() {
 fn segments_that_wait_do_not_stop_the_second_of_two_slower_limits() {
     // The first ADD shows the kernel's pieces of 20 Mbit/s, while longer segments still wait.
     for direction in BOTH {
-        let scene = Scene::new();
-        scene.limit(300_000_000, &[]);
-        let [(client, ..), (server, address, _)] = scene.ends(direction);
+        let scene = RoutedContainer::new();
+        limit(&scene, 300_000_000, &[]);
+        let [(client, ..), (server, address, _)] = ends(&scene, direction);
         let there = server.enter(|| UdpSocket::bind((address, 0)).unwrap());
         let sockets = [(); 8].map(|()| {
             let socket = client.enter(|| UdpSocket::bind("0.0.0.0:0").unwrap());
@@ -152,37 +129,28 @@ fn segments_that_wait_do_not_stop_the_second_of_two_slower_limits() {
                 });
             }
             traffic::wait_until(Instant::now() + Duration::from_millis(500));
-            scene.limit(20_000_000, &[]);
-            scene.limit(2_000_000, &[]);
+            limit(&scene, 20_000_000, &[]);
+            limit(&scene, 2_000_000, &[]);
             sending.store(false, Ordering::Relaxed);
         });
         assert!(eventually(|| client.pings(address)), "{direction:?}");
     }
 }
 
-/// Returns the packets that the qdiscs of a link dropped. The limit also counts most of what the
-/// queue below it drops.
-fn dropped(host: &Host, link: &str) -> u64 {
-    let shown = host.tc(&format!("-statistics -json qdisc show dev {link}"));
-    let shown: Vec<Value> = serde_json::from_str(&shown).unwrap();
-    let drops = shown.iter().map(|it| it["drops"].as_u64().unwrap());
-    drops.max().unwrap()
-}
-
 /// Checks that no packet disappears while the rate changes, except for those that the limit counts
 /// as dropped.
 fn expect_no_loss(more: &[(&str, Value)]) {
-    let scene = Scene::new();
-    for (direction, link) in BOTH.into_iter().zip(scene.limit(10_000_000, more)) {
-        let before = dropped(&scene.host, &link);
-        let [(client, ..), (server, address, _)] = scene.ends(direction);
+    let scene = RoutedContainer::new();
+    for (direction, link) in BOTH.into_iter().zip(limit(&scene, 10_000_000, more)) {
+        let before = scene.host.dropped(&link);
+        let [(client, ..), (server, address, _)] = ends(&scene, direction);
         let counts = stream(client, (server, address), || {
             for rate in [20, 5, 100, 10, 40, 6, 10] {
-                scene.limit(rate * 1_000_000, more);
+                limit(&scene, rate * 1_000_000, more);
                 traffic::wait_until(Instant::now() + Duration::from_millis(100));
             }
         });
-        let dropped = dropped(&scene.host, &link) - before;
+        let dropped = scene.host.dropped(&link) - before;
         let arrived = counts.received + counts.without_room;
         assert!(counts.sent > 100, "{counts:?}");
         assert!(

@@ -1,7 +1,7 @@
 //! bandwidth on a host with leftovers of an interrupted ADD, of the reference or of other programs.
 
 use nix::errno::Errno;
-use serde_json::{Value, json};
+use serde_json::json;
 use tests::faults::{Harm, Trace};
 use tests::{Host, Network, Place as _, Sandbox};
 
@@ -15,10 +15,6 @@ fn chain<'h>(host: &'h Host, sandbox: &Sandbox) -> (String, Network<'h>) {
     });
     let network = host.bandwidth().with("prevResult", result);
     (link, network.with("runtimeConfig.bandwidth", limits))
-}
-
-fn ifbs(host: &Host) -> Vec<Value> {
-    host.ip_json("link show type ifb")
 }
 
 /// Creates the tables of backstops, which stay after the host's first attachment.
@@ -57,7 +53,7 @@ fn limits_of_the_reference_are_checked_and_deleted() {
     let refusal = chosen.check(&a, &result).error();
     refusal.expect(100, &["burst 50000 bytes"]);
     network.del(&a);
-    assert!(ifbs(&host).is_empty());
+    assert!(host.ifbs().is_empty());
 }
 
 #[test]
@@ -66,7 +62,7 @@ fn limits_of_the_reference_by_classes_are_checked_and_deleted() {
     let a = host.sandbox("a");
     let (link, network) = chain(&host, &a);
     let result = network.by_reference().add(&a);
-    let ifb = ifbs(&host)[0]["ifname"].as_str().unwrap().to_owned();
+    let ifb = host.ifbs()[0]["ifname"].as_str().unwrap().to_owned();
     // Limits like those of 1.5.0 and 1.5.1: an unlimited and a limited class.
     for (link, rate) in [(&link, "10mbit"), (&ifb, "20mbit")] {
         host.tc(&format!("qdisc del dev {link} root"));
@@ -93,7 +89,7 @@ fn limits_of_the_reference_by_classes_are_checked_and_deleted() {
         .with("runtimeConfig.bandwidth.ingressRate", 11_000_000);
     faster.check(&a, &result).error().expect(100, &[&link]);
     network.del(&a);
-    assert!(ifbs(&host).is_empty());
+    assert!(host.ifbs().is_empty());
 }
 
 #[test]
@@ -120,7 +116,7 @@ fn limits_with_a_configured_burst_equal_the_references() {
     reference.by_reference().del(&b);
     network.by_reference().del(&a);
     assert!(
-        ifbs(&host).is_empty(),
+        host.ifbs().is_empty(),
         "the reference finds ours by its name"
     );
 }
@@ -133,8 +129,8 @@ fn add_takes_over_what_the_reference_left_half_done() {
     network.by_reference().add(&a);
     let result = network.add(&a);
     network.check(&a, &result).ok();
-    assert_eq!(ifbs(&host).len(), 1);
-    assert_eq!(ifbs(&host)[0]["ifalias"], "cni:pods/a/eth0");
+    assert_eq!(host.ifbs().len(), 1);
+    assert_eq!(host.ifbs()[0]["ifalias"], "cni:pods/a/eth0");
     expect_reached(&host, &a);
 }
 
@@ -222,7 +218,7 @@ fn ifb_of_another_owner_is_not_changed() {
         network.check(&a, &result).ok();
         network.del(&a);
         assert_eq!(host.link(&name)["linkinfo"]["info_kind"], kind);
-        assert_eq!(ifbs(&host).len(), usize::from(kind == "ifb"));
+        assert_eq!(host.ifbs().len(), usize::from(kind == "ifb"));
         host.ip(&format!("link delete {name}"));
     }
 }
@@ -328,18 +324,18 @@ fn add_that_was_killed_anywhere_can_be_repeated() {
 #[test]
 fn add_that_was_killed_anywhere_leaves_nothing_behind_its_del() {
     every_message(Harm::Kill, |host, a, network| {
-        let others = ifbs(host).len();
+        let others = host.ifbs().len();
         network
             .clone()
             .without("prevResult")
             .on("DEL", a)
             .without("CNI_NETNS")
             .ok();
-        assert!(ifbs(host).len() <= others);
+        assert!(host.ifbs().len() <= others);
         host.bridge_v4().del(a);
         let owner = format!("cni:pods/{}/eth0", a.name());
         assert!(
-            ifbs(host)
+            host.ifbs()
                 .iter()
                 .all(|ifb| ifb["ifalias"] == "cni:pods/f00/eth0"),
             "{owner}"

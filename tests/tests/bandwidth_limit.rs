@@ -314,9 +314,9 @@ fn no_packet_is_lost_without_a_drop_while_limits_change() {
         ("--egress", &scene.a, (&outside, "192.0.2.2")),
     ];
     for (direction, client, server) in ends {
-        let ifbs = host.ip_json("link show type ifb");
+        let ifbs = host.ifbs();
         let links = [scene.link(), ifbs[0]["ifname"].as_str().unwrap()];
-        let dropped = || links.iter().map(|it| dropped(&host, it)).sum::<u64>();
+        let dropped = || links.iter().map(|it| host.dropped(it)).sum::<u64>();
         let before = dropped();
         // The stream has 4 Mbit/s.
         let counts = stream(client, server, || {
@@ -332,13 +332,4 @@ fn no_packet_is_lost_without_a_drop_while_limits_change() {
         // A much lower rate drops what waits.
         assert!(drops * 20 < counts.sent, "{counts:?}, {drops} drops");
     }
-}
-
-/// Returns the packets that the qdiscs of a link dropped.
-fn dropped(host: &Host, link: &str) -> u64 {
-    let shown = host.tc(&format!("-statistics -json qdisc show dev {link}"));
-    let shown: Vec<Value> = serde_json::from_str(&shown).unwrap();
-    let drops = shown.iter().map(|it| it["drops"].as_u64().unwrap());
-    // A parent counts the drops of its leaf, too.
-    drops.max().unwrap()
 }

@@ -25,10 +25,7 @@ fn limit_beside_del_leaves_nothing() {
             let limited: Outcome = limit.join().unwrap();
             failed += u32::from(!limited.status.success());
         });
-        assert!(
-            eventually(|| host.ip_json("link show type ifb").is_empty()),
-            "{round}"
-        );
+        assert!(eventually(|| host.ifbs().is_empty()), "{round}");
         assert_eq!(scene.backstop(), "", "{round}");
         assert_eq!(scene.tool.results().read_dir().unwrap().count(), 0);
         scene.add(&asked(0, 0));

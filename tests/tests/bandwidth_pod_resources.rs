@@ -60,7 +60,7 @@ impl<'h> Pod<'h> {
     fn limits(&self) -> [u64; 2] {
         let host_link = self.joined["interfaces"][1]["name"].as_str().unwrap();
         let owner = format!("cni:pods/{}/eth0", self.sandbox.name());
-        let ifbs = self.host.ip_json("link show type ifb");
+        let ifbs = self.host.ifbs();
         let ifb = ifbs.iter().find(|it| it["ifalias"] == *owner);
         let ifb = ifb.map(|it| it["ifname"].as_str().unwrap());
         [Some(host_link), ifb].map(|link| link.map_or(0, |link| megabits(self.host, link)))

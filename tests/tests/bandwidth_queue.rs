@@ -2,58 +2,24 @@
 
 use serde_json::{Value, json};
 use tests::latency::{Direction, Limit, Line, Load, Outcome, Span, Trial};
-use tests::{Host, Network, Place as _, Sandbox};
+use tests::limited::RoutedContainer;
+use tests::result::ifb_of;
+use tests::{Host, Place as _};
 
-/// A container on the bridge, and another host that reaches it through this one.
-struct Scene {
-    host: Host,
-    a: Sandbox,
-    outside: Sandbox,
-    result: Value,
-}
-
-impl Scene {
-    fn new() -> Self {
-        let host = Host::new();
-        let (outside, a) = (host.outside(), host.sandbox("a"));
-        outside.ip("route add default via 192.0.2.1");
-        let routes = json!([{"dst": "0.0.0.0/0"}]);
-        let result = host.bridge_v4().with("ipam.routes", routes).add(&a);
-        Self {
-            host,
-            a,
-            outside,
-            result,
-        }
-    }
-
-    /// Returns limits of this rate in both directions.
-    fn limited(&self, rate: u64) -> Network<'_> {
-        let limits = json!({"ingressRate": rate, "egressRate": rate});
-        let network = self.host.bandwidth();
-        let network = network.with("prevResult", self.result.clone());
-        network.with("runtimeConfig.bandwidth", limits)
-    }
-
-    fn host_link(&self) -> &str {
-        self.result["interfaces"][1]["name"].as_str().unwrap()
-    }
-
-    /// Runs a load towards the container beside small requests.
-    fn wait(&self, rate: u64, load: Load, limit: Limit) -> Outcome {
-        let trial = Trial {
-            rate,
-            direction: Direction::Ingress,
-            load,
-        };
-        let line = Line {
-            client: &self.outside,
-            server: &self.a,
-            address: NEAR,
-            link: "eth0",
-        };
-        trial.over(&line, limit, Span::seconds(4))
-    }
+/// Runs a load towards the container beside small requests.
+fn wait(scene: &RoutedContainer, rate: u64, load: Load, limit: Limit) -> Outcome {
+    let trial = Trial {
+        rate,
+        direction: Direction::Ingress,
+        load,
+    };
+    let line = Line {
+        client: &scene.outside,
+        server: &scene.a,
+        address: NEAR,
+        link: "eth0",
+    };
+    trial.over(&line, limit, Span::seconds(4))
 }
 
 /// Returns the qdisc of a link with this handle, as `tc` shows it.
@@ -77,14 +43,9 @@ fn expect_queue(host: &Host, (link, handle): (&str, &str), wanted: &Value) {
 
 const NEAR: &str = "10.1.0.2";
 
-fn ifb_of(result: &Value) -> &str {
-    let last = result["interfaces"].as_array().unwrap().last().unwrap();
-    last["name"].as_str().unwrap()
-}
-
 #[test]
 fn waiting_packets_have_a_queue_for_each_flow() {
-    let scene = Scene::new();
+    let scene = RoutedContainer::new();
     let (host, a) = (&scene.host, &scene.a);
     let network = scene.limited(10_000_000);
     let result = network.add(a);
@@ -105,7 +66,7 @@ fn waiting_packets_have_a_queue_for_each_flow() {
 
 #[test]
 fn limits_for_subnets_have_these_queues_too() {
-    let scene = Scene::new();
+    let scene = RoutedContainer::new();
     let (host, a, link) = (&scene.host, &scene.a, scene.host_link());
     let shaped = |rate| {
         let network = scene.limited(rate);
@@ -126,7 +87,7 @@ fn limits_for_subnets_have_these_queues_too() {
 
 #[test]
 fn operator_may_replace_the_queue() {
-    let scene = Scene::new();
+    let scene = RoutedContainer::new();
     let (host, a, link) = (&scene.host, &scene.a, scene.host_link());
     let network = scene.limited(10_000_000);
     let result = network.add(a);
@@ -144,7 +105,7 @@ fn operator_may_replace_the_queue() {
 
 #[test]
 fn second_add_sets_the_queue_that_an_equal_token_bucket_lacks() {
-    let scene = Scene::new();
+    let scene = RoutedContainer::new();
     let (host, a, link) = (&scene.host, &scene.a, scene.host_link());
     // The burst is smaller than 2 ms of the rate, so the TBF splits nothing, as in earlier releases.
     let network = scene.limited(100_000_000);
@@ -164,7 +125,7 @@ fn second_add_sets_the_queue_that_an_equal_token_bucket_lacks() {
 
 #[test]
 fn changed_queue_is_reported_and_restored() {
-    let scene = Scene::new();
+    let scene = RoutedContainer::new();
     let (host, a, link) = (&scene.host, &scene.a, scene.host_link());
     let network = scene.limited(10_000_000);
     let result = network.add(a);
@@ -177,7 +138,7 @@ fn changed_queue_is_reported_and_restored() {
 
 #[test]
 fn queue_of_a_low_rate_is_too_short_for_timeouts_of_tcp() {
-    let scene = Scene::new();
+    let scene = RoutedContainer::new();
     let (host, a, link) = (&scene.host, &scene.a, scene.host_link());
     for (rate, packets, times) in [
         (64_000, 5, [283_880, 378_880]),
@@ -194,7 +155,7 @@ fn queue_of_a_low_rate_is_too_short_for_timeouts_of_tcp() {
     }
     // At 256 kbit/s. With 64 packets, connections waited longer than their timeouts, and packets sent
     // twice had queues of their own. Half of the requests then took 158 ms or longer.
-    let limited = scene.wait(256_000, Load::Tcp, Limit::Set);
+    let limited = wait(&scene, 256_000, Load::Tcp, Limit::Set);
     assert!(limited.wait(50).unwrap() < 150.0, "{limited:?}");
 }
 
@@ -202,14 +163,14 @@ fn queue_of_a_low_rate_is_too_short_for_timeouts_of_tcp() {
 fn ping_passes_before_the_packets_of_other_flows() {
     // With a chosen burst, as long as a tenth of a second, and with the plugin's.
     for (rate, burst) in [(10_000_000, 1_000_000), (10_000_000, 0), (1_000_000, 0)] {
-        let scene = Scene::new();
+        let scene = RoutedContainer::new();
         let loads = [Load::Tcp, Load::Udp];
-        let controls = loads.map(|load| scene.wait(rate, load, Limit::None));
+        let controls = loads.map(|load| wait(&scene, rate, load, Limit::None));
         let network = scene.limited(rate);
         let network = network.with("runtimeConfig.bandwidth.ingressBurst", burst);
         network.add(&scene.a);
         for (load, control) in loads.into_iter().zip(controls) {
-            let limited = scene.wait(rate, load, Limit::Set);
+            let limited = wait(&scene, rate, load, Limit::Set);
             let told = format!("{rate} {load:?}: {limited:?}, control {control:?}");
             assert!(limited.waits.len() >= 20, "{told}");
             // The plain queue of earlier releases delays each packet by 75 and 121 ms.

@@ -70,7 +70,7 @@ impl<'h> Attachment<'h> {
 
 /// Returns the names of all ifbs.
 fn ifbs(host: &Host) -> Vec<String> {
-    let ifbs = host.ip_json("link show type ifb");
+    let ifbs = host.ifbs();
     let names = ifbs.iter().map(|ifb| ifb["ifname"].as_str().unwrap());
     names.map(str::to_owned).collect()
 }

@@ -29,7 +29,7 @@ fn second_plugin_with_an_egress_limit_is_refused_and_del_leaves_nothing() {
     first.check(&a, &result).ok();
     second.del(&a);
     first.del(&a);
-    assert!(host.ip_json("link show type ifb").is_empty());
+    assert!(host.ifbs().is_empty());
 }
 
 #[test]
@@ -44,5 +44,5 @@ fn plugins_of_one_direction_each_limit_both() {
         network.check(&a, &result).ok();
         network.del(&a);
     }
-    assert!(host.ip_json("link show type ifb").is_empty());
+    assert!(host.ifbs().is_empty());
 }

@@ -1,21 +1,11 @@
 //! bridge DEL: it succeeds unconditionally, removes everything, and leaves foreign objects alone.
 
 use serde_json::{Value, json};
-use tests::{Host, Place as _, Sandbox, Snapshot, eventually};
-
-/// Returns a host with an existing bridge, its snapshot, and a sandbox.
-fn warm() -> (Host, Snapshot, Sandbox) {
-    let host = Host::new();
-    let first = host.sandbox("first");
-    host.bridge().add(&first);
-    host.bridge().del(&first);
-    let (before, a) = (host.snapshot(), host.sandbox("a"));
-    (host, before, a)
-}
+use tests::{Host, Place as _, eventually, warm_host};
 
 #[test]
 fn nothing_is_left_but_the_bridge_however_often_del_is_asked() {
-    let (host, before, a) = warm();
+    let (host, before, a) = warm_host(Host::bridge);
     let result = host.bridge().add(&a);
     let with_result = host.bridge().with("prevResult", result);
     with_result.del(&a);
@@ -30,7 +20,7 @@ fn nothing_is_left_but_the_bridge_however_often_del_is_asked() {
 
 #[test]
 fn del_succeeds_without_the_sandbox_in_any_form() {
-    let (host, before, a) = warm();
+    let (host, before, a) = warm_host(Host::bridge);
     let file = host.dir().join("plain");
     std::fs::write(&file, "").unwrap();
     let file = file.to_str().unwrap();
@@ -54,7 +44,7 @@ fn del_succeeds_without_the_sandbox_in_any_form() {
 
 #[test]
 fn del_succeeds_after_the_sandbox_went() {
-    let (host, before, a) = warm();
+    let (host, before, a) = warm_host(Host::bridge);
     host.bridge().add(&a);
     a.remove();
     host.bridge().del(&a);
@@ -109,7 +99,7 @@ fn add_with_the_hosts_own_namespace_changes_nothing() {
 
 #[test]
 fn del_keeps_a_foreign_link_in_the_sandbox() {
-    let (host, _, a) = warm();
+    let (host, _, a) = warm_host(Host::bridge);
     host.ip("link add strange type veth peer name eth0 netns a");
     host.bridge().del(&a);
     assert!(a.has_link("eth0") && host.has_link("strange"));
@@ -117,7 +107,7 @@ fn del_keeps_a_foreign_link_in_the_sandbox() {
 
 #[test]
 fn del_of_one_attachment_leaves_the_others() {
-    let (host, before, a) = warm();
+    let (host, before, a) = warm_host(Host::bridge);
     let b = host.sandbox("b");
     let network = host.bridge();
     network.add(&a);
@@ -134,7 +124,7 @@ fn del_of_one_attachment_leaves_the_others() {
 
 #[test]
 fn del_asks_the_delegate_even_if_there_is_no_link_any_more() {
-    let (host, before, a) = warm();
+    let (host, before, a) = warm_host(Host::bridge);
     host.bridge().add(&a);
     a.ip("link delete eth0");
     host.bridge().del(&a);
@@ -143,7 +133,7 @@ fn del_asks_the_delegate_even_if_there_is_no_link_any_more() {
 
 #[test]
 fn del_removes_the_link_even_if_the_delegate_fails() {
-    let (host, before, a) = warm();
+    let (host, before, a) = warm_host(Host::bridge);
     host.bridge().add(&a);
     host.script(
         "broken",
@@ -178,7 +168,7 @@ fn what_the_reference_attached_is_detached() {
 
 #[test]
 fn the_reference_detaches_what_was_attached() {
-    let (host, before, a) = warm();
+    let (host, before, a) = warm_host(Host::bridge);
     let result = host.bridge().add(&a);
     host.bridge()
         .with("prevResult", result)
@@ -224,7 +214,7 @@ fn sandbox_that_copies_the_indices_of_another_pair_cannot_have_it_deleted() {
 /// to delete.
 #[test]
 fn link_of_another_kind_with_the_name_of_the_hosts_end_is_left_alone() {
-    let (host, _, a) = warm();
+    let (host, _, a) = warm_host(Host::bridge);
     let result = host.bridge().add(&a);
     let name = result["interfaces"][1]["name"].as_str().unwrap();
     host.ip(&format!("link delete {name}"));

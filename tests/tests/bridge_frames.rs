@@ -16,13 +16,6 @@ fn guarded(host: &Host) -> Network<'_> {
     host.bridge().with("macspoofchk", true)
 }
 
-/// Returns the table in `nft` format; empty if it does not exist.
-fn rules(host: &Host) -> String {
-    let all = host.run("nft", &["list", "ruleset"]);
-    let start = all.find("table bridge cni-bridge");
-    start.map_or_else(String::new, |start| all[start..].to_owned())
-}
-
 /// Changes the MAC of the sandbox's frames. The gateway knows the new one, so answers would arrive.
 fn forge(sandbox: &Sandbox) {
     sandbox.ip("link set eth0 address 02:00:00:00:00:66");
@@ -114,7 +107,7 @@ fn a_process_in_the_sandbox_cannot_choose_the_mac_during_add() {
         drop(process);
         let given = &result["interfaces"][2]["mac"];
         assert_eq!(given, &format!("0a:58:0a:01:00:{:02x}", round + 2));
-        let allowed = rules(&host);
+        let allowed = host.rules_from("bridge cni-bridge");
         assert!(!allowed.contains(forged), "round {round}: {allowed}");
         assert!(allowed.contains(given.as_str().unwrap()), "{allowed}");
     }
@@ -149,7 +142,7 @@ fn a_forged_mac_gets_nowhere_while_the_ipam_plugin_uses_the_link() {
     forge(&a);
     assert!(!a.pings("10.5.0.1"));
     network.del(&a);
-    assert!(!rules(&host).contains("cni:"));
+    assert!(!host.rules_from("bridge cni-bridge").contains("cni:"));
 }
 
 #[test]
@@ -175,13 +168,13 @@ fn del_removes_the_guard_even_without_a_namespace() {
     let result = guarded(&host).add(&b);
     a.unmount();
     host.bridge().on("DEL", &a).without("CNI_NETNS").ok();
-    let listed = rules(&host);
+    let listed = host.rules_from("bridge cni-bridge");
     assert!(!listed.contains("cni:pods/a/"), "{listed}");
     let port = &result["interfaces"][1]["name"];
     let element = format!("{port} comment \"cni:pods/b/eth0\"");
     assert!(listed.contains(&element), "{listed}");
     host.bridge().del(&b);
-    assert!(!rules(&host).contains("cni:"));
+    assert!(!host.rules_from("bridge cni-bridge").contains("cni:"));
 }
 
 #[test]
@@ -191,7 +184,7 @@ fn gc_removes_guards_of_unlisted_attachments() {
     guarded(&host).add(&a);
     guarded(&host).add(&b);
     guarded(&host).gc(&[&b]).ok();
-    let listed = rules(&host);
+    let listed = host.rules_from("bridge cni-bridge");
     assert!(
         !listed.contains("cni:pods/a/") && listed.contains("cni:pods/b/"),
         "{listed}"
@@ -216,7 +209,7 @@ fn a_failed_add_takes_the_port_down_before_it_removes_the_guard() {
         first("NFT_MSG_DELSETELEM"),
     );
     assert!(down.unwrap() < guard.unwrap(), "{calls}");
-    assert!(!rules(&host).contains("cni:"));
+    assert!(!host.rules_from("bridge cni-bridge").contains("cni:"));
 }
 
 #[test]
@@ -233,14 +226,14 @@ fn gc_keeps_the_guard_of_a_pair_that_it_cannot_delete() {
     let mut deletions = calls.filter(|it| it.line().contains("RTM_DELLINK"));
     let refused = deletions.next().unwrap().with(Harm::Refusal);
     guarded(&host).add(&a);
-    let before = rules(&host);
+    let before = host.rules_from("bridge cni-bridge");
     refused.strikes(&gc, &file).under(&apart).error();
-    assert_eq!(rules(&host), before);
+    assert_eq!(host.rules_from("bridge cni-bridge"), before);
     assert!(!host.leases("pods").is_empty());
     forge(&a);
     assert!(!a.pings("10.1.0.1"));
     gc.ok();
-    assert!(!rules(&host).contains("cni:"));
+    assert!(!host.rules_from("bridge cni-bridge").contains("cni:"));
 }
 
 #[test]

@@ -4,8 +4,8 @@ use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tests::traffic::{tcp, udp};
-use tests::{Host, Network, Place, Sandbox};
+use tests::traffic::{client_seen, udp};
+use tests::{Host, Network, Place as _, Sandbox};
 
 fn network(host: &Host) -> Network<'_> {
     host.bridge()
@@ -15,25 +15,10 @@ fn network(host: &Host) -> Network<'_> {
 
 /// Returns another host without a route to the containers, with an address in a second network.
 fn outside(host: &Host) -> Sandbox {
-    let outside = host.outside();
-    host.ip("address add 2001:db8::1/64 dev uplink nodad");
-    outside.ip("address add 2001:db8::2/64 dev outside nodad");
+    let outside = host.outside_of_both_families();
     outside.ip("address add 198.51.100.1/32 dev lo");
     host.ip("route add 198.51.100.0/24 via 192.0.2.2");
     outside
-}
-
-/// Returns the client address that the server sees, or "nobody".
-fn client_seen(client: &impl Place, server: &impl Place, address: &str) -> String {
-    let seen = tcp(client, server, address);
-    seen.map_or("nobody".to_owned(), |address| address.to_string())
-}
-
-/// Returns the table in `nft` format; empty if it does not exist.
-fn rules(host: &Host) -> String {
-    let all = host.run("nft", &["list", "ruleset"]);
-    let start = all.find("table inet cni-masquerade");
-    start.map_or_else(String::new, |start| all[start..].to_owned())
 }
 
 #[test]
@@ -140,7 +125,7 @@ fn del_removes_what_add_made_even_without_a_namespace() {
     let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
     network(&host).add(&a);
     network(&host).add(&b);
-    let listed = rules(&host);
+    let listed = host.rules_from("inet cni-masquerade");
     for owner in ["cni:pods/a/eth0", "cni:pods/b/eth0"] {
         assert!(listed.contains(owner), "{listed}");
     }
@@ -152,11 +137,11 @@ fn del_removes_what_add_made_even_without_a_namespace() {
     a.unmount();
     let nothing_known = network(&host).without("ipMasq");
     nothing_known.on("DEL", &a).without("CNI_NETNS").ok();
-    let listed = rules(&host);
+    let listed = host.rules_from("inet cni-masquerade");
     assert!(!listed.contains("cni:pods/a/"), "{listed}");
     assert_eq!(client_seen(&b, &outside, "192.0.2.2"), "192.0.2.1");
     nothing_known.del(&b);
-    let listed = rules(&host);
+    let listed = host.rules_from("inet cni-masquerade");
     assert!(
         !listed.contains("cni:") && !listed.contains("policy-"),
         "{listed}"
@@ -176,7 +161,7 @@ fn gc_removes_elements_of_unlisted_attachments_of_this_network() {
     let outcome = network(&host).gc(&[&a]).run();
     outcome.ok();
     assert!(outcome.stderr.contains("cni:pods/b/eth0"), "{outcome:?}");
-    let listed = rules(&host);
+    let listed = host.rules_from("inet cni-masquerade");
     assert!(
         listed.contains("cni:pods/a/") && listed.contains("cni:podsx/c/"),
         "{listed}"
@@ -246,7 +231,7 @@ fn address_with_two_prefix_lengths_is_masqueraded_once() {
         assert_eq!(client_seen(&a, &outside, "192.0.2.2"), "192.0.2.1");
         network.check(&a, &result).ok();
         network.del(&a);
-        assert!(!rules(&host).contains("cni:pods"));
+        assert!(!host.rules_from("inet cni-masquerade").contains("cni:pods"));
     }
 }
 
@@ -264,7 +249,10 @@ fn an_address_that_is_leased_again_belongs_to_its_new_holder() {
     let result = network.add(&b);
     assert_eq!(result["ips"][0]["address"], "10.1.0.2/24");
     network.del(&a);
-    assert!(rules(&host).contains("cni:pods/b/eth0"));
+    assert!(
+        host.rules_from("inet cni-masquerade")
+            .contains("cni:pods/b/eth0")
+    );
     assert_eq!(client_seen(&b, &outside, "192.0.2.2"), "192.0.2.1");
 }
 
@@ -277,7 +265,7 @@ fn no_program_is_needed() {
     network.on("ADD", &a).env("PATH", "/nowhere").ok();
     assert_eq!(client_seen(&a, &outside, "192.0.2.2"), "192.0.2.1");
     network.on("DEL", &a).env("PATH", "/nowhere").ok();
-    assert!(!rules(&host).contains("cni:"));
+    assert!(!host.rules_from("inet cni-masquerade").contains("cni:"));
 }
 
 #[test]

@@ -4,17 +4,7 @@ use std::fs;
 use std::process::Stdio;
 
 use serde_json::json;
-use tests::{Host, Network, Place as _, Sandbox, Snapshot};
-
-/// Returns a host with an existing bridge, its snapshot, and a sandbox.
-fn warm() -> (Host, Snapshot, Sandbox) {
-    let host = Host::new();
-    let first = host.sandbox("first");
-    host.bridge().add(&first);
-    host.bridge().del(&first);
-    let (before, a) = (host.snapshot(), host.sandbox("a"));
-    (host, before, a)
-}
+use tests::{Host, Network, Place as _, warm_host};
 
 fn with_route<'h>(host: &'h Host, dst: &str, gw: &str) -> Network<'h> {
     host.bridge()
@@ -23,7 +13,7 @@ fn with_route<'h>(host: &'h Host, dst: &str, gw: &str) -> Network<'h> {
 
 #[test]
 fn a_route_by_an_unreachable_gateway_undoes_the_add() {
-    let (host, before, a) = warm();
+    let (host, before, a) = warm_host(Host::bridge);
     for (dst, gw) in [
         ("10.9.0.0/16", "172.31.0.1"),
         ("fd00:9::/48", "2001:db8:77::1"),
@@ -39,7 +29,7 @@ fn a_route_by_an_unreachable_gateway_undoes_the_add() {
 
 #[test]
 fn a_link_that_is_there_already_is_kept_and_named() {
-    let (host, _, a) = warm();
+    let (host, _, a) = warm_host(Host::bridge);
     host.ip("link add strange type veth peer name eth0 netns a");
     let before = host.snapshot();
     let mac = a.mac("eth0");
@@ -77,7 +67,7 @@ fn an_attachment_whose_sandbox_was_replaced_is_refused_too() {
 
 #[test]
 fn a_foreign_host_link_of_the_same_name_is_kept() {
-    let (host, _, a) = warm();
+    let (host, _, a) = warm_host(Host::bridge);
     let result = host.bridge().add(&a);
     let name = result["interfaces"][1]["name"].as_str().unwrap();
     host.bridge().del(&a);
@@ -94,7 +84,7 @@ fn a_foreign_host_link_of_the_same_name_is_kept() {
 
 #[test]
 fn a_full_range_leaves_no_link() {
-    let (host, _, a) = warm();
+    let (host, _, a) = warm_host(Host::bridge);
     let ranges =
         json!([[{"subnet": "10.1.0.0/24", "rangeStart": "10.1.0.9", "rangeEnd": "10.1.0.9"}]]);
     let network = host.bridge().with("ipam.ranges", ranges);
@@ -107,7 +97,7 @@ fn a_full_range_leaves_no_link() {
 
 #[test]
 fn a_path_that_is_no_sandbox_costs_nothing() {
-    let (host, before, _) = warm();
+    let (host, before, _) = warm_host(Host::bridge);
     let file = host.dir().join("plain");
     fs::write(&file, "").unwrap();
     for path in [
@@ -129,7 +119,7 @@ fn a_path_that_is_no_sandbox_costs_nothing() {
 
 #[test]
 fn a_result_that_cannot_be_written_undoes_the_add() {
-    let (host, before, a) = warm();
+    let (host, before, a) = warm_host(Host::bridge);
     let config = host.dir().join("config.json");
     fs::write(&config, host.bridge().config().to_string()).unwrap();
     let (reader, writer) = std::io::pipe().unwrap();
@@ -146,7 +136,7 @@ fn a_result_that_cannot_be_written_undoes_the_add() {
 
 #[test]
 fn a_lease_that_does_not_fit_is_released() {
-    let (host, before, a) = warm();
+    let (host, before, a) = warm_host(Host::bridge);
     host.bridge()
         .with("mtu", 1200)
         .on("ADD", &a)

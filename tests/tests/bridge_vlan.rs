@@ -1,19 +1,8 @@
 //! bridge: VLANs. The tests need a kernel with VLAN filtering and 802.1q.
 
 use serde_json::{Value, json};
-use tests::{Capture, Example, Host, Network, Place as _, Sandbox};
-
-/// Returns the network `pods` in VLAN 100, with its gateway.
-fn access(host: &Host) -> Network<'_> {
-    host.bridge().with("vlan", 100)
-}
-
-/// Returns another network, which gives a container a second address.
-fn other(host: &Host, vlan: u16) -> Network<'_> {
-    let ranges = json!([[{"subnet": "10.2.0.0/24"}]]);
-    let network = host.bridge_v4().with("ipam.ranges", ranges);
-    network.with("name", "other").with("vlan", vlan)
-}
+use tests::vlans::{access, other};
+use tests::{Capture, Example, Host, Place as _, Sandbox};
 
 /// Adds an address of a network without a router to eth0, so only frames decide.
 fn join_lan(sandbox: &Sandbox, link: &str, number: u8) {

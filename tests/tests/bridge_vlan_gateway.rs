@@ -4,19 +4,8 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 
 use serde_json::{Value, json};
-use tests::{Host, Network, Place as _, Sandbox, eventually, run, traffic};
-
-/// Returns the network `pods` in VLAN 100, with its gateway.
-fn access(host: &Host) -> Network<'_> {
-    host.bridge().with("vlan", 100)
-}
-
-/// Returns another network with a gateway.
-fn other(host: &Host, vlan: u16) -> Network<'_> {
-    let ranges = json!([[{"subnet": "10.2.0.0/24"}]]);
-    let network = host.bridge_v4().with("ipam.ranges", ranges);
-    network.with("name", "other").with("vlan", vlan)
-}
+use tests::vlans::{access, other};
+use tests::{Host, Place as _, Sandbox, eventually, run, traffic};
 
 /// Creates br0 with the host's address and its uplink as a port.
 fn lan(host: &Host) -> Sandbox {

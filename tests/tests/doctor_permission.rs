@@ -28,7 +28,7 @@ fn permission_of_the_plugin_firewall_counts() {
         let firewall = json!({"type": "firewall"});
         let plugins = [bridge.config().clone(), portmap, firewall];
         tool.configure("pods", &plugins[..2]);
-        host.run("sh", &["-ec", rules]);
+        host.sh(rules);
         tool.on("add", "pods", &pods[0]).ok();
         assert!(tcp(&pods[0], &outside, "192.0.2.2").is_none());
         let covered = ["to other hosts (TCP)", "The plugin `firewall`"];

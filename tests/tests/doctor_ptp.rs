@@ -134,7 +134,7 @@ fn closed_and_opened(rules: &[&str], place: &str) {
     let host = Host::new();
     let (tool, outside) = pods(&host);
     for rule in rules {
-        host.run("sh", &["-ec", rule]);
+        host.sh(rule);
     }
     // The first pod does not exist yet.
     let elsewhere = "from pods of network pods to other hosts (TCP)";
@@ -151,7 +151,7 @@ fn closed_and_opened(rules: &[&str], place: &str) {
     let words = [elsewhere, place, "hostPort 8080"];
     findings.expect("problem", "firewall", &words);
     for command in findings.fixes("firewall") {
-        host.run("sh", &["-ec", &command]);
+        host.sh(&command);
     }
     assert_eq!(reaches(), [true; 2]);
     let findings = tool.doctor();
@@ -186,7 +186,7 @@ fn permission_of_the_plugin_firewall_counts_for_routed_pods() {
     let (tool, outside) = pods(&host);
     let pods = ["a", "b"].map(|it| host.sandbox(it));
     let ptp = host.ptp().with("ipMasq", true);
-    host.run("sh", &["-ec", "iptables-nft -A FORWARD -j REJECT"]);
+    host.sh("iptables-nft -A FORWARD -j REJECT");
     tool.add("pods", &pods[0], &[]);
     let words = ["The plugin `firewall` in the network's list lets them pass"];
     tool.doctor().expect("problem", "firewall", &words);
@@ -197,7 +197,7 @@ fn permission_of_the_plugin_firewall_counts_for_routed_pods() {
     let words = ["new packets of pods of network pods pass"];
     tool.doctor().expect("ok", "firewall", &words);
     // An administrator's rule precedes the permission.
-    host.run("sh", &["-ec", "iptables-nft -A CNI-ADMIN -j DROP"]);
+    host.sh("iptables-nft -A CNI-ADMIN -j DROP");
     assert!(!reaches(&pods[1]));
     let words = ["table ip filter, chain CNI-ADMIN, by the rule with handle"];
     let findings = tool.doctor();
@@ -216,7 +216,7 @@ fn addresses_of_static_are_tried_before_the_first_pod() {
         let plugins = [json!({"type": plugin, "isGateway": true, "ipam": ipam})];
         tool.configure("pods", &plugins);
         tool.doctor().expect("ok", "firewall", &["pass"]);
-        host.run("sh", &["-ec", "ip6tables-nft -P FORWARD DROP"]);
+        host.sh("ip6tables-nft -P FORWARD DROP");
         let words = ["new IPv6 packets", "table ip6 filter, chain FORWARD"];
         tool.doctor().expect("problem", "firewall", &words);
     }

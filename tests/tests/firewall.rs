@@ -5,10 +5,6 @@ use tests::fence::{CLOSED, Fence};
 use tests::traffic::{tcp, tcp_by_port, udp};
 use tests::{Host, Network, Place as _, Sandbox};
 
-fn sh(host: &Host, line: &str) -> String {
-    host.run("sh", &["-ec", line])
-}
-
 fn table(host: &Host) -> String {
     host.run("nft", &["list", "table", "inet", "cni-firewall"])
 }
@@ -27,7 +23,7 @@ fn expect_closed(fence: &Fence<'_>, pod: &Sandbox) {
 fn pods_open_connections_although_another_program_drops() {
     for (_, rules) in CLOSED {
         let host = Host::new();
-        sh(&host, rules);
+        host.sh(rules);
         let fence = host.fence();
         let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
         let firewall = fence.join(&a, &[]);
@@ -51,7 +47,7 @@ fn pods_open_connections_although_another_program_drops_later() {
         let a = host.sandbox("a");
         fence.add(&a, &[]);
         expect_open(&fence, &a);
-        sh(&host, rules);
+        host.sh(rules);
         expect_open(&fence, &a);
     }
 }
@@ -60,7 +56,7 @@ fn pods_open_connections_although_another_program_drops_later() {
 fn other_hosts_reach_forwarded_ports_and_nothing_else() {
     for (_, rules) in CLOSED {
         let host = Host::new();
-        sh(&host, rules);
+        host.sh(rules);
         let fence = host.fence();
         let a = host.sandbox("a");
         let firewall = fence.join(&a, &["8080:80"]);
@@ -77,7 +73,7 @@ fn other_hosts_reach_forwarded_ports_and_nothing_else() {
 fn mark_of_another_program_gives_no_permission_and_ours_does_not_leave() {
     let host = Host::new();
     let (_, rules) = CLOSED[0];
-    sh(&host, rules);
+    host.sh(rules);
     for line in [
         "add table inet strange",
         "add chain inet strange pre { type filter hook prerouting priority mangle ; }",
@@ -110,25 +106,19 @@ fn admin_chain_is_asked_first() {
         let fence = host.fence().with("iptablesAdminChainName", key);
         let a = host.sandbox("a");
         fence.add(&a, &["8080:80"]);
-        sh(
-            &host,
-            &format!(
-                "iptables-nft -P FORWARD DROP; iptables-nft -A {chain} -d 192.0.2.2 -p udp -j DROP"
-            ),
-        );
+        host.sh(&format!(
+            "iptables-nft -P FORWARD DROP; iptables-nft -A {chain} -d 192.0.2.2 -p udp -j DROP"
+        ));
         assert!(tcp(&a, &fence.outside, "192.0.2.2").is_some());
         assert!(!udp(&a, &fence.outside, "192.0.2.2"));
-        let listed = sh(
-            &host,
-            "iptables-nft -S FORWARD; iptables-nft -S CNI-FORWARD",
-        );
+        let listed = host.sh("iptables-nft -S FORWARD; iptables-nft -S CNI-FORWARD");
         let targets: Vec<_> = listed
             .lines()
             .filter_map(|it| it.split_once("-j "))
             .map(|it| it.1)
             .collect();
         assert_eq!(targets, ["CNI-FORWARD", chain, "ACCEPT"]);
-        sh(&host, "nft list ruleset > /run/rules; nft -c -f /run/rules");
+        host.sh("nft list ruleset > /run/rules; nft -c -f /run/rules");
     }
 }
 
@@ -136,10 +126,7 @@ fn admin_chain_is_asked_first() {
 fn rules_survive_that_iptables_and_nft_save_and_load_them() {
     let host = Host::new();
     // nft(8) itself writes rules of iptables in a form that iptables does not read; these it leaves.
-    sh(
-        &host,
-        "for p in iptables-nft ip6tables-nft; do $p -P FORWARD DROP; done",
-    );
+    host.sh("for p in iptables-nft ip6tables-nft; do $p -P FORWARD DROP; done");
     let fence = host.fence();
     let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
     let firewall = fence.add(&a, &[]);
@@ -148,12 +135,12 @@ fn rules_survive_that_iptables_and_nft_save_and_load_them() {
         "nft list ruleset > saved; nft flush ruleset; nft -f saved",
     ] {
         let dir = host.dir().display();
-        sh(&host, &format!("cd {dir}; {line}"));
+        host.sh(&format!("cd {dir}; {line}"));
         expect_open(&fence, &a);
         firewall.check(&a, &firewall.config()["prevResult"]).ok();
     }
     // No rule is added a second time.
-    let listed = || sh(&host, "iptables-nft -S; ip6tables-nft -S");
+    let listed = || host.sh("iptables-nft -S; ip6tables-nft -S");
     let before = listed();
     fence.add(&b, &[]);
     assert_eq!(listed(), before);
@@ -188,7 +175,7 @@ fn what_a_reload_of_the_firewall_removes_is_reported_and_restored() {
         let a = host.sandbox("a");
         let firewall = fence.add(&a, &[]);
         let result = firewall.config()["prevResult"].clone();
-        sh(&host, line);
+        host.sh(line);
         firewall
             .check(&a, &result)
             .error()
@@ -196,7 +183,7 @@ fn what_a_reload_of_the_firewall_removes_is_reported_and_restored() {
         firewall.on("RELOAD", &a).ok();
         firewall.check(&a, &result).ok();
         // Docker's rules after a flush.
-        sh(&host, rules);
+        host.sh(rules);
         expect_open(&fence, &a);
     }
 }
@@ -220,12 +207,12 @@ fn reload_restores_nothing_after_del() {
 fn address_keeps_permission_when_its_former_pod_is_deleted() {
     let host = Host::new();
     let (_, rules) = CLOSED[0];
-    sh(&host, rules);
+    host.sh(rules);
     let fence = host.fence();
     let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
     let before = fence.add(&a, &[]);
     host.bridge().del(&a);
-    sh(&host, &format!("rm -rf {}", host.lease_dir().display()));
+    host.sh(&format!("rm -rf {}", host.lease_dir().display()));
     fence.add(&b, &[]);
     before.del(&a);
     before.on("RELOAD", &a).error();
@@ -306,16 +293,13 @@ fn failed_add_leaves_nothing_of_the_pod() {
 fn failed_second_add_leaves_the_permission_of_the_first() {
     let host = Host::new();
     let (_, rules) = CLOSED[1];
-    sh(&host, rules);
+    host.sh(rules);
     let fence = host.fence();
     let a = host.sandbox("a");
     let firewall = fence.add(&a, &[]);
-    sh(
-        &host,
-        "iptables -F CNI-FORWARD; iptables -A CNI-ADMIN -j CNI-FORWARD",
-    );
+    host.sh("iptables -F CNI-FORWARD; iptables -A CNI-ADMIN -j CNI-FORWARD");
     firewall.on("ADD", &a).error().expect(100, &["nf_tables"]);
-    sh(&host, "iptables -F CNI-ADMIN");
+    host.sh("iptables -F CNI-ADMIN");
     firewall.on("RELOAD", &a).ok();
     expect_open(&fence, &a);
     firewall.check(&a, &firewall.config()["prevResult"]).ok();
@@ -328,7 +312,7 @@ fn failed_second_add_leaves_the_permission_of_the_first() {
 fn address_may_be_in_the_result_twice() {
     let host = Host::new();
     let (_, rules) = CLOSED[1];
-    sh(&host, rules);
+    host.sh(rules);
     let fence = host.fence();
     let a = host.sandbox("a");
     let firewall = fence.join(&a, &[]);
@@ -349,7 +333,7 @@ fn address_may_be_in_the_result_twice() {
 fn networks_with_different_marks_do_not_disturb_each_other() {
     let host = Host::new();
     let (_, rules) = CLOSED[1];
-    sh(&host, rules);
+    host.sh(rules);
     let fence = host.fence();
     let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
     let first = fence.add(&a, &[]);

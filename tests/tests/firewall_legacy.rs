@@ -6,21 +6,14 @@ use tests::{Host, Place as _};
 
 const CLOSED: &str = "for p in iptables-legacy ip6tables-legacy; do $p -P FORWARD DROP; done";
 
-fn sh(host: &Host, line: &str) -> String {
-    host.run("sh", &["-ec", line])
-}
-
 fn rules(host: &Host) -> String {
-    sh(
-        host,
-        "iptables-legacy -S FORWARD; iptables-legacy -S CNI-FORWARD",
-    )
+    host.sh("iptables-legacy -S FORWARD; iptables-legacy -S CNI-FORWARD")
 }
 
 #[test]
 fn pods_open_connections_although_legacy_iptables_drops() {
     let host = Host::new();
-    sh(&host, CLOSED);
+    host.sh(CLOSED);
     let fence = host.fence();
     let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
     let firewall = fence.join(&a, &["8080:80"]);
@@ -46,12 +39,12 @@ fn reload_restores_rules_in_legacy_iptables() {
     let a = host.sandbox("a");
     let firewall = fence.add(&a, &[]);
     // No table of legacy iptables existed before.
-    sh(&host, CLOSED);
+    host.sh(CLOSED);
     assert_eq!(fence.opens(&a), [false; 2]);
     firewall.on("RELOAD", &a).ok();
     assert_eq!(fence.opens(&a), [true; 2]);
     let before = rules(&host);
-    sh(&host, "iptables-legacy -F FORWARD");
+    host.sh("iptables-legacy -F FORWARD");
     firewall.on("RELOAD", &a).ok();
     assert_eq!(fence.opens(&a), [true; 2]);
     assert_eq!(rules(&host), before);
@@ -61,15 +54,12 @@ fn reload_restores_rules_in_legacy_iptables() {
 #[test]
 fn a_table_of_an_earlier_boot_does_not_hide_missing_rules_in_legacy_iptables() {
     let host = Host::new();
-    sh(&host, CLOSED);
+    host.sh(CLOSED);
     let fence = host.fence();
     let a = host.sandbox("a");
     let firewall = fence.add(&a, &[]);
     let before = rules(&host);
-    sh(
-        &host,
-        "for p in iptables-legacy ip6tables-legacy; do $p -F FORWARD; $p -F CNI-FORWARD; done",
-    );
+    host.sh("for p in iptables-legacy ip6tables-legacy; do $p -F FORWARD; $p -F CNI-FORWARD; done");
     host.reboot("6f0b4c0e-8a51-4a3c-b7d0-2f7f3f1f5a10");
     assert_eq!(fence.opens(&a), [false; 2]);
     firewall.add(&a);
@@ -88,7 +78,7 @@ fn missing_program_is_reported() {
     let status = firewall.clone().with("cniVersion", "1.1.0").call("STATUS");
     let status = status.env("PATH", &empty);
     assert_eq!(status.clone().run().stderr, "");
-    sh(&host, CLOSED);
+    host.sh(CLOSED);
     for call in [status, firewall.on("ADD", &a).env("PATH", &empty)] {
         let outcome = call.run();
         outcome.ok();

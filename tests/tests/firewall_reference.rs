@@ -2,13 +2,9 @@
 
 use tests::{Host, Place as _};
 
-fn sh(host: &Host, line: &str) -> String {
-    host.run("sh", &["-ec", line])
-}
-
 /// The jumps in the order of the chains, without rules for single pods.
 fn jumps(host: &Host) -> Vec<String> {
-    let listed = sh(host, "iptables-nft -S FORWARD; iptables-nft -S CNI-FORWARD");
+    let listed = host.sh("iptables-nft -S FORWARD; iptables-nft -S CNI-FORWARD");
     let jumps = listed.lines().filter_map(|it| it.split_once("-j CNI-"));
     jumps.map(|it| it.1.to_owned()).collect()
 }
@@ -17,10 +13,7 @@ fn jumps(host: &Host) -> Vec<String> {
 fn pods_of_both_pass_and_end_in_any_order() {
     for is_reference_first in [true, false] {
         let host = Host::new();
-        sh(
-            &host,
-            "for p in iptables-nft ip6tables-nft; do $p -P FORWARD DROP; done",
-        );
+        host.sh("for p in iptables-nft ip6tables-nft; do $p -P FORWARD DROP; done");
         let fence = host.fence();
         let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
         let ours = fence.join(&a, &[]).with("backend", "iptables");
@@ -55,20 +48,17 @@ fn permission_given_by_the_reference_lasts_until_del() {
         let host = Host::new();
         let both = |line: &str| {
             let other = line.replace("iptables", "ip6tables");
-            sh(&host, &format!("{line}; {other}"))
+            host.sh(&format!("{line}; {other}"))
         };
         both(&format!("{program} -P FORWARD DROP"));
         let fence = host.fence();
         let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
         // The reference executes `iptables`.
-        sh(
-            &host,
-            &format!(
-                "mkdir /run/bin; for p in iptables ip6tables; do \
+        host.sh(&format!(
+            "mkdir /run/bin; for p in iptables ip6tables; do \
                  ln -s $(command -v ${{p%tables}}tables-{}) /run/bin/$p; done",
-                program.rsplit('-').next().unwrap()
-            ),
-        );
+            program.rsplit('-').next().unwrap()
+        ));
         let path = format!("/run/bin:{}", std::env::var("PATH").unwrap());
         let [ours, other] = [&a, &b].map(|it| fence.join(it, &[]).with("backend", "iptables"));
         for (firewall, pod) in [(&ours, &a), (&other, &b)] {
@@ -110,10 +100,10 @@ fn del_leaves_other_rules_with_the_address_of_the_pod() {
         format!("-s {address}/32 -o uplink -j ACCEPT"),
     ];
     for rule in &rules {
-        sh(&host, &format!("iptables-nft -A CNI-FORWARD {rule}"));
+        host.sh(&format!("iptables-nft -A CNI-FORWARD {rule}"));
     }
     ours.del(&a);
-    let listed = sh(&host, "iptables-nft -S CNI-FORWARD");
+    let listed = host.sh("iptables-nft -S CNI-FORWARD");
     let left: Vec<_> = listed.lines().filter(|it| it.contains(address)).collect();
     let rules = rules.map(|it| format!("-A CNI-FORWARD {it}"));
     assert_eq!(left, rules);

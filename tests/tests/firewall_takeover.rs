@@ -12,7 +12,7 @@ fn records() -> usize {
 
 fn closed(host: &Host) {
     let rules = "for p in iptables-nft ip6tables-nft; do $p -P FORWARD DROP; done";
-    host.run("sh", &["-ec", rules]);
+    host.sh(rules);
 }
 
 /// The attachment `b` has the addresses of `a`, whose traffic shows whether the addresses pass.

@@ -1,12 +1,11 @@
 //! cnitool gc: it removes leftovers of deleted pods and nothing of existing ones.
 
-use std::fs::{self, File};
-use std::path::Path;
-use std::time::{Duration, SystemTime};
+use std::fs;
 
 use serde_json::json;
+use tests::leaks::{age, lease_of};
 use tests::traffic::tcp_by_port;
-use tests::{Host, Invocation, Outcome, Place as _, Sandbox, Tool, at_once, eventually};
+use tests::{Host, Invocation, Place as _, Sandbox, Tool, at_once, eventually};
 
 /// Configures the network `pods` with everything that this suite can give a pod.
 fn pods(host: &Host) -> Tool<'_> {
@@ -28,22 +27,9 @@ fn add_by_multus(tool: &Tool<'_>, pod: &Sandbox, port: u16) {
     add.env("CNI_CACHE_DIR", "/var/lib/other").ok();
 }
 
-/// Makes every lease below `directory` an hour old.
-fn age(directory: &Path) {
-    for network in fs::read_dir(directory).unwrap() {
-        for file in fs::read_dir(network.unwrap().path()).unwrap() {
-            let file = File::open(file.unwrap().path()).unwrap();
-            let hour_ago = SystemTime::now() - Duration::from_hours(1);
-            file.set_modified(hour_ago).unwrap();
-        }
-    }
-}
-
-/// Creates an old lease of a container that never existed here.
+/// Creates an old lease of a container that never existed here, and makes all others as old.
 fn stale_lease(host: &Host, address: &str) {
-    let pods = host.lease_dir().join("pods");
-    fs::create_dir_all(&pods).unwrap();
-    fs::write(pods.join(address), "gone\r\neth0").unwrap();
+    lease_of(host, "gone", address);
     age(&host.lease_dir());
 }
 
@@ -62,14 +48,6 @@ fn advises_nothing(tool: &Tool<'_>) {
     let of_leases = findings.iter().filter(|it| it["subject"] == "lease");
     let levels: Vec<_> = of_leases.map(|it| &it["level"]).collect();
     assert_eq!(levels, ["ok"], "{told}");
-}
-
-#[track_caller]
-fn refuses(outcome: &Outcome, words: &[&str]) {
-    assert_eq!(outcome.status.code(), Some(1), "{outcome:#?}");
-    for word in words {
-        assert!(outcome.stderr.contains(word), "{word:?}: {outcome:#?}");
-    }
 }
 
 /// Checks that a pod has its leases, pair, limits and port.
@@ -207,10 +185,7 @@ fn pods_of_the_reference_stay_until_they_are_gone() {
     // The same state exists during an ADD of the reference before it configures the link, or if
     // root in the pod deletes its address.
     a.ip("address flush dev eth0 scope global");
-    refuses(
-        &gc.run(),
-        &["nothing was removed", "no address of the sandbox behind"],
-    );
+    gc.expect_failure(&["nothing was removed", "no address of the sandbox behind"]);
     assert_eq!(host.leases("pods").len(), 2);
     a.ip("address add 10.1.0.2/24 dev eth0");
     gc.ok();
@@ -232,7 +207,7 @@ fn nothing_is_removed_where_links_of_pods_cannot_be_seen() {
     let before = host.leases("pods");
     let gc = tool.run(&["gc", "pods"]);
     let elsewhere = gc.under(&["unshare", "--net"].map(str::to_owned));
-    refuses(&elsewhere.run(), &["neither bridge cni0", "gc pods --all"]);
+    elsewhere.expect_failure(&["neither bridge cni0", "gc pods --all"]);
     // Without capabilities in the pods' namespaces, a process does not see behind the reference's
     // links.
     let b = host.sandbox("b");
@@ -241,7 +216,7 @@ fn nothing_is_removed_where_links_of_pods_cannot_be_seen() {
     let powerless = tool
         .run(&["gc", "pods"])
         .with_capabilities(&["dac_override"]);
-    refuses(&powerless.run(), &["nothing was removed"]);
+    powerless.expect_failure(&["nothing was removed"]);
     host.bridge().by_reference().del(&b);
     assert_eq!(host.leases("pods"), before);
     tool.run(&["gc", "pods"]).ok();
@@ -258,14 +233,11 @@ fn without_links_on_the_host_gc_uses_the_given_list() {
     stale_lease(&host, "10.1.0.200");
     fs::write(host.lease_dir().join("pods/10.1.0.201"), "lives\r\neth0").unwrap();
     age(&host.lease_dir());
-    refuses(
-        &tool.run(&["gc", "pods"]).run(),
-        &[
-            "plugin macvlan leaves no link",
-            "container lives",
-            "may be live: kept",
-        ],
-    );
+    tool.run(&["gc", "pods"]).expect_failure(&[
+        "plugin macvlan leaves no link",
+        "container lives",
+        "may be live: kept",
+    ]);
     assert_eq!(host.leases("pods").len(), 2);
     tool.run(&["gc", "pods", "--valid", "lives/eth0"]).ok();
     assert_eq!(

@@ -18,17 +18,7 @@ fn addresses<const N: usize>(network: &Network<'_>, containers: [&str; N]) -> [S
 }
 
 fn lease(network: &Network<'_>, container: &str) -> Value {
-    call(network, "ADD", container).ok()
-}
-
-/// Uses a sandbox that does not exist: host-local never opens it.
-fn call(network: &Network<'_>, verb: &str, container: &str) -> tests::Invocation {
-    let call = network.call(verb).container(container).ifname("eth0");
-    call.netns("/run/netns/never-was")
-}
-
-fn one_range<'h>(host: &'h Host, range: &Value) -> Network<'h> {
-    host.host_local().with("ipam.ranges", json!([[range]]))
+    network.call_for("ADD", container).ok()
 }
 
 #[test]
@@ -81,7 +71,7 @@ fn a_lease_is_a_file_that_names_its_holder() {
 #[test]
 fn leases_of_ipv6_keep_their_colons() {
     let host = Host::new();
-    let network = one_range(&host, &json!({"subnet": "fd00:1::/64"}));
+    let network = host.host_local_in(&json!({"subnet": "fd00:1::/64"}));
     assert_eq!(
         addresses(&network, ["c1", "c2"]),
         ["fd00:1::2/64", "fd00:1::3/64"]
@@ -105,12 +95,12 @@ fn leases_are_in_var_lib_cni_by_default() {
 #[test]
 fn addresses_go_round_before_one_is_leased_again() {
     let host = Host::new();
-    let network = one_range(&host, &json!({"subnet": "10.1.0.0/29"}));
+    let network = host.host_local_in(&json!({"subnet": "10.1.0.0/29"}));
     assert_eq!(
         addresses(&network, ["c1", "c2"]),
         ["10.1.0.2/29", "10.1.0.3/29"]
     );
-    call(&network, "DEL", "c1").ok();
+    network.call_for("DEL", "c1").ok();
     let later = addresses(&network, ["c3", "c4", "c5", "c6"]);
     assert_eq!(
         later,
@@ -121,18 +111,17 @@ fn addresses_go_round_before_one_is_leased_again() {
 #[test]
 fn the_error_of_a_full_range_has_its_size_and_the_held_addresses() {
     let host = Host::new();
-    let network = one_range(
-        &host,
+    let network = host.host_local_in(
         &json!({"subnet": "10.1.0.0/24", "rangeStart": "10.1.0.10", "rangeEnd": "10.1.0.12"}),
     );
     addresses(&network, ["c1", "c2", "c3"]);
-    let refusal = call(&network, "ADD", "c4").error();
+    let refusal = network.call_for("ADD", "c4").error();
     assert!(
         refusal.mentions("10.1.0.10") && refusal.mentions("3"),
         "{refusal:?}"
     );
     assert_eq!(host.leases("pods").len(), 3);
-    call(&network, "DEL", "c2").ok();
+    network.call_for("DEL", "c2").ok();
     assert_eq!(addresses(&network, ["c4"]), ["10.1.0.11/24"]);
 }
 
@@ -143,7 +132,7 @@ fn a_full_second_set_gives_the_first_ones_address_back() {
     let network = host.host_local().with("ipam.ranges", sets);
     lease(&network, "c1");
     let before = host.snapshot();
-    call(&network, "ADD", "c2").error();
+    network.call_for("ADD", "c2").error();
     host.snapshot().assert_same_as(&before);
 }
 
@@ -166,18 +155,18 @@ fn ranges_of_a_set_are_used_one_after_another() {
 #[test]
 fn a_range_ends_before_the_broadcast_address_by_default() {
     let host = Host::new();
-    let network = one_range(&host, &json!({"subnet": "10.1.0.0/30"}));
+    let network = host.host_local_in(&json!({"subnet": "10.1.0.0/30"}));
     assert_eq!(addresses(&network, ["c1"]), ["10.1.0.2/30"]);
-    call(&network, "ADD", "c2").error();
+    network.call_for("ADD", "c2").error();
     let whole =
         json!({"subnet": "10.3.0.0/24", "rangeStart": "10.3.0.255", "rangeEnd": "10.3.0.255"});
     assert_eq!(
-        addresses(&one_range(&host, &whole), ["c3"]),
+        addresses(&host.host_local_in(&whole), ["c3"]),
         ["10.3.0.255/24"]
     );
     let first = json!({"subnet": "10.4.0.0/24", "rangeStart": "10.4.0.0", "rangeEnd": "10.4.0.0"});
     assert_eq!(
-        addresses(&one_range(&host, &first), ["c4"]),
+        addresses(&host.host_local_in(&first), ["c4"]),
         ["10.4.0.0/24"]
     );
 }
@@ -221,13 +210,13 @@ fn a_second_add_of_the_same_attachment_is_an_error_with_the_reason() {
     let network = host.host_local();
     lease(&network, "c1");
     let before = host.snapshot();
-    let refusal = call(&network, "ADD", "c1").error();
+    let refusal = network.call_for("ADD", "c1").error();
     assert!(
         refusal.mentions("c1") && refusal.mentions("10.1.0.2"),
         "{refusal:?}"
     );
     host.snapshot().assert_same_as(&before);
-    let other_link = call(&network, "ADD", "c1").ifname("eth1").ok();
+    let other_link = network.call_for("ADD", "c1").ifname("eth1").ok();
     assert_eq!(address(&other_link), "10.1.0.3/24");
 }
 
@@ -236,13 +225,13 @@ fn del_releases_by_attachment_whatever_the_ranges_are_now() {
     let host = Host::new();
     let network = host.host_local();
     addresses(&network, ["c1", "c2"]);
-    call(&network, "ADD", "c1").ifname("eth1").ok();
-    let moved = one_range(&host, &json!({"subnet": "10.9.0.0/24"}));
-    call(&moved, "DEL", "c1").ok();
+    network.call_for("ADD", "c1").ifname("eth1").ok();
+    let moved = host.host_local_in(&json!({"subnet": "10.9.0.0/24"}));
+    moved.call_for("DEL", "c1").ok();
     let left = host.leases("pods");
     assert_eq!(left.keys().collect::<Vec<_>>(), ["10.1.0.3", "10.1.0.4"]);
-    call(&moved, "DEL", "c1").ok();
-    call(&network, "DEL", "never-was").ok();
+    moved.call_for("DEL", "c1").ok();
+    network.call_for("DEL", "never-was").ok();
     assert_eq!(host.leases("pods"), left);
 }
 
@@ -250,9 +239,9 @@ fn del_releases_by_attachment_whatever_the_ranges_are_now() {
 fn del_succeeds_where_nothing_was_ever_leased() {
     let host = Host::new();
     let network = host.host_local();
-    assert_eq!(call(&network, "DEL", "c1").ok(), Value::Null);
+    assert_eq!(network.call_for("DEL", "c1").ok(), Value::Null);
     assert_eq!(
-        call(&network, "DEL", "c1").without("CNI_NETNS").ok(),
+        network.call_for("DEL", "c1").without("CNI_NETNS").ok(),
         Value::Null
     );
 }
@@ -263,16 +252,15 @@ fn check_compares_with_the_lease() {
     let network = host.host_local();
     let result = lease(&network, "c1");
     let sandbox = |id: &str| {
-        call(
-            &network.clone().with("prevResult", result.clone()),
-            "CHECK",
-            id,
-        )
+        network
+            .clone()
+            .with("prevResult", result.clone())
+            .call_for("CHECK", id)
     };
     assert_eq!(sandbox("c1").ok(), Value::Null);
     let refusal = sandbox("c2").error();
     assert!(refusal.mentions("c2"), "{refusal:?}");
-    call(&network, "DEL", "c1").ok();
+    network.call_for("DEL", "c1").ok();
     sandbox("c1").error();
 }
 
@@ -302,7 +290,7 @@ fn gc_releases_what_is_not_listed() {
 #[test]
 fn status_is_good_even_if_the_range_is_full() {
     let host = Host::new();
-    let network = one_range(&host, &json!({"subnet": "10.1.0.0/30"}));
+    let network = host.host_local_in(&json!({"subnet": "10.1.0.0/30"}));
     lease(&network, "c1");
     assert_eq!(
         network.with("cniVersion", "1.1.0").call("STATUS").ok(),
@@ -320,7 +308,7 @@ fn status_is_good_where_the_runtime_will_send_the_ranges() {
     network.call("STATUS").error().expect(7, &[none]);
     let told = network.with("capabilities", json!({"ipRanges": true}));
     assert_eq!(told.call("STATUS").ok(), Value::Null);
-    call(&told, "ADD", "c1").error().expect(7, &[none]);
+    told.call_for("ADD", "c1").error().expect(7, &[none]);
     let ranges = json!([[{"subnet": "10.7.0.0/24"}]]);
     let result = lease(&told.with("runtimeConfig.ipRanges", ranges), "c1");
     assert_eq!(address(&result), "10.7.0.2/24");
@@ -338,7 +326,7 @@ fn status_has_code_50_if_no_lease_can_be_written() {
         .call("STATUS")
         .error()
         .expect(50, &[dir.to_str().unwrap()]);
-    let refusal = call(&newest, "ADD", "c1").error();
+    let refusal = newest.call_for("ADD", "c1").error();
     assert!(refusal.mentions(dir.to_str().unwrap()), "{refusal:?}");
 }
 
@@ -366,7 +354,7 @@ fn twenty_at_once_get_twenty_addresses() {
 fn excluded_addresses_are_leased_only_on_request() {
     let host = Host::new();
     let range = json!({"subnet": "10.5.0.0/28", "exclude": ["10.5.0.4/30", "10.5.0.3"]});
-    let network = host.host_local().with("ipam.ranges", json!([[range]]));
+    let network = host.host_local_in(&range);
     let pods = ["a", "b", "c"].map(|name| host.sandbox(name));
     let leased = pods
         .each_ref()

@@ -1,12 +1,7 @@
 //! host-local: requested addresses and rejected configurations.
 
 use serde_json::{Value, json};
-use tests::{Host, Invocation, Network};
-
-fn call(network: &Network<'_>, verb: &str, container: &str) -> Invocation {
-    let call = network.call(verb).container(container).ifname("eth0");
-    call.netns("/run/netns/never-was")
-}
+use tests::{Host, Network};
 
 fn dual_stack(host: &Host) -> Network<'_> {
     let sets = json!([[{"subnet": "10.1.0.0/24"}], [{"subnet": "fd00:1::/64"}]]);
@@ -24,23 +19,23 @@ fn addresses(result: &Value) -> Vec<&str> {
 fn an_address_is_asked_for_in_any_of_three_ways() {
     let host = Host::new();
     let network = host.host_local();
-    let by_args = call(&network, "ADD", "c1").args("IP=10.1.0.41").ok();
+    let by_args = network.call_for("ADD", "c1").args("IP=10.1.0.41").ok();
     assert_eq!(addresses(&by_args), ["10.1.0.41/24"]);
     let conventional = network.clone().with("args.cni.ips", json!(["10.1.0.42"]));
     assert_eq!(
-        addresses(&call(&conventional, "ADD", "c2").ok()),
+        addresses(&conventional.call_for("ADD", "c2").ok()),
         ["10.1.0.42/24"]
     );
     let runtime = network
         .clone()
         .with("runtimeConfig.ips", json!(["10.1.0.43"]));
     assert_eq!(
-        addresses(&call(&runtime, "ADD", "c3").ok()),
+        addresses(&runtime.call_for("ADD", "c3").ok()),
         ["10.1.0.43/24"]
     );
     let with_prefix = network.with("runtimeConfig.ips", json!(["10.1.0.44/24"]));
     assert_eq!(
-        addresses(&call(&with_prefix, "ADD", "c4").ok()),
+        addresses(&with_prefix.call_for("ADD", "c4").ok()),
         ["10.1.0.44/24"]
     );
 }
@@ -49,10 +44,10 @@ fn an_address_is_asked_for_in_any_of_three_ways() {
 fn one_address_of_each_family_may_be_asked_for() {
     let host = Host::new();
     let both = dual_stack(&host).with("runtimeConfig.ips", json!(["fd00:1::77", "10.1.0.77"]));
-    let result = call(&both, "ADD", "c1").ok();
+    let result = both.call_for("ADD", "c1").ok();
     assert_eq!(addresses(&result), ["10.1.0.77/24", "fd00:1::77/64"]);
     let one = dual_stack(&host).with("runtimeConfig.ips", json!(["fd00:1::78"]));
-    let result = call(&one, "ADD", "c2").ok();
+    let result = one.call_for("ADD", "c2").ok();
     assert_eq!(addresses(&result)[1], "fd00:1::78/64");
 }
 
@@ -61,8 +56,8 @@ fn what_runtimes_say_of_a_pod_is_no_request() {
     let host = Host::new();
     let network = host.host_local();
     let pod = "K8S_POD_NAME=web;IgnoreUnknown=1;K8S_POD_UID=u";
-    call(&network, "ADD", "c1").args(pod).ok();
-    let strict = call(&network, "ADD", "c2").args("PLUGH=1");
+    network.call_for("ADD", "c1").args(pod).ok();
+    let strict = network.call_for("ADD", "c2").args("PLUGH=1");
     strict.error().expect(4, &["PLUGH"]);
 }
 
@@ -70,8 +65,8 @@ fn what_runtimes_say_of_a_pod_is_no_request() {
 fn a_held_address_is_refused() {
     let host = Host::new();
     let network = host.host_local();
-    call(&network, "ADD", "c1").args("IP=10.1.0.9").ok();
-    let refusal = call(&network, "ADD", "c2").args("IP=10.1.0.9").error();
+    network.call_for("ADD", "c1").args("IP=10.1.0.9").ok();
+    let refusal = network.call_for("ADD", "c2").args("IP=10.1.0.9").error();
     assert!(
         refusal.mentions("10.1.0.9") && refusal.mentions("c1"),
         "{refusal:?}"
@@ -90,7 +85,7 @@ fn an_address_that_no_range_holds_is_refused_and_the_others_released() {
         json!(["10.1.0.9", "10.1.0.10"]),
     ] {
         let network = dual_stack(&host).with("runtimeConfig.ips", ips);
-        call(&network, "ADD", "c1").error();
+        network.call_for("ADD", "c1").error();
         host.snapshot().assert_same_as(&before);
     }
 }
@@ -98,12 +93,18 @@ fn an_address_that_no_range_holds_is_refused_and_the_others_released() {
 #[test]
 fn the_gateways_own_address_is_not_leased() {
     let host = Host::new();
-    let refusal = call(&host.host_local(), "ADD", "c1")
+    let refusal = host
+        .host_local()
+        .call_for("ADD", "c1")
         .args("IP=10.1.0.1")
         .error();
     assert!(refusal.mentions("10.1.0.1"), "{refusal:?}");
     let low = json!([[{"subnet": "10.1.0.0/24", "rangeStart": "10.1.0.1"}]]);
-    let result = call(&host.host_local().with("ipam.ranges", low), "ADD", "c1").ok();
+    let result = host
+        .host_local()
+        .with("ipam.ranges", low)
+        .call_for("ADD", "c1")
+        .ok();
     assert_eq!(addresses(&result), ["10.1.0.2/24"]);
 }
 
@@ -111,7 +112,7 @@ fn the_gateways_own_address_is_not_leased() {
 fn an_address_that_is_none_is_refused() {
     let host = Host::new();
     let network = host.host_local();
-    let refusal = call(&network, "ADD", "c1").args("IP=10.1.0").error();
+    let refusal = network.call_for("ADD", "c1").args("IP=10.1.0").error();
     assert!(matches!(refusal.code, 4 | 7), "{refusal:?}");
     assert!(
         refusal.mentions("CNI_ARGS") && refusal.mentions("10.1.0"),
@@ -119,7 +120,7 @@ fn an_address_that_is_none_is_refused() {
     );
     for key in ["args.cni.ips", "runtimeConfig.ips"] {
         let network = network.clone().with(key, json!(["x"]));
-        call(&network, "ADD", "c1").error().expect(7, &[key, "x"]);
+        network.call_for("ADD", "c1").error().expect(7, &[key, "x"]);
     }
 }
 
@@ -172,7 +173,7 @@ fn expect_refused<const N: usize>(cases: [(Value, &str); N]) {
     let before = host.snapshot();
     for (ranges, word) in cases {
         let network = host.host_local().with("ipam.ranges", ranges);
-        call(&network, "ADD", "c1").error().expect(7, &[word]);
+        network.call_for("ADD", "c1").error().expect(7, &[word]);
         host.snapshot().assert_same_as(&before);
     }
 }
@@ -181,23 +182,24 @@ fn expect_refused<const N: usize>(cases: [(Value, &str); N]) {
 fn code_7_where_there_is_no_range_at_all() {
     let host = Host::new();
     let without_ipam = host.host_local().without("ipam");
-    call(&without_ipam, "ADD", "c1")
+    without_ipam
+        .call_for("ADD", "c1")
         .error()
         .expect(7, &["ipam"]);
     let empty = host
         .host_local()
         .with("ipam", json!({"type": "host-local"}));
-    call(&empty, "ADD", "c1").error().expect(7, &["ranges"]);
+    empty.call_for("ADD", "c1").error().expect(7, &["ranges"]);
 }
 
 #[test]
 fn del_succeeds_under_a_configuration_that_add_refuses() {
     let host = Host::new();
-    call(&host.host_local(), "ADD", "c1").ok();
+    host.host_local().call_for("ADD", "c1").ok();
     let broken = host
         .host_local()
         .with("ipam.ranges", json!([[{"subnet": "10.1.0.5/24"}]]));
-    call(&broken, "DEL", "c1").ok();
+    broken.call_for("DEL", "c1").ok();
     assert!(host.leases("pods").is_empty());
 }
 
@@ -205,7 +207,11 @@ fn del_succeeds_under_a_configuration_that_add_refuses() {
 fn a_gateway_may_lie_outside_its_subnet() {
     let host = Host::new();
     let range = json!([[{"subnet": "10.1.0.0/24", "gateway": "10.99.0.1"}]]);
-    let result = call(&host.host_local().with("ipam.ranges", range), "ADD", "c1").ok();
+    let result = host
+        .host_local()
+        .with("ipam.ranges", range)
+        .call_for("ADD", "c1")
+        .ok();
     assert_eq!(
         result["ips"][0],
         json!({"address": "10.1.0.1/24", "gateway": "10.99.0.1"})
@@ -219,11 +225,11 @@ fn routes_keep_their_attributes_in_every_version() {
     let network = host.host_local().with("ipam.routes", json!([route]));
     for version in ["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"] {
         let network = network.clone().with("cniVersion", version);
-        assert_eq!(call(&network, "ADD", version).ok()["routes"][0], route);
+        assert_eq!(network.call_for("ADD", version).ok()["routes"][0], route);
     }
     for version in ["0.1.0", "0.2.0"] {
         let network = network.clone().with("cniVersion", version);
-        let result = call(&network, "ADD", version).ok();
+        let result = network.call_for("ADD", version).ok();
         assert_eq!(result["ip4"]["routes"][0], route);
     }
 }
@@ -237,7 +243,8 @@ fn code_7_for_a_route_that_makes_no_sense() {
         (json!({"dst": "10.9.0.0/16", "gw": "x"}), "x"),
     ] {
         let network = host.host_local().with("ipam.routes", json!([route]));
-        call(&network, "ADD", "c1")
+        network
+            .call_for("ADD", "c1")
             .error()
             .expect(7, &["routes", value]);
     }

@@ -5,12 +5,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use tests::{Host, Invocation, Network, other_user};
-
-fn call(network: &Network<'_>, verb: &str, container: &str) -> Invocation {
-    let call = network.call(verb).container(container).ifname("eth0");
-    call.netns("/run/netns/never-was")
-}
+use tests::{Host, other_user};
 
 /// Creates another user's file, which must not change.
 fn precious(host: &Host) -> PathBuf {
@@ -40,9 +35,9 @@ fn below(directory: &Path) -> Vec<PathBuf> {
 fn files_are_for_their_owner_and_directories_for_no_other_to_write() {
     let host = Host::new();
     let network = host.host_local().with("ipam.reuseDelay", "1h");
-    call(&network, "ADD", "c1").ok();
-    call(&network, "ADD", "c2").ok();
-    call(&network, "DEL", "c1").ok();
+    network.call_for("ADD", "c1").ok();
+    network.call_for("ADD", "c2").ok();
+    network.call_for("DEL", "c1").ok();
     let paths = below(&host.lease_dir());
     assert!(paths.len() > 8, "{paths:?}");
     for path in paths {
@@ -61,7 +56,7 @@ fn files_are_for_their_owner_and_directories_for_no_other_to_write() {
 fn a_link_in_the_place_of_a_lease_is_taken_for_one_and_never_written_through() {
     let host = Host::new();
     let network = host.host_local();
-    call(&network, "ADD", "c0").ok();
+    network.call_for("ADD", "c0").ok();
     let target = precious(&host);
     let leases = host.lease_dir().join("pods");
     for name in ["10.1.0.3", "10.1.0.4", "last_reserved_ip.0"] {
@@ -70,10 +65,10 @@ fn a_link_in_the_place_of_a_lease_is_taken_for_one_and_never_written_through() {
     }
     symlink("/nowhere", leases.join("10.1.0.5")).unwrap();
     for container in ["c1", "c2", "c3"] {
-        call(&network, "ADD", container).run();
+        network.call_for("ADD", container).run();
     }
     for container in ["c0", "c1", "c2", "c3"] {
-        call(&network, "DEL", container).ok();
+        network.call_for("DEL", container).ok();
     }
     network.gc(&[]).ok();
     assert_eq!(fs::read_to_string(target).unwrap(), PRECIOUS);
@@ -84,7 +79,7 @@ fn a_link_in_the_place_of_a_lease_is_taken_for_one_and_never_written_through() {
 fn files_of_the_index_that_are_links_are_never_written_through() {
     let host = Host::new();
     let network = host.host_local().with("ipam.reuseDelay", "1s");
-    call(&network, "ADD", "c0").ok();
+    network.call_for("ADD", "c0").ok();
     let target = precious(&host);
     let index = host.lease_dir().join(".host-local/pods");
     let ours: Vec<_> = below(&index)
@@ -97,8 +92,8 @@ fn files_of_the_index_that_are_links_are_never_written_through() {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         symlink(&target, &path).unwrap();
         for container in ["c1", "c2"] {
-            call(&network, "ADD", container).run();
-            call(&network, "DEL", container).run();
+            network.call_for("ADD", container).run();
+            network.call_for("DEL", container).run();
         }
         assert_eq!(
             fs::read_to_string(&target).unwrap(),
@@ -116,7 +111,7 @@ fn a_lock_that_is_a_link_is_not_followed() {
     let leases = host.lease_dir().join("pods");
     fs::create_dir_all(&leases).unwrap();
     symlink("/run/test/made-by-lock", leases.join("lock")).unwrap();
-    call(&network, "ADD", "c1").error().expect(100, &["lock"]);
+    network.call_for("ADD", "c1").error().expect(100, &["lock"]);
     assert!(!Path::new("/run/test/made-by-lock").exists());
 }
 
@@ -124,7 +119,7 @@ fn a_lock_that_is_a_link_is_not_followed() {
 fn pipes_and_directories_in_the_place_of_files_delay_no_verb() {
     let host = Host::new();
     let network = host.host_local();
-    call(&network, "ADD", "c0").ok();
+    network.call_for("ADD", "c0").ok();
     let leases = host.lease_dir().join("pods");
     let index = host.lease_dir().join(".host-local/pods");
     let pipes = [
@@ -140,8 +135,8 @@ fn pipes_and_directories_in_the_place_of_files_delay_no_verb() {
     fs::create_dir(leases.join("10.1.0.4")).unwrap();
     let start = Instant::now();
     for container in ["c1", "c2"] {
-        call(&network, "ADD", container).ok();
-        call(&network, "DEL", container).ok();
+        network.call_for("ADD", container).ok();
+        network.call_for("DEL", container).ok();
     }
     network.gc(&[]).ok();
     assert!(start.elapsed() < PATIENCE, "{:?}", start.elapsed());
@@ -155,12 +150,15 @@ fn configured_files_that_are_pipes_or_endless_delay_no_verb() {
     for path in [pipe.to_str().unwrap(), "/dev/zero", "/run"] {
         let start = Instant::now();
         let resolv_conf = host.host_local().with("ipam.resolvConf", path);
-        call(&resolv_conf, "ADD", "c1").error().expect(100, &[path]);
+        resolv_conf
+            .call_for("ADD", "c1")
+            .error()
+            .expect(100, &[path]);
         let pod_cidr = host
             .host_local()
             .with("ipam.subnet", "usePodCidr")
             .with("ipam.podCidrFile", path);
-        call(&pod_cidr, "ADD", "c1").error().expect(11, &[path]);
+        pod_cidr.call_for("ADD", "c1").error().expect(11, &[path]);
         assert!(start.elapsed() < PATIENCE, "{path}: {:?}", start.elapsed());
     }
     assert!(host.leases("pods").is_empty());
@@ -174,13 +172,13 @@ fn directories_that_all_users_may_write_work_and_keep_owner_and_mode() {
     let owner = other_user();
     chown(host.lease_dir(), Some(owner), None).unwrap();
     fs::set_permissions(host.lease_dir(), Permissions::from_mode(0o777)).unwrap();
-    call(&network, "ADD", "c1").ok();
+    network.call_for("ADD", "c1").ok();
     assert_eq!(mode(&host.lease_dir()), 0o777, "not ours to change");
     assert_eq!(fs::metadata(host.lease_dir()).unwrap().uid(), owner);
     for path in below(&host.lease_dir()) {
         assert_eq!(mode(&path) & 0o022, 0, "{}", path.display());
     }
-    call(&network, "DEL", "c1").ok();
+    network.call_for("DEL", "c1").ok();
     assert!(host.leases("pods").is_empty());
 }
 
@@ -194,7 +192,7 @@ fn a_data_directory_that_is_none_is_named() {
         let network = host
             .host_local()
             .with("ipam.dataDir", path.to_str().unwrap());
-        let refusal = call(&network, "ADD", "c1").error();
+        let refusal = network.call_for("ADD", "c1").error();
         assert!(refusal.mentions(name), "{refusal:?}");
         let status = network.with("cniVersion", "1.1.0").call("STATUS").error();
         status.expect(50, &["dataDir"]);

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use tests::{Host, Invocation, Network, Place as _, Sandbox};
+use tests::{Host, Network, Place as _, Sandbox};
 
 /// Returns a network of each plugin; the chained ones have the required result.
 fn networks(host: &Host) -> [Network<'_>; 7] {
@@ -34,11 +34,6 @@ fn networks(host: &Host) -> [Network<'_>; 7] {
             .with("prevResult", result),
     ];
     networks.map(|it| it.with("cniVersion", "1.1.0"))
-}
-
-fn call(network: &Network<'_>, verb: &str) -> Invocation {
-    let call = network.call(verb).container("c1").ifname("eth0");
-    call.netns("/run/netns/never-was")
 }
 
 /// Returns all files in and beside the directories to which plugins write.
@@ -88,14 +83,17 @@ fn unsafe_names_of_containers_and_interfaces_are_refused() {
     leaving_nothing(|_, network| {
         for verb in ["ADD", "DEL", "CHECK"] {
             for name in names {
-                let id = call(network, verb).container(name).error();
+                let id = network.call_for(verb, "c1").container(name).error();
                 id.expect(4, &["CNI_CONTAINERID"]);
-                let interface = call(network, verb).ifname(name).error();
+                let interface = network.call_for(verb, "c1").ifname(name).error();
                 interface.expect(4, &["CNI_IFNAME"]);
             }
             for bytes in [&b"a\xff"[..], b"\xc0\xaf", b"\x80"] {
                 let name = std::ffi::OsStr::from_bytes(bytes);
-                let id = call(network, verb).env("CNI_CONTAINERID", name).error();
+                let id = network
+                    .call_for(verb, "c1")
+                    .env("CNI_CONTAINERID", name)
+                    .error();
                 id.expect(4, &["CNI_CONTAINERID"]);
             }
         }
@@ -119,7 +117,9 @@ fn unsafe_names_of_networks_are_refused() {
         for verb in ["ADD", "DEL", "CHECK", "GC", "STATUS"] {
             for name in names {
                 let network = network.clone().with("name", name);
-                let refusal = call(&network, verb).env("CNI_PATH", host.search_path());
+                let refusal = network
+                    .call_for(verb, "c1")
+                    .env("CNI_PATH", host.search_path());
                 refusal.error().expect(7, &["name"]);
             }
         }
@@ -315,11 +315,11 @@ fn what_is_no_network_namespace_is_refused_without_delay() {
         for network in &opening {
             let start = Instant::now();
             let name = &network.config()["type"];
-            let refusal = call(network, "ADD").netns(path).error();
+            let refusal = network.call_for("ADD", "c1").netns(path).error();
             assert_eq!(refusal.code, 4, "{name} {}: {refusal:?}", path.display());
             assert!(refusal.mentions("CNI_NETNS"), "{refusal:?}");
-            call(network, "CHECK").netns(path).error();
-            call(network, "DEL").netns(path).ok();
+            network.call_for("CHECK", "c1").netns(path).error();
+            network.call_for("DEL", "c1").netns(path).ok();
             assert!(start.elapsed() < PATIENCE, "{name} {}", path.display());
         }
     }

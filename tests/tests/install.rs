@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use nix::mount::{MsFlags, mount};
-use tests::{EXECUTABLES, Example, Host, Invocation, Outcome, at_once};
+use tests::{EXECUTABLES, Example, Host, Invocation, at_once};
 
 /// An installation into a directory of the test.
 struct Installation<'h> {
@@ -91,14 +91,6 @@ fn listed(directory: &Path) -> Vec<String> {
     names
 }
 
-#[track_caller]
-fn refuses(outcome: &Outcome, words: &[&str]) {
-    assert_eq!(outcome.status.code(), Some(1), "{outcome:#?}");
-    for word in words {
-        assert!(outcome.stderr.contains(word), "{word:?}: {outcome:#?}");
-    }
-}
-
 /// Returns a directory with links to the executables under test, some of which the test changes.
 fn copies(host: &Host) -> PathBuf {
     let directory = host.dir().join("copies");
@@ -157,14 +149,14 @@ fn nothing_is_installed_if_an_executable_does_not_run() {
     let from = copies(&host);
     let last = from.join("cnitool");
     fs::remove_file(&last).unwrap();
-    let with = || installation.with(&["--from", from.to_str().unwrap()]).run();
-    refuses(&with(), &["copies/cnitool", "No such file", "--from"]);
+    let with = || installation.with(&["--from", from.to_str().unwrap()]);
+    with().expect_failure(&["copies/cnitool", "No such file", "--from"]);
     installation.is_as_it_was();
     fs::write(&last, "\x7fELF of another machine").unwrap();
-    refuses(&with(), &["as cnitool", "another kind of processor"]);
+    with().expect_failure(&["as cnitool", "another kind of processor"]);
     installation.is_as_it_was();
     fs::write(&last, "#!/bin/sh\nexit 3").unwrap();
-    refuses(&with(), &["as cnitool", "exit status: 3"]);
+    with().expect_failure(&["as cnitool", "exit status: 3"]);
     installation.is_as_it_was();
 }
 
@@ -175,7 +167,9 @@ fn directory_from_which_nothing_can_be_run_is_refused() {
     let (tmpfs, nothing) = (Some("tmpfs"), None::<&str>);
     let flags = MsFlags::MS_NOEXEC;
     mount(tmpfs, &installation.directory, tmpfs, flags, nothing).unwrap();
-    refuses(&installation.with(&[]).run(), &["as bridge", "noexec"]);
+    installation
+        .with(&[])
+        .expect_failure(&["as bridge", "noexec"]);
     assert!(listed(&installation.directory).is_empty());
 }
 
@@ -187,10 +181,10 @@ fn replaced_executables_are_restored_after_a_failure() {
     let last = installation.directory.join("cnitool");
     let nothing = None::<&str>;
     mount(Some(&last), &last, nothing, MsFlags::MS_BIND, nothing).unwrap();
-    refuses(&installation.with(&[]).run(), &["cnitool", "busy"]);
+    installation.with(&[]).expect_failure(&["cnitool", "busy"]);
     installation.is_as_it_was();
     fs::remove_file(installation.directory.join("bridge")).unwrap();
-    refuses(&installation.with(&[]).run(), &["cnitool", "busy"]);
+    installation.with(&[]).expect_failure(&["cnitool", "busy"]);
     assert!(!listed(&installation.directory).contains(&"bridge".into()));
 }
 
@@ -268,7 +262,7 @@ fn some_are_skipped_and_existing_ones_may_stay() {
     );
     assert!(installation.read("portmap") == under_test(&host, "portmap"));
     let neither = installation.with(&[]).env("UPDATE_CNI_BINARIES", "maybe");
-    refuses(&neither.run(), &["UPDATE_CNI_BINARIES", "maybe"]);
+    neither.expect_failure(&["UPDATE_CNI_BINARIES", "maybe"]);
 }
 
 #[test]
@@ -277,7 +271,7 @@ fn a_user_without_write_access_gets_advice() {
     let installation = Installation::over_others(&host);
     host.read_only(&installation.directory);
     let words = ["bin", "Read-only file system", "name a directory"];
-    refuses(&installation.with(&[]).run(), &words);
+    installation.with(&[]).expect_failure(&words);
     installation.is_as_it_was();
 }
 
@@ -292,9 +286,9 @@ fn configuration_comes_after_the_plugins_and_not_over_another() {
         installation.with(&[&conflist, words].concat()).run()
     };
     fs::write(&source, "{}").unwrap();
-    refuses(&with(&[]), &["10-pods.conflist", "name"]);
+    with(&[]).expect_failure(&["10-pods.conflist", "name"]);
     fs::write(&source, list("macvlan")).unwrap();
-    refuses(&with(&[]), &["macvlan", "is not in"]);
+    with(&[]).expect_failure(&["macvlan", "is not in"]);
     assert!(listed(&installation.directory).is_empty());
     fs::write(&source, list("bridge")).unwrap();
     with(&[]).ok();
@@ -304,7 +298,7 @@ fn configuration_comes_after_the_plugins_and_not_over_another() {
     again.ok();
     assert!(again.stderr.contains("is there already"), "{again:#?}");
     fs::write(&source, list("loopback")).unwrap();
-    refuses(&with(&[]), &["net.d/10-pods.conflist", "--force"]);
+    with(&[]).expect_failure(&["net.d/10-pods.conflist", "--force"]);
     assert_eq!(fs::read_to_string(&place).unwrap(), list("bridge"));
     with(&["--force"]).ok();
     assert_eq!(fs::read_to_string(&place).unwrap(), list("loopback"));
@@ -318,13 +312,13 @@ fn configuration_is_refused_without_its_plugins_or_where_none_is_read() {
     let conflist = |path: &Path| installation.with(&["--conflist", path.to_str().unwrap()]);
     fs::write(&source, list("bridge")).unwrap();
     let skipping = conflist(&source).env("SKIP_CNI_BINARIES", "bridge").run();
-    refuses(&skipping, &["plugin bridge", "is not in"]);
+    skipping.expect_failure(&["plugin bridge", "is not in"]);
     let dhcp = r#", "ipam": {"type": "dhcp"}}]"#;
     fs::write(&source, list("bridge").replace("}]", dhcp)).unwrap();
-    refuses(&conflist(&source).run(), &["plugin dhcp", "is not in"]);
+    conflist(&source).expect_failure(&["plugin dhcp", "is not in"]);
     let single = source.with_extension("json");
     fs::write(&single, list("bridge")).unwrap();
-    refuses(&conflist(&single).run(), &["*.conflist"]);
+    conflist(&single).expect_failure(&["*.conflist"]);
     assert!(listed(&installation.directory).is_empty());
 }
 
@@ -357,7 +351,7 @@ fn drop_ins_are_for_the_managers_that_the_host_has() {
     expect(&["host/NetworkManager/conf.d/05-cni.conf"]);
     fs::write("/etc/systemd/network/05-cni.link", "my own").unwrap();
     let outcome = installation.with(&["--drop-ins"]).run();
-    refuses(&outcome, &["05-cni.link", "differs", "--force"]);
+    outcome.expect_failure(&["05-cni.link", "differs", "--force"]);
     installation.with(&["--drop-ins", "--force"]).ok();
     expect(&["host/systemd/network/05-cni.link"]);
 }

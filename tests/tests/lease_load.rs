@@ -7,15 +7,10 @@ use std::thread;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tests::{Host, Invocation, Network};
+use tests::{Host, Network};
 
 /// Number of concurrent processes.
 const AT_ONCE: usize = 32;
-
-fn call(network: &Network<'_>, verb: &str, container: &str) -> Invocation {
-    let call = network.call(verb).container(container).ifname("eth0");
-    call.netns("/run/netns/never-was")
-}
 
 /// Runs `work` with every number below `count` on `threads` threads.
 fn in_turns<T: Send>(threads: usize, count: usize, work: impl Fn(usize) -> T + Sync) -> Vec<T> {
@@ -50,21 +45,21 @@ fn other_files(host: &Host) -> Vec<String> {
 fn two_thousand_at_once_get_every_address_once_and_give_all_back() {
     let host = Host::new();
     let range = json!({"subnet": "10.1.0.0/16", "rangeEnd": "10.1.7.209"});
-    let network = host.host_local().with("ipam.ranges", json!([[range]]));
-    call(&network, "ADD", "first").ok();
-    call(&network, "DEL", "first").ok();
+    let network = host.host_local_in(&range);
+    network.call_for("ADD", "first").ok();
+    network.call_for("DEL", "first").ok();
     let before = other_files(&host);
     let leased = in_turns(AT_ONCE, 2_000, |number| {
-        let result = call(&network, "ADD", &format!("c{number}")).ok();
+        let result = network.call_for("ADD", &format!("c{number}")).ok();
         result["ips"][0]["address"].as_str().unwrap().to_owned()
     });
     let distinct: BTreeSet<_> = leased.iter().collect();
     assert_eq!((leased.len(), distinct.len()), (2_000, 2_000));
     assert_eq!(host.leases("pods").len(), 2_000);
-    let refusal = call(&network, "ADD", "one-more").error();
+    let refusal = network.call_for("ADD", "one-more").error();
     assert!(refusal.mentions("2000 of 2000"), "{refusal:?}");
     in_turns(AT_ONCE, 2_000, |number| {
-        let gone = call(&network, "DEL", &format!("c{number}")).ok();
+        let gone = network.call_for("DEL", &format!("c{number}")).ok();
         assert_eq!(gone, Value::Null);
     });
     assert!(host.leases("pods").is_empty());
@@ -77,10 +72,10 @@ fn kill(network: &Network<'_>, number: usize) {
     let id = format!("killed{number}");
     let verb = if number % 4 == 3 { "DEL" } else { "ADD" };
     if verb == "DEL" {
-        call(network, "ADD", &id).ok();
+        network.call_for("ADD", &id).ok();
     }
     let after = Duration::from_micros((number as u64 * 7_919) % 12_000);
-    call(network, verb, &id).kill_after(after);
+    network.call_for(verb, &id).kill_after(after);
 }
 
 /// Returns empty leases: concurrent ones may change at any time, but are never empty.
@@ -97,12 +92,12 @@ fn empty_files(host: &Host) -> Vec<String> {
 fn two_hundred_kills_under_load_leave_whole_leases_that_del_and_gc_find() {
     let host = Host::new();
     let range = json!({"subnet": "10.1.0.0/22"});
-    let network = host.host_local().with("ipam.ranges", json!([[range]]));
-    call(&network, "ADD", "load").ok();
+    let network = host.host_local_in(&range);
+    network.call_for("ADD", "load").ok();
     let work = |number: usize| {
         let id = format!("load{number}");
-        call(&network, "ADD", &id).ok();
-        call(&network, "DEL", &id).ok();
+        network.call_for("ADD", &id).ok();
+        network.call_for("DEL", &id).ok();
     };
     let kill = |number: usize| {
         kill(&network, number);
@@ -122,7 +117,7 @@ fn two_hundred_kills_under_load_leave_whole_leases_that_del_and_gc_find() {
     let is_whole = |it: &&str| it.ends_with("\r\neth0");
     assert!(holders.iter().all(is_whole), "{left:?}");
     for number in (0..200).step_by(2) {
-        call(&network, "DEL", &format!("killed{number}")).ok();
+        network.call_for("DEL", &format!("killed{number}")).ok();
     }
     let left = host.leases("pods").len();
     assert!(left > 1, "every kill came too early to prove anything");

@@ -188,8 +188,7 @@ impl Run<'_> {
 }
 
 fn on(network: &Network<'_>, verb: &str, container: u8) -> Invocation {
-    let call = network.call(verb).container(&format!("c{container}"));
-    call.ifname("eth0").netns("/run/netns/never-was")
+    network.call_for(verb, &format!("c{container}"))
 }
 
 #[test]
@@ -208,7 +207,7 @@ fn store_holds_what_the_model_holds_whatever_happens() {
             json!({"subnet": "10.1.0.0/24", "rangeEnd": format!("10.1.0.{}", ADDRESSES + 1)});
         let mut run = Run {
             host: &host,
-            ours: host.host_local().with("ipam.ranges", json!([[range]])),
+            ours: host.host_local_in(&range),
             model: Model::default(),
         };
         host.reboot("0");

@@ -6,24 +6,15 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 use tests::{Host, Invocation, Network};
 
-fn call(network: &Network<'_>, verb: &str, container: &str) -> Invocation {
-    let call = network.call(verb).container(container).ifname("eth0");
-    call.netns("/run/netns/never-was")
-}
-
 fn lease(network: &Network<'_>, container: &str) -> String {
-    let result = call(network, "ADD", container).ok();
+    let result = network.call_for("ADD", container).ok();
     result["ips"][0]["address"].as_str().unwrap().to_owned()
-}
-
-fn one_range<'h>(host: &'h Host, range: &Value) -> Network<'h> {
-    host.host_local().with("ipam.ranges", json!([[range]]))
 }
 
 /// Returns a network with this many addresses, from 10.1.0.2 on.
 fn small(host: &Host, addresses: u8) -> Network<'_> {
     let last = format!("10.1.0.{}", addresses + 1);
-    one_range(host, &json!({"subnet": "10.1.0.0/24", "rangeEnd": last}))
+    host.host_local_in(&json!({"subnet": "10.1.0.0/24", "rangeEnd": last}))
 }
 
 fn holders(host: &Host) -> Vec<String> {
@@ -51,9 +42,9 @@ fn leases_of_an_earlier_boot_are_released() {
     host.reboot("a");
     lease(&network, "c1");
     lease(&network, "c2");
-    call(&network, "ADD", "c3").error();
+    network.call_for("ADD", "c3").error();
     host.reboot("b");
-    let outcome = call(&network, "ADD", "c3").run();
+    let outcome = network.call_for("ADD", "c3").run();
     outcome.ok();
     assert!(
         outcome.stderr.contains("release 10.1.0.2: container c1"),
@@ -72,7 +63,7 @@ fn any_verb_that_changes_leases_releases_those_of_an_earlier_boot() {
         host.reboot(&format!("after-{number}"));
         match verb {
             "GC" => network.gc(&[&host.sandbox("dead")]).ok(),
-            _ => call(&network, "DEL", "somebody-else").ok(),
+            _ => network.call_for("DEL", "somebody-else").ok(),
         };
         assert_eq!(holders(&host), [] as [&str; 0], "{verb}");
     }
@@ -128,9 +119,9 @@ fn lease_that_the_reference_recreated_differs_from_the_record() {
     assert_eq!(lease(&network, "c1"), "10.1.0.2/24");
     lease(&reference, "c2");
     host.reboot("b");
-    call(&reference, "DEL", "c1").ok();
+    reference.call_for("DEL", "c1").ok();
     assert_eq!(lease(&reference, "c3"), "10.1.0.2/24");
-    let refusal = call(&network, "ADD", "c4").error();
+    let refusal = network.call_for("ADD", "c4").error();
     assert!(refusal.mentions("2 of 2"), "{refusal:?}");
     assert_eq!(holders(&host), ["c3\r\neth0", "c2\r\neth0"]);
 }
@@ -142,14 +133,14 @@ fn files_without_holder_are_removed_and_reported() {
     for (content, word) in [("", "empty"), ("\0\0\0\0", "names no container")] {
         write_lease(&host, "10.1.0.2", content);
         write_lease(&host, "10.1.0.3", content);
-        let outcome = call(&network, "ADD", "c1").run();
+        let outcome = network.call_for("ADD", "c1").run();
         outcome.ok();
         for address in ["10.1.0.2", "10.1.0.3"] {
             let line = outcome.stderr.lines().find(|line| line.contains(address));
             assert!(line.is_some_and(|it| it.contains(word)), "{outcome:?}");
         }
         assert_eq!(holders(&host), ["c1\r\neth0"]);
-        call(&network, "DEL", "c1").ok();
+        network.call_for("DEL", "c1").ok();
     }
 }
 
@@ -159,10 +150,11 @@ fn released_addresses_cool_down_while_others_are_free() {
     let network = small(&host, 3).with("ipam.reuseDelay", "1h");
     for container in ["c1", "c2"] {
         lease(&network, container);
-        call(&network, "DEL", container).ok();
+        network.call_for("DEL", container).ok();
     }
     assert_eq!(lease(&network, "c3"), "10.1.0.4/24");
-    call(&network, "ADD", "c4")
+    network
+        .call_for("ADD", "c4")
         .error()
         .expect(11, &["1 of 3", "2 were released", "1h", "reuseDelay"]);
     assert_eq!(holders(&host), ["c3\r\neth0"]);
@@ -184,7 +176,7 @@ fn address_that_a_failed_add_released_needs_no_cooldown() {
     let network = host.host_local().with("ipam.ranges", sets);
     let network = network.with("ipam.reuseDelay", "1h");
     write_lease(&host, "10.2.0.2", "other\r\neth0");
-    let refusal = call(&network, "ADD", "c1").error();
+    let refusal = network.call_for("ADD", "c1").error();
     assert!(refusal.mentions("10.2.0.1-10.2.0.2"), "{refusal:?}");
     fs::remove_file(host.lease_dir().join("pods/10.2.0.2")).unwrap();
     assert_eq!(lease(&network, "c1"), "10.1.0.2/24");
@@ -216,7 +208,7 @@ fn status_reports_a_full_set_and_fails_only_if_configured() {
 #[test]
 fn the_only_free_address_of_a_large_range_is_found() {
     let host = Host::new();
-    let network = one_range(&host, &json!({"subnet": "10.1.0.0/16"}));
+    let network = host.host_local_in(&json!({"subnet": "10.1.0.0/16"}));
     let directory = host.lease_dir().join("pods");
     fs::create_dir_all(&directory).unwrap();
     let free = 0x1234;
@@ -227,16 +219,16 @@ fn the_only_free_address_of_a_large_range_is_found() {
     fs::write(directory.join("last_reserved_ip.0"), "10.1.18.53").unwrap();
     for container in ["c1", "c2"] {
         assert_eq!(lease(&network, container), "10.1.18.52/16");
-        let refusal = call(&network, "ADD", "c3").error();
+        let refusal = network.call_for("ADD", "c3").error();
         assert!(refusal.mentions("65533 of 65533"), "{refusal:?}");
-        call(&network, "DEL", container).ok();
+        network.call_for("DEL", container).ok();
     }
 }
 
 #[test]
 fn leases_scattered_over_a_wide_range_are_stepped_over() {
     let host = Host::new();
-    let network = one_range(&host, &json!({"subnet": "fd00:1::/64"}));
+    let network = host.host_local_in(&json!({"subnet": "fd00:1::/64"}));
     for last in ["2", "3", "1:2", "ffff:0:0:7"] {
         let address: std::net::Ipv6Addr = format!("fd00:1::{last}").parse().unwrap();
         write_lease(&host, &address.to_string(), "other\r\neth0");
@@ -248,7 +240,7 @@ fn leases_scattered_over_a_wide_range_are_stepped_over() {
     ] {
         write_lease(&host, "last_reserved_ip.0", last_reserved);
         assert_eq!(lease(&network, "c1"), expected);
-        call(&network, "DEL", "c1").ok();
+        network.call_for("DEL", "c1").ok();
     }
 }
 
@@ -259,10 +251,10 @@ fn full_disk_leaves_no_lease_and_del_works_on_it() {
     let network = host.host_local();
     lease(&network, "c1");
     fs::write(host.lease_dir().join("ballast"), vec![0; 1 << 20]).unwrap_err();
-    let refusal = call(&network, "ADD", "c2").error();
+    let refusal = network.call_for("ADD", "c2").error();
     assert!(refusal.mentions("No space left"), "{refusal:?}");
     assert_eq!(holders(&host), ["c1\r\neth0"]);
-    call(&network, "DEL", "c1").ok();
+    network.call_for("DEL", "c1").ok();
     assert_eq!(holders(&host), [] as [&str; 0]);
 }
 
@@ -287,15 +279,15 @@ fn del_needs_no_room_and_no_directory_where_nothing_is_held() {
     for inodes in 2..6 {
         host.tmpfs(host.lease_dir(), &format!("nr_inodes={inodes}"));
         let network = host.host_local();
-        call(&network, "ADD", "c1").error();
+        network.call_for("ADD", "c1").error();
         assert_eq!(holders(&host), [] as [&str; 0]);
-        assert_eq!(call(&network, "DEL", "c1").ok(), Value::Null, "{inodes}");
+        assert_eq!(network.call_for("DEL", "c1").ok(), Value::Null, "{inodes}");
     }
     let file = host.dir().join("file");
     fs::write(&file, "").unwrap();
     let below = file.join("leases");
     let network = host.host_local().with("ipam.dataDir", below.to_str());
-    assert_eq!(call(&network, "DEL", "c1").ok(), Value::Null);
+    assert_eq!(network.call_for("DEL", "c1").ok(), Value::Null);
 }
 
 #[test]
@@ -309,8 +301,8 @@ fn del_under_keys_that_add_refuses_releases_all_the_same() {
     ] {
         lease(&network, "c1");
         let odd = network.clone().with(key, value);
-        call(&odd, "ADD", "c2").error().expect(7, &[key]);
-        let outcome = call(&odd, "DEL", "c1").run();
+        odd.call_for("ADD", "c2").error().expect(7, &[key]);
+        let outcome = odd.call_for("DEL", "c1").run();
         outcome.ok();
         assert!(outcome.stderr.contains(key), "{outcome:?}");
         assert_eq!(holders(&host), [] as [&str; 0]);
@@ -332,9 +324,9 @@ fn del_under_an_invalid_key_keeps_leases_of_an_earlier_boot_where_that_is_asked_
         lease(&network, "c1");
         host.reboot(&format!("after-{number}"));
         let odd = network.clone().with(key, value);
-        call(&odd, "DEL", "c2").ok();
+        odd.call_for("DEL", "c2").ok();
         assert_eq!(holders(&host), ["c1\r\neth0"], "{key}");
-        call(&network, "DEL", "c1").ok();
+        network.call_for("DEL", "c1").ok();
     }
 }
 
@@ -344,11 +336,14 @@ fn addresses_cool_down_even_after_a_verb_without_reuse_delay() {
     let network = small(&host, 1);
     let resting = network.clone().with("ipam.reuseDelay", "1h");
     lease(&resting, "c1");
-    call(&resting, "DEL", "c1").ok();
+    resting.call_for("DEL", "c1").ok();
     // The index is outdated now, so the next call rebuilds it.
     write_lease(&host, "10.1.0.77", "other\r\neth0");
-    call(&network, "DEL", "c2").ok();
-    call(&resting, "ADD", "c3").error().expect(11, &["0 of 1"]);
+    network.call_for("DEL", "c2").ok();
+    resting
+        .call_for("ADD", "c3")
+        .error()
+        .expect(11, &["0 of 1"]);
 }
 
 #[test]
@@ -362,7 +357,7 @@ fn exclusion_of_one_range_counts_for_the_whole_set() {
     for container in ["c1", "c2"] {
         lease(&network, container);
     }
-    let refusal = call(&network, "ADD", "c3").error();
+    let refusal = network.call_for("ADD", "c3").error();
     refusal.expect(100, &["2 of 2"]);
 }
 
@@ -376,7 +371,7 @@ fn leases_may_lie_on_another_file_system_than_the_index() {
     let network = host.host_local();
     lease(&network, "c1");
     lease(&network, "c2");
-    call(&network, "DEL", "c1").ok();
+    network.call_for("DEL", "c1").ok();
     assert_eq!(holders(&host), ["c2\r\neth0"]);
     let names = fs::read_dir(&elsewhere).unwrap();
     let mut names: Vec<_> = names.map(|it| it.unwrap().file_name()).collect();

@@ -36,11 +36,6 @@ fn logging<'h>(host: &'h Host, level: &str) -> Network<'h> {
         .with("logLevel", level)
 }
 
-fn call(network: &Network<'_>, verb: &str, container: &str) -> Invocation {
-    let call = network.call(verb).container(container).ifname("eth0");
-    call.netns("/run/netns/never-was")
-}
-
 fn steps(line: &Value) -> Vec<String> {
     let steps = line["steps"].as_array().unwrap_or_else(|| panic!("{line}"));
     let named = steps.iter().map(|it| {
@@ -132,8 +127,8 @@ fn verbs_without_a_sandbox_are_logged_too() {
 fn a_failure_is_logged_as_on_standard_output() {
     let host = Host::new();
     let network = logging(&host, "error").with("ipam.ranges", json!([[{"subnet": "10.1.0.0/30"}]]));
-    call(&network, "ADD", "c1").ok();
-    let refusal = call(&network, "ADD", "c2").error();
+    network.call_for("ADD", "c1").ok();
+    let refusal = network.call_for("ADD", "c2").error();
     let lines = lines(&log(&host));
     assert_eq!(lines.len(), 1, "success is no error: {lines:?}");
     let line = &lines[0];
@@ -153,10 +148,11 @@ fn a_failure_is_logged_as_on_standard_output() {
 fn an_invalid_request_is_logged_to_the_file_of_the_environment() {
     let host = Host::new();
     let network = host.host_local();
+    let unknown_version = network.clone().with("cniVersion", "9");
     let refused = [
-        call(&network, "ADD", "../c").config(network.config()),
-        call(&network, "ADD", "c1").stdin("{"),
-        call(&network.clone().with("cniVersion", "9"), "ADD", "c1"),
+        network.call_for("ADD", "../c").config(network.config()),
+        network.call_for("ADD", "c1").stdin("{"),
+        unknown_version.call_for("ADD", "c1"),
     ];
     for refused in refused {
         refused.env("CNI_LOG_FILE", log(&host)).error();
@@ -167,7 +163,8 @@ fn an_invalid_request_is_logged_to_the_file_of_the_environment() {
         .collect();
     assert_eq!(codes, [4, 6, 1]);
     // The configuration alone suffices, once it can be read.
-    call(&logging(&host, "info").with("cniVersion", "9"), "ADD", "c1").error();
+    let unknown_version = logging(&host, "info").with("cniVersion", "9");
+    unknown_version.call_for("ADD", "c1").error();
     assert_eq!(lines(&log(&host))[3]["network"], "pods");
 }
 
@@ -246,8 +243,8 @@ fn lines_of_32_writers_at_once_stay_whole_while_the_file_is_rotated() {
     thread::scope(|scope| {
         let run = |container: &String| {
             for _ in 0..ROUNDS {
-                call(&network, "ADD", container).ok();
-                call(&network, "DEL", container).ok();
+                network.call_for("ADD", container).ok();
+                network.call_for("DEL", container).ok();
             }
         };
         let writers = scope.spawn(move || tests::at_once(&containers, run));
@@ -290,7 +287,8 @@ fn what_cannot_be_written_fails_no_verb_and_is_one_line_on_standard_error() {
             ),
             (host.host_local(), path.to_str().unwrap()),
         ] {
-            let add = call(&network, "ADD", "c1")
+            let add = network
+                .call_for("ADD", "c1")
                 .env("CNI_LOG_FILE", variable)
                 .run();
             assert!(add.ok()["ips"].is_array(), "{add:?}");
@@ -300,7 +298,8 @@ fn what_cannot_be_written_fails_no_verb_and_is_one_line_on_standard_error() {
                 .filter(|it| it.contains(path.to_str().unwrap()))
                 .collect();
             assert_eq!(told.len(), 1, "{add:?}");
-            call(&network, "DEL", "c1")
+            network
+                .call_for("DEL", "c1")
                 .env("CNI_LOG_FILE", variable)
                 .ok();
         }
@@ -318,7 +317,7 @@ fn a_full_disk_fails_no_verb() {
     let file = small.join("cni.log");
     fs::write(&file, vec![b'\n'; 4096]).unwrap();
     let network = host.host_local().with("logFile", file.to_str().unwrap());
-    let add = call(&network, "ADD", "c1").run();
+    let add = network.call_for("ADD", "c1").run();
     assert!(
         add.ok()["ips"].is_array() && add.stderr.contains("logFile"),
         "{add:?}"
@@ -329,11 +328,13 @@ fn a_full_disk_fails_no_verb() {
 fn without_a_file_nothing_is_written_and_the_configuration_can_turn_it_off() {
     let host = Host::new();
     let network = host.host_local();
+    let only_level = network.clone().with("logLevel", "debug");
+    let empty = network.clone().with("logFile", "");
     let calls = [
-        call(&network.clone().with("logLevel", "debug"), "ADD", "c1"),
-        call(&network, "DEL", "c1").env("CNI_LOG_LEVEL", "debug"),
-        call(&network.clone().with("logFile", ""), "ADD", "c1").env("CNI_LOG_FILE", log(&host)),
-        call(&network, "DEL", "c1").env("CNI_LOG_FILE", ""),
+        only_level.call_for("ADD", "c1"),
+        network.call_for("DEL", "c1").env("CNI_LOG_LEVEL", "debug"),
+        empty.call_for("ADD", "c1").env("CNI_LOG_FILE", log(&host)),
+        network.call_for("DEL", "c1").env("CNI_LOG_FILE", ""),
     ];
     for call in calls {
         let outcome = call.run();
@@ -351,7 +352,9 @@ fn a_file_that_is_there_keeps_its_mode_and_wins_over_the_environments() {
     fs::write(log(&host), "").unwrap();
     fs::set_permissions(log(&host), Permissions::from_mode(0o640)).unwrap();
     let other = host.dir().join("other.log");
-    let add = call(&logging(&host, "info"), "ADD", "c1").env("CNI_LOG_FILE", &other);
+    let add = logging(&host, "info")
+        .call_for("ADD", "c1")
+        .env("CNI_LOG_FILE", &other);
     add.env("CNI_LOG_LEVEL", "debug").ok();
     assert_eq!(lines(&log(&host)).len(), 1);
     assert!(!other.exists());
@@ -386,7 +389,7 @@ fn a_pipe_gets_no_log() {
     options.read(true).write(true).custom_flags(O_NONBLOCK);
     let mut reader = options.open(&pipe).unwrap();
     let network = host.host_local().with("logFile", pipe.to_str().unwrap());
-    let add = call(&network, "ADD", "c1").run();
+    let add = network.call_for("ADD", "c1").run();
     assert!(add.ok()["ips"].is_array(), "{add:?}");
     assert!(add.stderr.contains("no regular file"), "{add:?}");
     let nothing = reader.read(&mut [0; 1]).unwrap_err();

@@ -5,6 +5,7 @@ use std::fs;
 use serde_json::{Value, json};
 use tests::metered::{attach, both, limited};
 use tests::open_metrics::Metrics;
+use tests::ports::rules;
 use tests::{Host, Place as _, Sandbox, Tool};
 
 /// Returns the host link and the ifb of a pod, by `cnitool ps` and the links' aliases.
@@ -13,7 +14,7 @@ fn links(host: &Host, tool: &Tool<'_>, pod: &Sandbox) -> [String; 2] {
     let row = rows.iter().find(|it| it["pod"]["name"] == pod.name());
     let host_link = row.unwrap()["hostLink"].as_str().unwrap().to_owned();
     let alias = host.link(&host_link)["ifalias"].clone();
-    let ifbs = host.ip_json("link show type ifb");
+    let ifbs = host.ifbs();
     let ifb = ifbs.iter().find(|it| it["ifalias"] == alias);
     [
         host_link,
@@ -177,7 +178,7 @@ fn attachments_and_host_ports_are_counted_by_network() {
     attach(&tool, &b, 8081);
     let after = tool.metrics();
     assert_eq!(after.one("cni_attachments", &[pods]), 2);
-    let listed = host.run("nft", &["list", "table", "inet", "cni-portmap"]);
+    let listed = rules(&host);
     let forwards = |it: &&str| it.contains("udp . 808") && it.contains("10.1.0.");
     assert_eq!(listed.lines().filter(forwards).count(), 2, "{listed}");
     let ports = |protocol| after.one("cni_host_ports", &[pods, ("protocol", protocol)]);

@@ -13,13 +13,6 @@ fn chain(host: &Host, port: u16) -> Chain<'_> {
     chain.with_ports([port, port])
 }
 
-/// Returns the lines of cnitool's output.
-fn migrate(host: &Host, words: &[&str]) -> Vec<String> {
-    let outcome = host.tool().run(words).run();
-    assert!(outcome.status.success(), "{outcome:#?}");
-    outcome.stdout.lines().map(str::to_owned).collect()
-}
-
 /// Returns how many lines of `told` begin with this state and name this container.
 fn count(told: &[String], state: &str, container: &str) -> usize {
     let owner = format!("id: \"{container}\"");
@@ -50,7 +43,7 @@ fn chains_of_deleted_pods_are_removed_and_those_of_live_pods_stay() {
     of_b.remove(Removal::Del, (&b, &result)).unwrap();
     fs::remove_file(host.tool().remembered("pods", &b)).unwrap();
 
-    let told = migrate(&host, &["migrate"]);
+    let told = host.tool().lines(&["migrate"]);
     // Each family has a chain for ports and one for masquerading.
     assert_eq!(
         (count(&told, "living", "a"), count(&told, "gone", "b")),
@@ -60,7 +53,7 @@ fn chains_of_deleted_pods_are_removed_and_those_of_live_pods_stay() {
     assert_eq!(told.len(), 8);
     assert_eq!(saved(&host), both, "nothing was removed");
 
-    let told = migrate(&host, &["migrate", "--remove"]);
+    let told = host.tool().lines(&["migrate", "--remove"]);
     assert_eq!(
         (count(&told, "living", "a"), count(&told, "removed", "b")),
         (4, 4),
@@ -75,7 +68,7 @@ fn chains_of_deleted_pods_are_removed_and_those_of_live_pods_stay() {
     // The port's next holder is reachable.
     of_b.add(&c).unwrap();
     assert!(tcp_by_port(&outside, "192.0.2.1:8081", (&c, 80)).is_some());
-    assert_eq!(migrate(&host, &["migrate", "--remove"]).len(), 4);
+    assert_eq!(host.tool().lines(&["migrate", "--remove"]).len(), 4);
 }
 
 #[test]
@@ -106,7 +99,7 @@ fn after_the_last_pod_nothing_is_left_and_others_chains_are() {
     chain.remove(Removal::Del, (&a, &result)).unwrap();
     // The cache exists, the sandbox does not.
     a.remove();
-    let told = migrate(&host, &["migrate", "--remove"]);
+    let told = host.tool().lines(&["migrate", "--remove"]);
     let shared = told
         .iter()
         .filter(|it| it.ends_with("what all attachments shared"));
@@ -117,7 +110,7 @@ fn after_the_last_pod_nothing_is_left_and_others_chains_are() {
     );
     // The reference leaves empty built-in chains, which iptables shows in any case.
     assert_eq!(user_rules(&saved(&host)), user_rules(&before));
-    assert!(migrate(&host, &["migrate"]).is_empty());
+    assert!(host.tool().lines(&["migrate"]).is_empty());
     let b = host.sandbox("b");
     chain.add(&b).unwrap();
     assert!(tcp_by_port(&outside, "192.0.2.1:8080", (&b, 80)).is_some());
@@ -135,9 +128,12 @@ fn both_implementations_of_iptables_are_read() {
     let lines = |state: &str| {
         places.map(|it| format!("{state:<8}{it}-save -t nat: {chain}, no rule jumps to it"))
     };
-    assert_eq!(migrate(&host, &["migrate"]), lines("gone"));
-    assert_eq!(migrate(&host, &["migrate", "--remove"]), lines("removed"));
-    assert!(migrate(&host, &["migrate"]).is_empty());
+    assert_eq!(host.tool().lines(&["migrate"]), lines("gone"));
+    assert_eq!(
+        host.tool().lines(&["migrate", "--remove"]),
+        lines("removed")
+    );
+    assert!(host.tool().lines(&["migrate"]).is_empty());
     // Reading must not create the table of an unused family.
     let made = fs::read_to_string("/proc/net/ip6_tables_names");
     assert_eq!(made.unwrap_or_default(), "");
@@ -154,14 +150,14 @@ fn a_lease_keeps_rules_of_an_uncached_pod() {
     let a = host.sandbox("a");
     let chain = chain(&host, 8080).with("bridge", "ipam.dataDir", &json!("/var/lib/cni/networks"));
     let result = chain.by_reference().add(&a).unwrap();
-    let told = migrate(&host, &["migrate", "--remove"]);
+    let told = host.tool().lines(&["migrate", "--remove"]);
     assert_eq!(
         (count(&told, "living", "a"), told.len()),
         (4, 4),
         "{told:#?}"
     );
     chain.remove(Removal::Del, (&a, &result)).unwrap();
-    let told = migrate(&host, &["migrate", "--remove"]);
+    let told = host.tool().lines(&["migrate", "--remove"]);
     assert_eq!(count(&told, "removed", "a"), 4, "{told:#?}");
 }
 
@@ -180,7 +176,7 @@ fn a_pod_with_only_a_link_keeps_its_ports() {
     of_a.by_reference().add(&a).unwrap();
     of_b.by_reference().add(&b).unwrap();
     host.end(&b);
-    let told = migrate(&host, &["migrate", "--remove"]);
+    let told = host.tool().lines(&["migrate", "--remove"]);
     let of = |state: &str, container: &str| count(&told, state, container);
     assert!(
         of("living", "a") == 2 && of("gone", "a") == 0 && of("removed", "b") == 2,
@@ -197,7 +193,7 @@ fn a_pod_with_only_a_link_keeps_its_ports() {
         .add(&c)
         .unwrap();
     assert_eq!(c.addresses("eth0"), ["10.1.0.5/24"]);
-    let told = migrate(&host, &["migrate", "--remove"]);
+    let told = host.tool().lines(&["migrate", "--remove"]);
     assert_eq!(
         (count(&told, "removed", "a"), count(&told, "living", "c")),
         (2, 2),
@@ -241,7 +237,7 @@ fn a_lease_in_a_configured_directory_keeps_the_rules() {
     let ipam = json!({"type": "host-local", "dataDir": elsewhere});
     let list = json!({"name": "pods", "plugins": [{"type": "bridge", "ipam": ipam}]});
     host.tool().write("pods.conflist", &list.to_string());
-    let told = migrate(&host, &["migrate", "--remove"]);
+    let told = host.tool().lines(&["migrate", "--remove"]);
     assert_eq!(
         (count(&told, "living", "a"), told.len()),
         (4, 4),
@@ -336,7 +332,7 @@ fn rules_of_nf_tables_are_removed_by_their_comments() {
     let result = json!({"cniVersion": "1.0.0"});
     host.tool().remember("pods", (&a, &result));
     host.tool().remember("pods", (&b, &result));
-    let living = migrate(&host, &["migrate", "--remove"]);
+    let living = host.tool().lines(&["migrate", "--remove"]);
     assert_eq!(living.len(), 6);
     assert!(
         living.iter().all(|it| it.starts_with("living ")),
@@ -344,7 +340,7 @@ fn rules_of_nf_tables_are_removed_by_their_comments() {
     );
 
     b.remove();
-    let told = migrate(&host, &["migrate", "--remove"]);
+    let told = host.tool().lines(&["migrate", "--remove"]);
     let removed = told.iter().filter(|it| it.starts_with("removed ")).count();
     assert_eq!((removed, told.len()), (5, 7), "{told:#?}");
     let rules = host.run("nft", &["list", "ruleset"]);

@@ -3,13 +3,6 @@
 use serde_json::json;
 use tests::{Chain, Host, Place as _, Sandbox};
 
-/// Returns the lines of cnitool's output.
-fn migrate(host: &Host, words: &[&str]) -> Vec<String> {
-    let outcome = host.tool().run(words).run();
-    assert!(outcome.status.success(), "{outcome:#?}");
-    outcome.stdout.lines().map(str::to_owned).collect()
-}
-
 /// Returns the rules of `CNI-FORWARD` and of the isolating chains that `iptables-save` prints.
 fn permissions(host: &Host, program: &str) -> Vec<String> {
     let saved = host.run(&format!("{program}-save"), &["-t", "filter"]);
@@ -56,11 +49,11 @@ fn permission_of_deleted_pods_is_removed_and_that_of_live_pods_stays() {
     of_b.add(&b).unwrap();
     permit_ours(&host, &c);
     for rule in OPERATORS {
-        host.run("sh", &["-ec", &format!("iptables-nft {rule}")]);
+        host.sh(&format!("iptables-nft {rule}"));
     }
     host.end(&b);
     let before = permissions(&host, "iptables-nft");
-    let told = migrate(&host, &["migrate"]);
+    let told = host.tool().lines(&["migrate"]);
     let line = |state: &str, address: &str| {
         format!("{state:<8}iptables-nft-save -t filter: CNI-FORWARD, {address}")
     };
@@ -71,20 +64,20 @@ fn permission_of_deleted_pods_is_removed_and_that_of_live_pods_stays() {
     ];
     assert_eq!(told, expected.map(|(state, it)| line(state, it)));
     assert_eq!(permissions(&host, "iptables-nft"), before);
-    migrate(&host, &["migrate", "--remove"]);
+    host.tool().lines(&["migrate", "--remove"]);
     let is_of_b = |it: &String| it.contains("10.2.0.5") && !it.contains("CNI-ADMIN");
     let mut left = before.clone();
     left.retain(|it| !is_of_b(it));
     assert_eq!(permissions(&host, "iptables-nft"), left);
     host.end(&a);
     host.end(&c);
-    let told = migrate(&host, &["migrate", "--remove"]);
+    let told = host.tool().lines(&["migrate", "--remove"]);
     assert_eq!(told.len(), 3, "{told:#?}");
     let left = permissions(&host, "iptables-nft");
     let is_left = |it: &&str| left.iter().any(|line| line == it);
     assert!(OPERATORS.iter().all(is_left), "{left:#?}");
     assert!(!left.iter().any(|it| it.contains("ISOLATION")), "{left:#?}");
-    assert!(migrate(&host, &["migrate"]).is_empty());
+    assert!(host.tool().lines(&["migrate"]).is_empty());
 }
 
 /// Without rules of pods, ports of the reference's bridge show that the isolation is in use.
@@ -97,14 +90,17 @@ fn isolation_stays_as_long_as_the_bridge_has_ports_of_the_reference() {
     let shared =
         |state: &str| format!("{state:<8}iptables-nft-save -t filter: what all attachments shared");
     let before = permissions(&host, "iptables-nft");
-    assert_eq!(migrate(&host, &["migrate", "--remove"]), [shared("living")]);
+    assert_eq!(
+        host.tool().lines(&["migrate", "--remove"]),
+        [shared("living")]
+    );
     assert_eq!(permissions(&host, "iptables-nft"), before);
     host.end(&a);
     assert_eq!(
-        migrate(&host, &["migrate", "--remove"]),
+        host.tool().lines(&["migrate", "--remove"]),
         [shared("removed")]
     );
-    assert!(migrate(&host, &["migrate"]).is_empty());
+    assert!(host.tool().lines(&["migrate"]).is_empty());
 }
 
 #[test]
@@ -124,7 +120,7 @@ fn doctor_counts_permission_of_live_and_of_deleted_pods() {
     findings.expect("warning", "remnant", &words);
     for command in findings.fixes("remnant") {
         let words: Vec<_> = command.split(' ').skip(1).collect();
-        migrate(&host, &words);
+        host.tool().lines(&words);
     }
     let words = ["chains and rules of the Go plugins: 1"];
     tool.doctor().expect("ok", "remnant", &words);

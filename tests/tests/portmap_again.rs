@@ -3,14 +3,11 @@
 use std::fs;
 
 use serde_json::{Value, json};
+use tests::ports::rules;
 use tests::traffic::tcp_by_port;
-use tests::{Host, Network, Place as _, Ports, Sandbox};
+use tests::{Host, Network, Ports, Sandbox};
 
 const RECORD: &str = "/run/cni/portmap/cni:pods:a:eth0";
-
-fn rules(host: &Host) -> String {
-    host.run("nft", &["list", "table", "inet", "cni-portmap"])
-}
 
 /// Returns the rules and the record, which must not change.
 fn all(host: &Host) -> [String; 2] {

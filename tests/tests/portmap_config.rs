@@ -1,12 +1,9 @@
 //! portmap: conditions, and keys that the reference's backends need.
 
 use serde_json::{Value, json};
+use tests::ports::rules;
 use tests::traffic::tcp_by_port;
 use tests::{Host, Place as _};
-
-fn rules(host: &Host) -> String {
-    host.run("nft", &["list", "table", "inet", "cni-portmap"])
-}
 
 #[test]
 fn ports_are_only_for_packets_that_meet_the_conditions() {

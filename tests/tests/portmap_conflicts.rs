@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
+use tests::ports::rules;
 use tests::traffic::{tcp_by_port, udp_by_port};
 use tests::{Host, Place as _, Ports, Sandbox};
 
@@ -12,10 +13,6 @@ fn pods<'h>(host: &'h Host, taken: &[&str]) -> (Ports<'h>, Sandbox, Sandbox) {
     let ports = host.ports();
     ports.add(&a, taken);
     (ports, a, b)
-}
-
-fn rules(host: &Host) -> String {
-    host.run("nft", &["list", "table", "inet", "cni-portmap"])
 }
 
 fn records() -> Vec<String> {

@@ -6,8 +6,9 @@ use std::time::Instant;
 
 use serde_json::Value;
 use tests::faults::Trace;
+use tests::ports::rules;
 use tests::traffic::tcp_by_port;
-use tests::{Host, Network, Place as _, Ports, Sandbox};
+use tests::{Host, Network, Ports, Sandbox};
 
 const SANDBOXES: u16 = 200;
 const PORTS: u16 = 5;
@@ -83,7 +84,7 @@ fn two_hundred_sandboxes_with_five_ports_each_come_and_go_at_once() {
         let delete = ports.forgotten(&pods[number].1);
         assert_eq!(delete.ok(), Value::Null);
     });
-    let listed = host.run("nft", &["list", "table", "inet", "cni-portmap"]);
+    let listed = rules(&host);
     assert!(!listed.contains("cni:"), "{listed}");
     assert_eq!(std::fs::read_dir("/run/cni/portmap").unwrap().count(), 0);
 }
@@ -134,7 +135,7 @@ fn a_pod_may_have_a_thousand_ports() {
     }
     portmap.on("CHECK", &a).ok();
     ports.forgotten(&a).ok();
-    let listed = host.run("nft", &["list", "table", "inet", "cni-portmap"]);
+    let listed = rules(&host);
     assert!(!listed.contains("cni:"), "{listed}");
 }
 

@@ -4,14 +4,11 @@
 use std::fs;
 
 use serde_json::json;
+use tests::ports::route_localnet;
 use tests::traffic::{Connection, tcp, tcp_by_port, udp, udp_by_port};
 use tests::{Host, Place as _, Ports, Sandbox};
 
 const PORTS: [&str; 2] = ["8080:80", "8080:80/udp"];
-
-fn route_localnet(host: &Host) -> String {
-    host.sysctl("net/ipv4/conf/cni0/route_localnet").unwrap()
-}
 
 /// Makes the pod send packets for 127.0.0.0/8 to the host, as its root can.
 fn turn(pod: &Sandbox) {

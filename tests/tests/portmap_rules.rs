@@ -4,6 +4,7 @@ use std::io::Write as _;
 use std::process::{Child, Command, Stdio};
 
 use serde_json::json;
+use tests::ports::rules;
 use tests::traffic::tcp_by_port;
 use tests::{Host, Place as _, eventually};
 
@@ -27,7 +28,7 @@ fn a_policy_that_drops_is_found_by_check_and_repaired_by_add() {
         );
         host.ports().add(&b, &["8081:80"]);
         portmap.on("CHECK", &a).ok();
-        let listed = host.run("nft", &["list", "table", "inet", "cni-portmap"]);
+        let listed = rules(&host);
         assert!(!listed.contains("policy drop"), "{listed}");
         assert!(tcp_by_port(&outside, "192.0.2.1:8080", (&a, 80)).is_some());
         assert!(tcp_by_port(&outside, "192.0.2.1:9000", (&host, 9000)).is_some());

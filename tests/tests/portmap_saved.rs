@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use tests::ports::rules;
 use tests::traffic::tcp_by_port;
 use tests::{Host, Network, Place as _, Ports, Sandbox};
 
@@ -19,10 +20,6 @@ fn rebooted(host: &Host) {
     host.run("nft", &["flush", "ruleset"]);
     host.run("nft", &["-f", saved.to_str().unwrap()]);
     assert!(rules(host).contains("cni:pods/before/eth0"));
-}
-
-fn rules(host: &Host) -> String {
-    host.run("nft", &["list", "table", "inet", "cni-portmap"])
 }
 
 fn forget_record(pod: &Sandbox) {

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use serde_json::json;
+use tests::ports::rules;
 use tests::traffic::{tcp_by_port, udp_by_port};
 use tests::{Host, Invocation, Network, Place as _, Ports, Sandbox, at_once, eventually};
 
@@ -87,10 +88,6 @@ fn more(host: &Host) -> Ports<'_> {
         .with_bridge("bridge", "cni1")
         .with_bridge("isDefaultGateway", false)
         .with_bridge("ipam.ranges", ranges)
-}
-
-fn rules(host: &Host) -> String {
-    host.run("nft", &["list", "table", "inet", "cni-portmap"])
 }
 
 #[test]

@@ -4,18 +4,11 @@ use std::io::ErrorKind;
 use std::net::{IpAddr, TcpStream};
 use std::time::Duration;
 
+use tests::ports::route_localnet;
 use tests::traffic::{tcp_by_port, udp_by_port};
 use tests::{Host, Place, Ports, Sandbox};
 
 const PORTS: [&str; 2] = ["8080:80", "8053:53/udp"];
-
-/// Returns another host with an address in a second network and no route to the pods.
-fn outside(host: &Host) -> Sandbox {
-    let outside = host.outside();
-    host.ip("address add 2001:db8::1/64 dev uplink nodad");
-    outside.ip("address add 2001:db8::2/64 dev outside nodad");
-    outside
-}
 
 /// Addresses through which other hosts reach the host.
 const ADDRESSES: [&str; 4] = ["192.0.2.1", "10.1.0.1", "[2001:db8::1]", "[fd00:1::1]"];
@@ -48,7 +41,7 @@ fn ports(host: &Host, bridged_frames: bool) -> Option<Ports<'_>> {
 #[test]
 fn other_hosts_reach_the_pod_and_are_seen_as_what_they_are() {
     let host = Host::new();
-    let outside = outside(&host);
+    let outside = host.outside_of_both_families();
     let a = host.sandbox("a");
     host.ports().add(&a, &PORTS);
     let seen = reach(&outside, &["192.0.2.1", "[2001:db8::1]"], &a);
@@ -58,7 +51,7 @@ fn other_hosts_reach_the_pod_and_are_seen_as_what_they_are() {
 #[test]
 fn the_host_reaches_the_pod_by_all_of_its_addresses_and_localhost() {
     let host = Host::new();
-    outside(&host);
+    host.outside_of_both_families();
     let a = host.sandbox("a");
     host.ports().add(&a, &PORTS);
     for seen in reach(&host, &ADDRESSES, &a) {
@@ -76,7 +69,7 @@ fn other_pods_reach_the_pod_whether_or_not_bridged_frames_are_seen() {
         (false, "10.1.0.1", "fd00:1::1"),
     ] {
         let host = Host::new();
-        outside(&host);
+        host.outside_of_both_families();
         let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
         let Some(ports) = ports(&host, bridged_frames) else {
             continue;
@@ -104,7 +97,7 @@ fn a_pod_of_another_bridge_reaches_the_pod_as_what_it_is() {
 fn the_pod_reaches_itself_whether_or_not_bridged_frames_are_seen() {
     for bridged_frames in [true, false] {
         let host = Host::new();
-        outside(&host);
+        host.outside_of_both_families();
         let a = host.sandbox("a");
         let Some(ports) = ports(&host, bridged_frames) else {
             continue;
@@ -120,7 +113,7 @@ fn the_pod_reaches_itself_whether_or_not_bridged_frames_are_seen() {
 #[test]
 fn forwarded_packets_to_other_hosts_keep_their_port() {
     let host = Host::new();
-    let outside = outside(&host);
+    let outside = host.outside_of_both_families();
     let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
     host.ports().add(&a, &PORTS);
     host.ports().add(&b, &[]);
@@ -139,7 +132,7 @@ fn forwarded_packets_to_other_hosts_keep_their_port() {
 #[test]
 fn a_port_of_one_address_is_of_no_other() {
     let host = Host::new();
-    let outside = outside(&host);
+    let outside = host.outside_of_both_families();
     host.ip("address add 192.0.2.9/24 dev uplink");
     let a = host.sandbox("a");
     let ports = [
@@ -176,7 +169,7 @@ fn a_port_of_one_address_is_of_no_other() {
 #[test]
 fn a_pod_is_reached_by_a_route_of_any_table_and_a_missing_route_is_reported() {
     let host = Host::new();
-    let outside = outside(&host);
+    let outside = host.outside_of_both_families();
     let a = host.sandbox("a");
     let portmap = host.ports().attach(&a, &PORTS);
     host.ip("route delete 10.1.0.0/24 dev cni0");
@@ -203,14 +196,10 @@ fn localhost_of_ipv6_is_refused_at_once() {
     assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
 }
 
-fn route_localnet(host: &Host) -> String {
-    host.sysctl("net/ipv4/conf/cni0/route_localnet").unwrap()
-}
-
 #[test]
 fn without_snat_clients_are_seen_as_what_they_are_and_localhost_does_not_reach_the_pod() {
     let host = Host::new();
-    let outside = outside(&host);
+    let outside = host.outside_of_both_families();
     let a = host.sandbox("a");
     host.ports().with("snat", false).add(&a, &PORTS);
     assert_eq!(reach(&outside, &["192.0.2.1"], &a), [both("192.0.2.2")]);
@@ -221,7 +210,7 @@ fn without_snat_clients_are_seen_as_what_they_are_and_localhost_does_not_reach_t
 #[test]
 fn with_masq_all_every_client_is_seen_as_the_host() {
     let host = Host::new();
-    let outside = outside(&host);
+    let outside = host.outside_of_both_families();
     let a = host.sandbox("a");
     host.ports().with("masqAll", true).add(&a, &PORTS);
     let seen = reach(&outside, &["192.0.2.1", "[2001:db8::1]"], &a);
@@ -231,7 +220,7 @@ fn with_masq_all_every_client_is_seen_as_the_host() {
 #[test]
 fn no_program_is_needed() {
     let host = Host::new();
-    let outside = outside(&host);
+    let outside = host.outside_of_both_families();
     let a = host.sandbox("a");
     let portmap = host.ports().attach(&a, &PORTS);
     portmap.on("ADD", &a).env("PATH", "/nowhere").ok();

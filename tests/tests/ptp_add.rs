@@ -3,12 +3,8 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
+use tests::result::ptp_host_link;
 use tests::{Host, Network, Place as _, Sandbox, at_once};
-
-/// Returns the host's end that the result reports.
-fn host_end(result: &Value) -> &str {
-    result["interfaces"][0]["name"].as_str().unwrap()
-}
 
 /// Returns the routes of both families through `link`, without the kernel's own.
 fn routes(place: &impl tests::Place, link: &str) -> Vec<String> {
@@ -42,7 +38,7 @@ fn result_has_the_host_end_first_and_addresses_of_the_second_interface() {
     let host = Host::new();
     let a = host.sandbox("a");
     let result = host.ptp().add(&a);
-    let end = host_end(&result);
+    let end = ptp_host_link(&result);
     let expected = json!({
         "cniVersion": "1.0.0",
         "interfaces": [
@@ -63,7 +59,7 @@ fn result_has_the_host_end_first_and_addresses_of_the_second_interface() {
 fn both_sides_have_the_addresses_and_routes_of_the_reference() {
     let host = Host::new();
     let a = host.sandbox("a");
-    let end = host_end(&host.ptp().add(&a)).to_owned();
+    let end = ptp_host_link(&host.ptp().add(&a)).to_owned();
     assert_eq!(a.addresses("eth0"), ["10.1.0.2/24", "fd00:1::2/64"]);
     assert_eq!(
         routes(&a, "eth0"),
@@ -112,7 +108,7 @@ fn one_family_works_alone() {
     let host = Host::new();
     let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
     let v4 = with_ranges(&host, &["10.1.0.0/24"]);
-    let end = host_end(&v4.add(&a)).to_owned();
+    let end = ptp_host_link(&v4.add(&a)).to_owned();
     assert!(a.pings("10.1.0.1") && host.pings("10.1.0.2"));
     let off = host.sysctl(&format!("net/ipv6/conf/{end}/disable_ipv6"));
     assert_eq!(off.unwrap(), "1");
@@ -120,7 +116,7 @@ fn one_family_works_alone() {
     v4.del(&a);
     host.set_sysctl("net/ipv4/ip_forward", "0");
     let v6 = with_ranges(&host, &["fd00:1::/64"]).with("name", "six");
-    let end = host_end(&v6.add(&b)).to_owned();
+    let end = ptp_host_link(&v6.add(&b)).to_owned();
     assert!(b.pings("fd00:1::1") && host.pings("fd00:1::2"));
     assert_eq!(host.sysctl("net/ipv4/ip_forward").unwrap(), "0");
     assert_eq!(host.sysctl("net/ipv6/conf/all/forwarding").unwrap(), "1");
@@ -144,7 +140,7 @@ fn mtu_is_the_configured_one_or_that_of_the_default_route() {
     let outside = host.outside();
     let [a, b, c] = ["a", "b", "c"].map(|name| host.sandbox(name));
     let mtus = |result: &Value, pod: &Sandbox| {
-        let end = host.link(host_end(result))["mtu"].clone();
+        let end = host.link(ptp_host_link(result))["mtu"].clone();
         [end, pod.link("eth0")["mtu"].clone()]
     };
     assert_eq!(

@@ -2,25 +2,15 @@
 //! too.
 
 use serde_json::{Value, json};
-use tests::{Host, Network, Place as _, Sandbox, Snapshot, eventually};
+use tests::{Host, Network, Place as _, eventually, warm_host};
 
 fn network(host: &Host) -> Network<'_> {
     host.ptp().with("ipMasq", true)
 }
 
-/// Returns a host after a first attachment, its snapshot, and a sandbox.
-fn warm() -> (Host, Snapshot, Sandbox) {
-    let host = Host::new();
-    let first = host.sandbox("first");
-    network(&host).add(&first);
-    network(&host).del(&first);
-    let (before, a) = (host.snapshot(), host.sandbox("a"));
-    (host, before, a)
-}
-
 #[test]
 fn nothing_is_left_however_often_del_is_asked() {
-    let (host, before, a) = warm();
+    let (host, before, a) = warm_host(network);
     let result = network(&host).add(&a);
     let with_result = network(&host).with("prevResult", result);
     with_result.del(&a);
@@ -36,7 +26,7 @@ fn nothing_is_left_however_often_del_is_asked() {
 
 #[test]
 fn del_finds_the_pair_by_its_owner_without_sandbox_and_result() {
-    let (host, before, a) = warm();
+    let (host, before, a) = warm_host(network);
     let delete = network(&host).on("DEL", &a);
     for delete in [
         delete.clone().without("CNI_NETNS"),
@@ -52,7 +42,7 @@ fn del_finds_the_pair_by_its_owner_without_sandbox_and_result() {
 
 #[test]
 fn del_removes_elements_and_lease_of_a_sandbox_that_is_gone() {
-    let (host, before, a) = warm();
+    let (host, before, a) = warm_host(network);
     network(&host).add(&a);
     a.remove();
     // The routes end with the pair, the elements with DEL.
@@ -68,7 +58,7 @@ fn del_removes_elements_and_lease_of_a_sandbox_that_is_gone() {
 
 #[test]
 fn del_needs_no_valid_configuration() {
-    let (host, before, a) = warm();
+    let (host, before, a) = warm_host(network);
     network(&host).add(&a);
     let broken = network(&host).with("mtu", "many").with("dns", 1);
     broken.with("ipMasq", "yes").del(&a);
@@ -77,7 +67,7 @@ fn del_needs_no_valid_configuration() {
 
 #[test]
 fn del_keeps_links_that_are_not_of_a_routed_pair() {
-    let (host, _, a) = warm();
+    let (host, _, a) = warm_host(network);
     host.ip("link add other type bridge");
     host.ip("link add port type veth peer name eth0 netns a");
     host.ip("link set port master other");
@@ -118,7 +108,7 @@ fn gc_collects_what_the_runtime_does_not_list() {
 
 #[test]
 fn gc_finds_the_pair_of_an_add_that_was_killed_before_its_tag() {
-    let (host, before, a) = warm();
+    let (host, before, a) = warm_host(network);
     let result = network(&host).add(&a);
     let end = result["interfaces"][0]["name"].as_str().unwrap();
     host.ip(&format!("link property add dev {end} altname keeps"));
@@ -129,7 +119,7 @@ fn gc_finds_the_pair_of_an_add_that_was_killed_before_its_tag() {
 
 #[test]
 fn failed_add_leaves_nothing() {
-    let (host, before, a) = warm();
+    let (host, before, a) = warm_host(network);
     for (dst, gw) in [
         ("10.9.0.0/16", "172.31.0.1"),
         ("fd00:9::/48", "2001:db8:77::1"),
@@ -145,7 +135,7 @@ fn failed_add_leaves_nothing() {
 
 #[test]
 fn second_add_of_the_same_attachment_is_refused_and_the_first_one_works_on() {
-    let (host, _, a) = warm();
+    let (host, _, a) = warm_host(network);
     let result = network(&host).add(&a);
     let before = host.snapshot();
     let refusal = network(&host).on("ADD", &a).error();

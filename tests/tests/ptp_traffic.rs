@@ -1,19 +1,10 @@
 //! ptp: masquerading, ports and limits behind it, and pods that attack the host, on traffic.
 
 use serde_json::{Value, json};
+use tests::result::ptp_host_link;
 use tests::router_advertisement::{flooded, heard, sent, traces};
-use tests::traffic::{self, Flood, tcp, tcp_by_port, udp};
-use tests::{Chain, Host, Place as _, Removal, Sandbox, at_once, eventually};
-
-/// Returns the client address that the server sees, or "none".
-fn client_seen(client: &Sandbox, server: &impl tests::Place, address: &str) -> String {
-    let seen = tcp(client, server, address);
-    seen.map_or("none".to_owned(), |address| address.to_string())
-}
-
-fn host_end(result: &Value) -> &str {
-    result["interfaces"][0]["name"].as_str().unwrap()
-}
+use tests::traffic::{self, Flood, client_seen, tcp, tcp_by_port, udp};
+use tests::{Chain, Host, Place as _, Removal, at_once, eventually};
 
 #[test]
 fn pods_leave_from_the_hosts_address_and_keep_their_own_among_each_other() {
@@ -151,7 +142,7 @@ fn ipv4_survives_a_host_end_that_was_down() {
     let outside = host.outside();
     let a = host.sandbox("a");
     let result = host.ptp().with("ipMasq", true).add(&a);
-    let end = host_end(&result);
+    let end = ptp_host_link(&result);
     host.ip(&format!("link set {end} down"));
     assert_eq!(client_seen(&a, &outside, "192.0.2.2"), "none");
     host.ip(&format!("link set {end} up"));
@@ -184,7 +175,7 @@ fn router_advertisements_of_a_pod_change_nothing_on_the_host() {
     let host = Host::new();
     let a = host.sandbox("a");
     let result = host.ptp().add(&a);
-    let end = host_end(&result);
+    let end = ptp_host_link(&result);
     host.set_sysctl("net/ipv6/conf/all/forwarding", "0");
     flooded(&a, "eth0", || {
         assert!(eventually(|| heard(&host, end) > 20));

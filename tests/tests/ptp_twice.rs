@@ -2,6 +2,7 @@
 //! deletes the old one.
 
 use serde_json::{Value, json};
+use tests::result::ptp_host_link;
 use tests::{Host, Network, Place as _, Sandbox};
 
 const ADDRESSES: [&str; 2] = ["10.1.0.9", "fd00:1::9"];
@@ -17,16 +18,12 @@ fn fixed(host: &Host) -> Network<'_> {
     host.ptp().with("ipam", json!({"type": "leases"}))
 }
 
-fn host_end(result: &Value) -> &str {
-    result["interfaces"][0]["name"].as_str().unwrap()
-}
-
 /// Checks that packets to the addresses arrive in `pod` and not elsewhere.
 #[track_caller]
 fn owns_the_addresses(host: &Host, pod: &Sandbox, result: &Value) {
     for address in ADDRESSES {
         let route = host.ip(&format!("route get {address}"));
-        assert!(route.contains(host_end(result)), "{route}");
+        assert!(route.contains(ptp_host_link(result)), "{route}");
         assert!(host.pings(address), "{address} of {}", pod.name());
     }
     assert!(pod.pings("10.1.0.1") && pod.pings("fd00:1::1"));

@@ -223,7 +223,7 @@ fn blocks(host: &Host, call: &Call) -> Vec<String> {
         call.network(),
         call.variable("CNI_CONTAINERID")
     );
-    let blocks = host.ip_json("link show type ifb").into_iter();
+    let blocks = host.ifbs().into_iter();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let blocks = blocks.filter(|it| text(&it["ifalias"]).starts_with(&owner));
     blocks.map(|it| text(&it["ifname"])).collect()

@@ -8,8 +8,7 @@ use tests::{Example, Host, Invocation, Network, Place as _, Refusal};
 const VERSIONS: [&str; 6] = ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0"];
 
 fn call(network: &Network<'_>, verb: &str, args: &str) -> Invocation {
-    let call = network.call(verb).container("c1").ifname("eth0");
-    call.netns("/run/netns/never-was").args(args)
+    network.call_for(verb, "c1").args(args)
 }
 
 /// Runs ADD and compares the result with the reference's.

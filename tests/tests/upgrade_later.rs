@@ -5,6 +5,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
+use tests::ports::rules;
 use tests::traffic::tcp_by_port;
 use tests::{Host, Place as _, Sandbox};
 
@@ -66,7 +67,7 @@ fn a_record_of_a_later_release_is_collected() {
     assert!(record(&a).exists());
     portmap.gc(&[]).ok();
     assert!(!record(&a).exists());
-    let rules = host.run("nft", &["list", "table", "inet", "cni-portmap"]);
+    let rules = rules(&host);
     assert!(!rules.contains("cni:pods/a"), "{rules}");
 }
 
