@@ -1,6 +1,6 @@
 //! Datagrams and connections between two places, and floods of both.
 
-use std::io::{Read as _, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,6 +15,7 @@ use nix::sys::socket::{
 use nix::sys::time::{TimeVal, TimeValLike as _};
 
 use crate::counter::Counter;
+use crate::eventually;
 use crate::place::Place;
 
 /// Longest time of a datagram within one machine.
@@ -42,8 +43,23 @@ pub fn udp_by_port(
 ) -> Option<IpAddr> {
     let target: SocketAddr = target.parse().unwrap();
     let every = SocketAddr::new(unspecified(target).ip(), port);
-    let listening = server.enter(|| UdpSocket::bind(every).unwrap());
+    let listening = server.enter(|| free(|| UdpSocket::bind(every)));
     datagram(client, target, &listening)
+}
+
+/// Returns the socket that `bind` binds to a port. Another thread may have just forked a process,
+/// which holds the socket of an earlier call until it executes its program. So this function waits
+/// while the port is in use.
+fn free<S>(bind: impl Fn() -> io::Result<S>) -> S {
+    let mut bound = bind();
+    eventually(|| match &bound {
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+            bound = bind();
+            false
+        }
+        _ => true,
+    });
+    bound.unwrap()
 }
 
 fn datagram(client: &impl Place, target: SocketAddr, listening: &UdpSocket) -> Option<IpAddr> {
@@ -84,7 +100,7 @@ pub fn tcp_by_port(
 ) -> Option<IpAddr> {
     let target: SocketAddr = target.parse().unwrap();
     let every = SocketAddr::new(unspecified(target).ip(), port);
-    let listening = server.enter(|| TcpListener::bind(every).unwrap());
+    let listening = server.enter(|| free(|| TcpListener::bind(every)));
     let calling = client.enter(|| TcpStream::connect_timeout(&target, CONNECTING));
     carries(calling.ok()?, &listening)
 }
@@ -137,7 +153,7 @@ impl Connection {
     pub fn open(client: &impl Place, target: &str, (server, port): (&impl Place, u16)) -> Self {
         let target: SocketAddr = target.parse().unwrap();
         let every = SocketAddr::new(unspecified(target).ip(), port);
-        let listening = server.enter(|| TcpListener::bind(every).unwrap());
+        let listening = server.enter(|| free(|| TcpListener::bind(every)));
         let calling = client.enter(|| TcpStream::connect_timeout(&target, CONNECTING));
         let calling = calling.unwrap();
         let (answering, _) = listening.accept().unwrap();
@@ -153,7 +169,7 @@ impl Connection {
     ) -> Option<Self> {
         let [source, target]: [SocketAddr; 2] = [source, target].map(|it| it.parse().unwrap());
         let every = SocketAddr::new(unspecified(target).ip(), port);
-        let listening = server.enter(|| TcpListener::bind(every).unwrap());
+        let listening = server.enter(|| free(|| TcpListener::bind(every)));
         let calling = client.enter(|| connect(source, target)).ok()?;
         let (answering, _) = listening.accept().unwrap();
         Some(Self { calling, answering })
