@@ -44,7 +44,7 @@ pub use log::step;
 pub use network::{COMMON_KEYS, Document, Network};
 pub use request::{AddRequest, CheckRequest, DelRequest, GcRequest, StatusRequest};
 pub use result::AddResult;
-pub use stderr::{GOING_ON, note, or_note};
+pub use stderr::{GOING_ON, note, note_failure, or_note};
 pub use undo::Undo;
 pub use verb::Verb;
 pub use version::SpecVersion;

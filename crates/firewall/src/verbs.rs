@@ -6,7 +6,7 @@ use anyhow::bail;
 use attach::Retired;
 use cni::{
     AddRequest, AddResult, Answer, Answered, CheckRequest, DelRequest, Error, GcRequest,
-    InterfaceName, StatusRequest, Undo, note,
+    InterfaceName, StatusRequest, Undo, note, note_failure,
 };
 use netlink::LinkKind;
 use nft::Element;
@@ -260,9 +260,7 @@ fn note_earlier(owner: &str, desired: &Desired, replaced: &[Element]) {
         })
     });
     let earlier: Vec<_> = earlier.collect();
-    if let Err(error) = record::add_earlier(owner, &earlier) {
-        note(format_args!("{error:#}"));
-    }
+    note_failure(record::add_earlier(owner, &earlier));
 }
 
 /// Gives the permission for each address back to the attachment from which a later ADD took it, if
