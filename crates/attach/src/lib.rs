@@ -54,7 +54,7 @@ pub use desired::{
     no_port_left,
 };
 pub use differences::Differences;
-pub use frames::{BRIDGE_NF_CALL, FRAMES_TABLE, filter_chain};
+pub use frames::{BRIDGE_NF_CALL, FRAMES_TABLE};
 pub use gc::{delete_stale_links, gc, remove_stale_elements};
 pub use guard::{Guard, Removal, coded, tables, take_back};
 pub use keys::{Backend, RawMtu, asked_mac};

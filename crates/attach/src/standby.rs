@@ -30,15 +30,11 @@ pub(crate) enum Precedence {
 /// chains, from their IPv6 addresses to chains, and `standby`. The key of `standby` is the address,
 /// in the form of IPv6, and the name of the host's end of the veth pair.
 pub(crate) fn maps() -> [Set; 3] {
-    let map = |name, key| Set {
-        name,
-        key,
-        target: TargetType::Chain,
-    };
+    let map = |name, key: &[Type]| Set::new(name, key, TargetType::Chain);
     [
-        map(PODS_V4, vec![Type::Ipv4Address]),
-        map(PODS_V6, vec![Type::Ipv6Address]),
-        map(STANDBY, vec![Type::Ipv6Address, Type::InterfaceName]),
+        map(PODS_V4, &[Type::Ipv4Address]),
+        map(PODS_V6, &[Type::Ipv6Address]),
+        map(STANDBY, &[Type::Ipv6Address, Type::InterfaceName]),
     ]
 }
 

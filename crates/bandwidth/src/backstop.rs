@@ -6,12 +6,12 @@
 //! `nf_tables` sees such packets. The rate of this second limit is higher than the rate of the ifb,
 //! the first limit, so the backstop drops no packet that came through the ifb.
 
-use attach::{Protection, coded, filter_chain};
+use attach::{Protection, coded};
 use cni::note;
 use netlink::Link;
 use nft::{
-    Change, Connection, Element, Family, Field, Hook, Limit, Rule, Set, Table, TargetType, Type,
-    Value,
+    Chain, Change, Connection, Element, Family, Field, Hook, Limit, Rule, Set, Table, TargetType,
+    Type, Value,
 };
 use tc::Traffic;
 
@@ -167,11 +167,7 @@ fn family_of(host_link: &Link) -> Family {
 /// limit. If the limit applies only to some subnets, the set `policies` maps the link to the chain
 /// with these subnets.
 fn table(family: Family) -> Table {
-    let set = |name, target| Set {
-        name,
-        key: vec![Type::InterfaceName],
-        target,
-    };
+    let set = |name, target| Set::new(name, [Type::InterfaceName], target);
     let by_policy = Rule::new("limited for some subnets").goto_by(&[Field::InputName], POLICIES);
     Table {
         family,
@@ -180,7 +176,7 @@ fn table(family: Family) -> Table {
             set(LIMITS, TargetType::Limit),
             set(POLICIES, TargetType::Chain),
         ],
-        chains: vec![filter_chain(
+        chains: vec![Chain::filter(
             "prerouting",
             Hook::Prerouting,
             BEFORE_ALL_ELSE,

@@ -292,17 +292,14 @@ mod tests {
 
     #[test]
     fn key_is_taken_apart_as_it_was_put_together() {
-        let set = Set {
-            name: "ports",
-            key: vec![
-                Type::InterfaceName,
-                Type::EtherAddress,
-                Type::Ipv6Address,
-                Type::Protocol,
-                Type::Port,
-            ],
-            target: TargetType::None,
-        };
+        let key = [
+            Type::InterfaceName,
+            Type::EtherAddress,
+            Type::Ipv6Address,
+            Type::Protocol,
+            Type::Port,
+        ];
+        let set = Set::new("ports", key, TargetType::None);
         let values = [
             Value::InterfaceName("veth0"),
             Value::EtherAddress([1, 2, 3, 4, 5, 6]),

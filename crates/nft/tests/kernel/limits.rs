@@ -4,8 +4,7 @@ use std::fs;
 use std::process::Command;
 
 use nft::{
-    BaseChain, Chain, ChainKind, Element, Family, Field, Hook, Limit, Rule, Set, Table, TargetType,
-    Type, Updated, Value,
+    Chain, Element, Family, Field, Hook, Limit, Rule, Set, Table, TargetType, Type, Updated, Value,
 };
 
 use crate::{enter_new_namespace, nft};
@@ -17,28 +16,17 @@ fn table() -> Table {
         rule.when_frame_to(network.parse().unwrap())
     };
     let over = Rule::new("over").when_in(&link, "limits").drop();
+    let rules = vec![
+        to("10.1.0.0/16").return_to_caller(),
+        to("fd00::/8").return_to_caller(),
+        to("0.0.0.0/0").return_to_caller(),
+        over,
+    ];
     Table {
         family: Family::Bridge,
         name: "ours",
-        sets: vec![Set {
-            name: "limits",
-            key: vec![Type::InterfaceName],
-            target: TargetType::Limit,
-        }],
-        chains: vec![Chain {
-            name: "prerouting".to_owned(),
-            base: Some(BaseChain {
-                kind: ChainKind::Filter,
-                hook: Hook::Prerouting,
-                priority: -300,
-            }),
-            rules: vec![
-                to("10.1.0.0/16").return_to_caller(),
-                to("fd00::/8").return_to_caller(),
-                to("0.0.0.0/0").return_to_caller(),
-                over,
-            ],
-        }],
+        sets: vec![Set::new("limits", [Type::InterfaceName], TargetType::Limit)],
+        chains: vec![Chain::filter("prerouting", Hook::Prerouting, -300, rules)],
     }
 }
 

@@ -1,8 +1,8 @@
 //! A table that another release of this suite wrote: its rules differ from the described ones.
 
 use nft::{
-    BaseChain, Chain, ChainKind, Connection, Element, Family, Field, Hook, IpVersion, Rule, Set,
-    Table, TargetType, Type, Value,
+    Chain, Connection, Element, Family, Field, Hook, IpVersion, Rule, Set, Table, TargetType, Type,
+    Value,
 };
 
 use crate::{enter_new_namespace, nft};
@@ -13,23 +13,14 @@ fn table(chains: &[(&str, &[&'static str])]) -> Table {
         let rule = Rule::new(comment).when_ip(IpVersion::V4);
         rule.when_in(&[Field::Source(IpVersion::V4)], "pods").drop()
     };
-    let chains = chains.iter().map(|(name, comments)| Chain {
-        name: (*name).to_owned(),
-        base: Some(BaseChain {
-            kind: ChainKind::Filter,
-            hook: Hook::Prerouting,
-            priority: 0,
-        }),
-        rules: comments.iter().map(rule).collect(),
+    let chains = chains.iter().map(|(name, comments)| {
+        let rules = comments.iter().map(rule).collect();
+        Chain::filter(*name, Hook::Prerouting, 0, rules)
     });
     Table {
         family: Family::Inet,
         name: "ours",
-        sets: vec![Set {
-            name: "pods",
-            key: vec![Type::Ipv4Address],
-            target: TargetType::None,
-        }],
+        sets: vec![Set::new("pods", [Type::Ipv4Address], TargetType::None)],
         chains: chains.collect(),
     }
 }

@@ -6,8 +6,8 @@ use std::net::Ipv4Addr;
 use std::thread;
 
 use nft::{
-    BaseChain, Chain, ChainKind, Connection, Element, Family, Field, Hook, IpVersion, Rule, Set,
-    SourcePort, Table, TargetType, Type, Updated, Value,
+    Chain, Connection, Element, Family, Field, Hook, IpVersion, Rule, Set, SourcePort, Table,
+    TargetType, Type, Updated, Value,
 };
 use nftables::helper::{DEFAULT_NFT, get_current_ruleset_with_args};
 use nftables::schema::{NfListObject, NfObject};
@@ -33,49 +33,35 @@ fn chain_names() -> Vec<String> {
 }
 
 fn table() -> Table {
-    let pods = Set {
-        name: "pods",
-        key: vec![Type::Ipv4Address],
-        target: TargetType::Chain,
-    };
-    let ports = Set {
-        name: "ports",
-        key: vec![Type::InterfaceName],
-        target: TargetType::None,
-    };
+    let rule = Rule::new("by source")
+        .when_ip(IpVersion::V4)
+        .goto_by(&[Field::Source(IpVersion::V4)], "pods");
     Table {
         family: Family::Inet,
         name: "ours",
-        sets: vec![pods, ports],
-        chains: vec![Chain {
-            name: "postrouting".to_owned(),
-            base: Some(BaseChain {
-                kind: ChainKind::Nat,
-                hook: Hook::Postrouting,
-                priority: 100,
-            }),
-            rules: vec![
-                Rule::new("by source")
-                    .when_ip(IpVersion::V4)
-                    .goto_by(&[Field::Source(IpVersion::V4)], "pods"),
-            ],
-        }],
+        sets: vec![
+            Set::new("pods", [Type::Ipv4Address], TargetType::Chain),
+            Set::new("ports", [Type::InterfaceName], TargetType::None),
+        ],
+        chains: vec![Chain::nat(
+            "postrouting",
+            Hook::Postrouting,
+            100,
+            vec![rule],
+        )],
     }
 }
 
 /// Returns the table of [`table`] with one more chain, to which elements can point.
 fn with_chain(name: &str) -> Table {
     let mut table = table();
-    table.chains.push(Chain {
-        name: name.to_owned(),
-        base: None,
-        rules: vec![
-            Rule::new("stay")
-                .when_to("10.0.0.0/8".parse().unwrap())
-                .return_to_caller(),
-            Rule::new("go").masquerade(SourcePort::FullyRandom),
-        ],
-    });
+    let rules = vec![
+        Rule::new("stay")
+            .when_to("10.0.0.0/8".parse().unwrap())
+            .return_to_caller(),
+        Rule::new("go").masquerade(SourcePort::FullyRandom),
+    ];
+    table.chains.push(Chain::regular(name, rules));
     table
 }
 
