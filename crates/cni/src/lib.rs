@@ -35,7 +35,7 @@ mod version;
 mod when_full;
 
 pub use args::CniArgs;
-pub use attachment::{Attachment, ContainerId, InterfaceName, NetworkName, hex};
+pub use attachment::{Attachment, ContainerId, InterfaceName, NetworkName, hex, is_hex};
 pub use dispatch::{Answer, Answered, Plugin, run, suite};
 pub use environment::SearchPath;
 pub use error::{Error, ErrorObject, all};
