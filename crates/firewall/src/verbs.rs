@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use anyhow::bail;
-use attach::Retired;
+use attach::{Differences, Retired};
 use cni::{
     AddRequest, AddResult, Answer, Answered, CheckRequest, DelRequest, Error, GcRequest,
     InterfaceName, StatusRequest, Undo, note, note_failure,
@@ -99,18 +99,12 @@ pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
         return Ok(());
     }
     cni::step("compare");
-    let mut differences = desired.differences()?;
+    let mut differences = Differences::default();
+    differences.extend(desired.differences()?);
     if let Some(sources) = Sources::wanted(&config, addresses(result))? {
         differences.extend(sources.differences()?);
     }
-    if differences.is_empty() {
-        return Ok(());
-    }
-    bail!(
-        "{} is not as ADD left it: {}; `cnitool reload` puts back what is missing",
-        request.attachment,
-        differences.join("; ")
-    )
+    differences.report_restorable(&request.attachment)
 }
 
 /// Checks the configuration, whether a required firewalld runs, and by a dry run whether the kernel
