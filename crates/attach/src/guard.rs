@@ -8,7 +8,7 @@ use std::iter;
 
 use cni::result::IpConfig;
 use cni::{Error, note};
-use nft::{Change, Connection, Table, Updated};
+use nft::{Change, Connection, Table, Updated, supported};
 
 use crate::masquerade::Masquerade;
 use crate::protection::{Protection, Subject};
@@ -187,12 +187,8 @@ impl Removal {
     /// # Errors
     /// The socket cannot be opened for another reason.
     pub fn start(tables: [Table; 2]) -> anyhow::Result<Self> {
-        let connection = match Connection::open() {
-            Err(error) if error.is_unsupported() => None,
-            connection => Some(connection.map_err(coded)?),
-        };
         Ok(Self {
-            connection,
+            connection: Connection::open_if_supported().map_err(coded)?,
             tables,
             owners: Vec::new(),
         })
@@ -211,11 +207,12 @@ impl Removal {
             return Ok(());
         };
         for table in &self.tables {
-            let listed = match connection.elements_owned(table, |_| true) {
-                Err(error) if error.is_unsupported() => continue,
-                listed => listed.map_err(coded)?.into_iter(),
+            let listed = supported(connection.elements_owned(table, |_| true));
+            let Some(listed) = listed.map_err(coded)? else {
+                continue;
             };
-            let (stale, others): (Vec<_>, Vec<_>) = listed.partition(|it| is_stale(&it.owner));
+            let (stale, others): (Vec<_>, Vec<_>) =
+                listed.into_iter().partition(|it| is_stale(&it.owner));
             let deleted = connection.delete_known(table, &stale).map_err(coded)?;
             standby::hand_over(connection, table, &deleted, &others).map_err(coded_source)?;
             self.owners.extend(deleted.into_iter().map(|it| it.owner));

@@ -11,7 +11,7 @@ use cni::note;
 use netlink::Link;
 use nft::{
     Chain, Change, Connection, Element, Family, Field, Hook, Limit, Rule, Set, Table, TargetType,
-    Type, Value,
+    Type, Value, supported,
 };
 use tc::Traffic;
 
@@ -107,11 +107,10 @@ impl Backstop {
     /// # Errors
     /// The kernel refuses a request.
     pub fn differences(&self) -> anyhow::Result<Vec<String>> {
-        let found = match self.try_differences() {
-            Ok(found) if found.is_empty() => return Ok(found),
-            Err(error) if error.is_unsupported() => return Ok(Vec::new()),
-            found => found,
-        };
+        let found = supported(self.try_differences()).map(Option::unwrap_or_default);
+        if found.as_ref().is_ok_and(Vec::is_empty) {
+            return Ok(Vec::new());
+        }
         match Connection::open().and_then(|it| it.dry_run(&self.protection.table)) {
             Err(error) if error.is_unsupported() => Ok(Vec::new()),
             _ => found.map_err(coded),
