@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use anyhow::Context as _;
 use cni::delegate::{Delegate, Started};
 use cni::result::Interface;
-use cni::{AddRequest, AddResult, Answer, Answered, Error, Network, Undo, Verb};
+use cni::{AddRequest, AddResult, Answer, Answered, Error, Network, Undo, Verb, note_failure};
 use netlink::{Connection, Link, LinkChange, MacAddress, Monitor, VethEnd, VethPair};
 use netns::{Netns, Sysctl};
 
@@ -16,7 +16,6 @@ use crate::gateway::{self, Gateways};
 use crate::guard;
 use crate::keys::asked_mac;
 use crate::names;
-use crate::note::note_failure;
 use crate::rollback::Made;
 use crate::routed;
 use crate::sandbox::{self, Sandbox};

@@ -1,6 +1,6 @@
 //! The differences that CHECK reports.
 
-use anyhow::ensure;
+use anyhow::{anyhow, ensure};
 use cni::Attachment;
 use cni::result::Interface;
 use netlink::Link;
@@ -52,6 +52,15 @@ impl Differences {
         let all = self.join();
         ensure!(all.is_empty(), "{attachment} is not as ADD left it: {all}");
         Ok(())
+    }
+
+    /// Returns an error as [`Self::report`] does, for differences that `cnitool reload` can remove.
+    ///
+    /// # Errors
+    /// As [`Self::report`]. The error also names this command.
+    pub fn report_restorable(&self, attachment: &Attachment) -> anyhow::Result<()> {
+        let advise = |error| anyhow!("{error}; `cnitool reload` puts back what is missing");
+        self.report(attachment).map_err(advise)
     }
 
     /// Returns all differences in one line.

@@ -5,8 +5,7 @@
 use netlink::MacAddress;
 use netns::Sysctl;
 use nft::{
-    BaseChain, Chain, ChainKind, Element, Family, Field, Hook, IpVersion, Rule, Set, Table,
-    TargetType, Type, Value,
+    Chain, Element, Family, Field, Hook, IpVersion, Rule, Set, Table, TargetType, Type, Value,
 };
 
 use crate::addressing::hosts;
@@ -66,11 +65,7 @@ fn is_on(name: &str) -> Result<bool, netns::Error> {
 
 /// Returns the table [`FRAMES_TABLE`] with its sets and rules, but without elements.
 pub(crate) fn table() -> Table {
-    let set = |name, key: &[Type]| Set {
-        name,
-        key: key.to_vec(),
-        target: TargetType::None,
-    };
+    let set = |name, key: &[Type]| Set::new(name, key, TargetType::None);
     let forged = Rule::new("not from the MAC of the container")
         .when_in(&[Field::InputName], CHECKED_PORTS)
         .when_not_in(&[Field::InputName, Field::EtherSource], SOURCES)
@@ -95,27 +90,14 @@ pub(crate) fn table() -> Table {
             set(ROUTED_V6, &[Type::EtherAddress, Type::Ipv6Address]),
         ],
         chains: vec![
-            filter_chain(
+            Chain::filter(
                 "prerouting",
                 Hook::Prerouting,
                 BEFORE_TRANSLATION,
                 vec![forged],
             ),
-            filter_chain("output", Hook::Output, AS_FILTERS, copies.collect()),
+            Chain::filter("output", Hook::Output, AS_FILTERS, copies.collect()),
         ],
-    }
-}
-
-/// Returns a base chain of type `filter`.
-pub fn filter_chain(name: &str, hook: Hook, priority: i32, rules: Vec<Rule>) -> Chain {
-    Chain {
-        name: name.to_owned(),
-        base: Some(BaseChain {
-            kind: ChainKind::Filter,
-            hook,
-            priority,
-        }),
-        rules,
     }
 }
 

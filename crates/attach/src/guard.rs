@@ -187,12 +187,8 @@ impl Removal {
     /// # Errors
     /// The socket cannot be opened for another reason.
     pub fn start(tables: [Table; 2]) -> anyhow::Result<Self> {
-        let connection = match Connection::open() {
-            Err(error) if error.is_unsupported() => None,
-            connection => Some(connection.map_err(coded)?),
-        };
         Ok(Self {
-            connection,
+            connection: Connection::open_if_supported().map_err(coded)?,
             tables,
             owners: Vec::new(),
         })
@@ -211,10 +207,7 @@ impl Removal {
             return Ok(());
         };
         for table in &self.tables {
-            let removed = match standby::remove(connection, table, &is_stale) {
-                Err(error) if is_unsupported(&error) => continue,
-                removed => removed.map_err(coded_source)?,
-            };
+            let removed = standby::remove(connection, table, &is_stale).map_err(coded_source)?;
             self.owners.extend(removed.into_iter().map(|it| it.owner));
         }
         Ok(())
@@ -260,10 +253,6 @@ pub fn coded(error: nft::Error) -> anyhow::Error {
         return Error::TryAgain(error.to_string()).into();
     }
     anyhow::Error::from(error).context("nf_tables")
-}
-
-fn is_unsupported(error: &anyhow::Error) -> bool {
-    error.downcast_ref().is_some_and(nft::Error::is_unsupported)
 }
 
 /// Converts an `nf_tables` error as [`coded`] does. Returns any other error unchanged.

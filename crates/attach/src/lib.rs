@@ -35,7 +35,6 @@ mod keys;
 mod masquerade;
 mod mtu;
 mod names;
-mod note;
 mod owner_files;
 mod protection;
 mod reload;
@@ -55,14 +54,13 @@ pub use desired::{
     no_port_left,
 };
 pub use differences::Differences;
-pub use frames::{BRIDGE_NF_CALL, FRAMES_TABLE, filter_chain};
+pub use frames::{BRIDGE_NF_CALL, FRAMES_TABLE};
 pub use gc::{delete_stale_links, gc, remove_stale_elements};
 pub use guard::{Guard, Removal, coded, tables, take_back};
 pub use keys::{Backend, RawMtu, asked_mac};
 pub use masquerade::{MASQUERADE_TABLE, Masquerade, RawMasquerade, stands_by};
 pub use mtu::MtuChoice;
 pub use names::{HOST_LINK_PREFIX, bridge_mac, derived_mac, marked_mac};
-pub use note::note_failure;
 pub use owner_files::{OwnerFiles, Retired, Writing};
 pub use protection::Protection;
 pub use reload::reload;

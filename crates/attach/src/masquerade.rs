@@ -2,9 +2,7 @@
 
 use cni::{Error, hex, note};
 use ipnetwork::IpNetwork;
-use nft::{
-    BaseChain, Chain, ChainKind, Element, Family, Field, Hook, IpVersion, Rule, SourcePort, Table,
-};
+use nft::{Chain, Element, Family, Field, Hook, IpVersion, Rule, SourcePort, Table};
 use sha2::{Digest as _, Sha256};
 
 use crate::addressing::hosts;
@@ -97,11 +95,8 @@ impl Masquerade {
         });
         let leave = Rule::new("all else leaves from the host's address");
         let mut table = table();
-        table.chains.push(Chain {
-            name: chain.clone(),
-            base: None,
-            rules: stay.chain([leave.masquerade(self.source_port)]).collect(),
-        });
+        let rules = stay.chain([leave.masquerade(self.source_port)]).collect();
+        table.chains.push(Chain::regular(&chain, rules));
         (table, chain)
     }
 }
@@ -115,22 +110,20 @@ pub(crate) fn table() -> Table {
             .when_ip(version)
             .goto_by(&[Field::Source(version)], pods)
     };
+    let rules = vec![
+        by_source(IpVersion::V4, PODS_V4),
+        by_source(IpVersion::V6, PODS_V6),
+    ];
     Table {
         family: Family::Inet,
         name: MASQUERADE_TABLE,
         sets: standby::maps().into(),
-        chains: vec![Chain {
-            name: "postrouting".to_owned(),
-            base: Some(BaseChain {
-                kind: ChainKind::Nat,
-                hook: Hook::Postrouting,
-                priority: SOURCE_NAT,
-            }),
-            rules: vec![
-                by_source(IpVersion::V4, PODS_V4),
-                by_source(IpVersion::V6, PODS_V6),
-            ],
-        }],
+        chains: vec![Chain::nat(
+            "postrouting",
+            Hook::Postrouting,
+            SOURCE_NAT,
+            rules,
+        )],
     }
 }
 

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use cni::result::IpConfig;
-use cni::{Attachment, NetworkName, hex};
+use cni::{Attachment, NetworkName, hex, is_hex};
 use netlink::MacAddress;
 use sha2::{Digest as _, Sha256};
 
@@ -23,9 +23,8 @@ pub(crate) fn host_mac(attachment: &Attachment) -> MacAddress {
 
 /// Returns whether `name` has the form that [`host_link_name`] returns.
 pub(crate) fn is_host_link_name(name: &str) -> bool {
-    let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
-    let digits = name.strip_prefix(HOST_LINK_PREFIX).unwrap_or_default();
-    digits.len() == HOST_NAME_DIGITS && digits.bytes().all(is_digit)
+    let digits = name.strip_prefix(HOST_LINK_PREFIX);
+    digits.is_some_and(|it| is_hex(it, HOST_NAME_DIGITS))
 }
 
 /// Returns a MAC of three parts: the byte `first`, two bytes that identify the network, and three

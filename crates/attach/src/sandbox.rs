@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use cni::result::{IpConfig, Route};
-use cni::{Error, InterfaceName};
+use cni::{Error, InterfaceName, note_failure};
 use netlink::{
     Address, Connection, Dad, Link, LinkChange, LinkLocalOrigin, MacAddress, Monitor, NewRoute,
     Request, Wait,
@@ -14,7 +14,6 @@ use netns::{Netns, Sysctl};
 
 use crate::addressing::{Addressing, Gateway, need_ipv6, next_hop};
 use crate::desired::Container;
-use crate::note::note_failure;
 use crate::routed;
 
 /// An open sandbox: connections to the kernel inside it, and the name of the container's link.

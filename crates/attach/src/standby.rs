@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use netlink::{Link, LinkKind};
-use nft::{Change, Connection, Element, Set, Table, TargetType, Type, Value};
+use nft::{Change, Connection, Element, Set, Table, TargetType, Type, Value, supported};
 
 use crate::protection::Protection;
 
@@ -31,15 +31,11 @@ pub(crate) enum Precedence {
 /// chains, from their IPv6 addresses to chains, and `standby`. The key of `standby` is the address,
 /// in the form of IPv6, and the name of the host's end of the veth pair.
 pub(crate) fn maps() -> [Set; 3] {
-    let map = |name, key| Set {
-        name,
-        key,
-        target: TargetType::Chain,
-    };
+    let map = |name, key: &[Type]| Set::new(name, key, TargetType::Chain);
     [
-        map(PODS_V4, vec![Type::Ipv4Address]),
-        map(PODS_V6, vec![Type::Ipv6Address]),
-        map(STANDBY, vec![Type::Ipv6Address, Type::InterfaceName]),
+        map(PODS_V4, &[Type::Ipv4Address]),
+        map(PODS_V6, &[Type::Ipv6Address]),
+        map(STANDBY, &[Type::Ipv6Address, Type::InterfaceName]),
     ]
 }
 
@@ -105,7 +101,8 @@ pub(crate) fn change(
 /// Removes the elements of `table` whose tag `is_stale` accepts, and returns them. In the same
 /// transaction, gives their addresses to attachments that stand by for them (see the
 /// [module](self)). Also gives away addresses that no element holds although an attachment stands
-/// by, for example because another program deleted the element.
+/// by, for example because another program deleted the element. Removes nothing if the kernel does
+/// not support the table.
 ///
 /// # Errors
 /// The kernel refuses a request, or other processes keep changing the rules.
@@ -117,9 +114,11 @@ pub(crate) fn remove(
     let mut removed = Vec::new();
     let mut gone = BTreeSet::new();
     loop {
-        let listed = connection.elements_owned(table, |_| true)?.into_iter();
-        let (stale, others): (Vec<_>, Vec<_>) =
-            listed.partition(|it| is_stale(&it.owner) || gone.contains(&it.owner));
+        let Some(listed) = supported(connection.elements_owned(table, |_| true))? else {
+            return Ok(removed);
+        };
+        let is_stale = |it: &Element| is_stale(&it.owner) || gone.contains(&it.owner);
+        let (stale, others): (Vec<_>, Vec<_>) = listed.into_iter().partition(is_stale);
         let heirs = heirs(&others);
         let (inherited, rest): (Vec<_>, Vec<_>) = stale.into_iter().partition(|it| {
             let address = address(it);

@@ -6,12 +6,12 @@
 //! `nf_tables` sees such packets. The rate of this second limit is higher than the rate of the ifb,
 //! the first limit, so the backstop drops no packet that came through the ifb.
 
-use attach::{Protection, coded, filter_chain};
+use attach::{Protection, coded};
 use cni::note;
 use netlink::Link;
 use nft::{
-    Change, Connection, Element, Family, Field, Hook, Limit, Rule, Set, Table, TargetType, Type,
-    Value,
+    Chain, Change, Connection, Element, Family, Field, Hook, Limit, Rule, Set, Table, TargetType,
+    Type, Value, supported,
 };
 use tc::Traffic;
 
@@ -109,11 +109,10 @@ impl Backstop {
     /// # Errors
     /// The kernel refuses a request.
     pub fn differences(&self) -> anyhow::Result<Vec<String>> {
-        let found = match self.try_differences() {
-            Ok(found) if found.is_empty() => return Ok(found),
-            Err(error) if error.is_unsupported() => return Ok(Vec::new()),
-            found => found,
-        };
+        let found = supported(self.try_differences()).map(Option::unwrap_or_default);
+        if found.as_ref().is_ok_and(Vec::is_empty) {
+            return Ok(Vec::new());
+        }
         match Connection::open().and_then(|it| it.dry_run(&self.protection.table)) {
             Err(error) if error.is_unsupported() => Ok(Vec::new()),
             _ => found.map_err(coded),
@@ -169,11 +168,7 @@ fn family_of(host_link: &Link) -> Family {
 /// ([`family_of`]). The set `limits` maps a link to its limit. If the limit applies only to some
 /// subnets, the set `policies` maps the link to the chain with these subnets.
 fn table(family: Family) -> Table {
-    let set = |name, target| Set {
-        name,
-        key: vec![Type::InterfaceName],
-        target,
-    };
+    let set = |name, target| Set::new(name, [Type::InterfaceName], target);
     let by_policy = Rule::new("limited for some subnets").goto_by(&[Field::InputName], POLICIES);
     Table {
         family,
@@ -182,7 +177,7 @@ fn table(family: Family) -> Table {
             set(LIMITS, TargetType::Limit),
             set(POLICIES, TargetType::Chain),
         ],
-        chains: vec![filter_chain(
+        chains: vec![Chain::filter(
             "prerouting",
             Hook::Prerouting,
             BEFORE_ALL_ELSE,

@@ -29,11 +29,7 @@ pub(crate) fn of(traffic: &Traffic, limited: impl Fn(Rule) -> Rule) -> Option<Ch
     });
     let rules = rules.chain([limited(Rule::new("all else is limited"))]);
     let digits = hex(&Sha256::digest(format!("{cases:?}")), 12);
-    Some(Chain {
-        name: format!("policy-{digits}"),
-        base: None,
-        rules: rules.collect(),
-    })
+    Some(Chain::regular(format!("policy-{digits}"), rules.collect()))
 }
 
 /// Returns `cases` without each subnet that lies within another subnet of the same [`Case`]. If

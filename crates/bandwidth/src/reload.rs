@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use cni::{CheckRequest, Error, Undo};
-use netlink::{Connection, Link, Monitor, Wait};
+use netlink::{Connection, Link};
 use serde::Deserialize;
 use tc::{BitsPerSecond, Limit, LinkEgress};
 
@@ -203,13 +203,7 @@ impl Reload<'_> {
             host, host_link, ..
         } = self.limiting;
         cni::step("wait for a concurrent DEL");
-        let wait = Wait {
-            link: host_link.index,
-            what: "a deletion",
-            deadline: REST_OF_A_DEL,
-        };
-        let waited = Monitor::new().wait_for_link(host, &wait, |_: &Link| false);
-        if waited.is_err_and(|error| error.is_not_found()) {
+        if host.is_gone_within(host_link.index, REST_OF_A_DEL) {
             del::delete_all(host, std::slice::from_ref(ifb))?;
         }
         Ok(())

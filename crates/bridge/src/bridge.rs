@@ -4,8 +4,8 @@ use std::fs::{self, File};
 use std::io::Read as _;
 
 use anyhow::Context as _;
-use attach::{BRIDGE_NF_CALL, Gateway, HostSide, bridge_mac, note_failure};
-use cni::{Error, note};
+use attach::{BRIDGE_NF_CALL, Gateway, HostSide, bridge_mac};
+use cni::{Error, note, note_failure};
 use netlink::{Connection, Link, LinkChange, LinkKind, MacAddress, Request, created};
 use netns::Sysctl;
 

@@ -5,8 +5,7 @@
 //! the host pass netfilter twice.
 
 use anyhow::{Context as _, bail};
-use attach::note_failure;
-use cni::{Error, note};
+use cni::{Error, note, note_failure};
 use netlink::{
     Connection, Link, LinkChange, LinkKind, PortVlans, Request, Tagging, VlanCarrier, created,
 };

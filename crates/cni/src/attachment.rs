@@ -131,6 +131,12 @@ pub fn hex(bytes: &[u8], digits: usize) -> String {
     all.take(digits).collect()
 }
 
+/// Returns whether `text` consists of this number of hexadecimal digits, with letters in lower case.
+pub fn is_hex(text: &str, digits: usize) -> bool {
+    let is_digit = |byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    text.len() == digits && text.bytes().all(is_digit)
+}
+
 /// The reason why a name is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{name:?} is no valid {what}: {rule}")]

@@ -128,35 +128,31 @@ impl Started<'_> {
     }
 }
 
-/// Runs `command`, the plugin called `name`, without a time limit. Sends `request` to its standard
-/// input and returns its standard output.
+/// Runs `command`, the plugin called `name`. Sends `request` to its standard input and returns its
+/// standard output. Kills the plugin with its process group if it takes longer than `limit`; `None`
+/// means no time limit.
 ///
 /// # Errors
 /// - [`Error::Delegate`] with the plugin's code: the plugin failed.
+/// - [`Error::TryAgain`]: the plugin took longer than `limit`.
 /// - [`Error::Io`]: the executable cannot be started, or its output cannot be read or exceeds 16
 ///   MiB.
-pub fn run(name: &str, command: &mut Command, request: &[u8]) -> Result<Vec<u8>, Error> {
-    outcome(Process::start(name, command, None)?, request)
-}
-
-/// Runs `command` like [`run`], but kills it with its process group if it takes longer than
-/// `limit`.
-///
-/// # Errors
-/// As [`run`]. Also [`Error::TryAgain`], if the plugin took longer than `limit`.
-pub fn run_within(
-    limit: Duration,
+pub fn run(
+    limit: Option<Duration>,
     name: &str,
     command: &mut Command,
     request: &[u8],
 ) -> Result<Vec<u8>, Error> {
-    match outcome(Process::start(name, command, Some(limit))?, request) {
+    match (
+        outcome(Process::start(name, command, limit)?, request),
+        limit,
+    ) {
         // The error of `Process` advises the operator to change `ipamTimeout`. That key has no
         // influence on `limit`, so this function returns another text.
-        Err(Error::TryAgain(_)) => Err(Error::TryAgain(format!(
+        (Err(Error::TryAgain(_)), Some(limit)) => Err(Error::TryAgain(format!(
             "{name} did not end within {limit:?} and was killed"
         ))),
-        outcome => outcome,
+        (outcome, _) => outcome,
     }
 }
 

@@ -35,7 +35,7 @@ mod version;
 mod when_full;
 
 pub use args::CniArgs;
-pub use attachment::{Attachment, ContainerId, InterfaceName, NetworkName, hex};
+pub use attachment::{Attachment, ContainerId, InterfaceName, NetworkName, hex, is_hex};
 pub use dispatch::{Answer, Answered, Plugin, run, suite};
 pub use environment::SearchPath;
 pub use error::{Error, ErrorObject, all};
@@ -44,7 +44,7 @@ pub use log::step;
 pub use network::{COMMON_KEYS, Document, Network};
 pub use request::{AddRequest, CheckRequest, DelRequest, GcRequest, StatusRequest};
 pub use result::AddResult;
-pub use stderr::{GOING_ON, note, or_note};
+pub use stderr::{GOING_ON, note, note_failure, or_note};
 pub use undo::Undo;
 pub use verb::Verb;
 pub use version::SpecVersion;

@@ -11,6 +11,14 @@ pub fn note(line: impl Display) {
     drop(std::io::stderr().lock().write_all(line.as_bytes()));
 }
 
+/// Writes the error to standard error if `outcome` is one. For failures that must not make the verb
+/// fail.
+pub fn note_failure(outcome: Result<(), impl Into<anyhow::Error>>) {
+    if let Err(error) = outcome {
+        note(format_args!("{:#}", error.into()));
+    }
+}
+
 /// Returns the value of `outcome`. If `outcome` is an error, writes the error and `consequence` to
 /// standard error, and returns `None`.
 pub fn or_note<T>(outcome: Result<T, impl Into<anyhow::Error>>, consequence: &str) -> Option<T> {

@@ -5,7 +5,7 @@ use std::env;
 use std::path::PathBuf;
 
 use cni::note;
-use metrics::{Calls, Options, Pods, Snapshot};
+use metrics::{Calls, Pods, Snapshot};
 use runtime::Directories;
 
 /// Returns the metrics in the text format of `OpenMetrics`. Reports on standard error which parts
@@ -14,7 +14,7 @@ use runtime::Directories;
 /// # Errors
 /// The text cannot be formatted, which is not expected: see [`Snapshot::into_text`].
 pub fn scrape(directories: &Directories, pods: Pods) -> anyhow::Result<String> {
-    let mut snapshot = Snapshot::read(directories, &Options { pods });
+    let mut snapshot = Snapshot::read(directories, pods);
     let of_environment = env::var_os(LOG_FILE).filter(|it| !it.is_empty());
     let mut files: BTreeSet<PathBuf> = of_environment.map(PathBuf::from).into_iter().collect();
     files.extend(snapshot.log_files().map(ToOwned::to_owned));

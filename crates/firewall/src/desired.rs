@@ -127,8 +127,7 @@ pub(crate) fn permission(owner: &str, address: IpAddr) -> Element {
 
 /// Returns the address in the key of `element`; `None` for elements without an address.
 pub(crate) fn address(table: &Table, element: &Element) -> Option<IpAddr> {
-    let set = table.sets.iter().find(|it| it.name == element.set)?;
-    element.key(set).into_iter().find_map(|it| match it {
+    element.key_in(table)?.into_iter().find_map(|it| match it {
         Value::Address(address) => Some(address),
         _ => None,
     })
@@ -185,8 +184,7 @@ pub fn is_shared(element: &Element) -> bool {
 /// Returns the bridge of an element, which is the last part of its key; `None` if `table` does not
 /// contain the element's set.
 fn bridge_of<'a>(table: &Table, element: &'a Element) -> Option<Value<'a>> {
-    let set = table.sets.iter().find(|it| it.name == element.set)?;
-    element.key(set).pop()
+    element.key_in(table)?.pop()
 }
 
 /// Returns the bridge to which `policy` applies: the first interface of `result`. Returns `None`

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use attach::coded;
 use cni::{Error, note};
-use nft::{Change, Connection, Element, Family};
+use nft::{Change, Connection, Element, Family, supported};
 
 use crate::config::{CHAIN, Config, IngressPolicy, Mark};
 use crate::desired::{Desired, is_member, unneeded};
@@ -153,10 +153,7 @@ pub(crate) fn remove(is_stale: impl Fn(&str) -> bool) -> anyhow::Result<Vec<Stri
         }
         Ok::<_, nft::Error>(removed)
     };
-    let removed: Vec<Element> = match removed() {
-        Err(error) if error.is_unsupported() => Vec::new(),
-        removed => removed.map_err(coded)?,
-    };
+    let removed = supported(removed()).map_err(coded)?.unwrap_or_default();
     connection.close();
     let mut owners: Vec<_> = removed.into_iter().map(|it| it.owner).collect();
     owners.sort();
@@ -190,10 +187,7 @@ pub(crate) fn remove_admissions(config: &Config, addresses: &[IpAddr]) -> anyhow
         if addresses.is_empty() {
             continue;
         }
-        match connection.remove_admissions(family, CHAIN, &addresses) {
-            Err(error) if error.is_unsupported() => {}
-            removed => removed.map_err(coded)?,
-        }
+        supported(connection.remove_admissions(family, CHAIN, &addresses)).map_err(coded)?;
         let legacy = Legacy::new(family, config);
         if legacy.is_in_use() {
             let addresses = addresses.iter().map(ToString::to_string);
@@ -210,10 +204,7 @@ fn remove_ports(
     connection: &Connection,
     is_stale: impl Fn(&str) -> bool,
 ) -> Result<(), nft::Error> {
-    match connection.delete(&frames(), is_stale) {
-        Err(error) if error.is_unsupported() => Ok(()),
-        removed => removed.map(drop),
-    }
+    supported(connection.delete(&frames(), is_stale)).map(drop)
 }
 
 /// Gives permission for addresses back: adds each of `elements` to the sets of addresses, unless

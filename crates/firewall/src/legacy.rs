@@ -105,11 +105,7 @@ impl Legacy {
     /// Returns the marker chain with the name [`Self::note`].
     pub fn note_chain(&self) -> Chain {
         let rule = Rule::new("rules were added to legacy iptables");
-        Chain {
-            name: self.note(),
-            base: None,
-            rules: vec![rule.return_to_caller()],
-        }
+        Chain::regular(self.note(), vec![rule.return_to_caller()])
     }
 
     fn run(&self, words: &[&str]) -> anyhow::Result<()> {

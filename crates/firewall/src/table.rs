@@ -6,20 +6,15 @@
 //! chains of iptables. This table clears the bit of each packet before and after these chains, so
 //! no packet arrives or leaves with it.
 
-use attach::filter_chain;
-use nft::{Family, Field, Hook, IpVersion, Rule, Set, Table, TargetType, Type};
+use nft::{Chain, Family, Field, Hook, IpVersion, Rule, Set, Table, TargetType, Type};
 
 use crate::config::Mark;
 
 /// Returns the plugin's table with the chains for this fwmark bit. Networks with different bits
 /// share its sets.
 pub(crate) fn table(mark: Mark) -> Table {
-    let set = |name, key: &[Type]| Set {
-        name,
-        key: key.to_vec(),
-        target: TargetType::None,
-    };
-    let chain = |name: &str, priority, rules| filter_chain(name, Hook::Forward, priority, rules);
+    let set = |name, key: &[Type]| Set::new(name, key, TargetType::None);
+    let chain = |name: &str, priority, rules| Chain::filter(name, Hook::Forward, priority, rules);
     let [link, pair] = [&[Type::InterfaceName][..], &[Type::InterfaceName; 2]];
     let bit = mark.bit();
     let clear = Rule::new("the mark is for chains in between").unmark(mark.bits());
@@ -67,11 +62,7 @@ fn sets(is_wanted: impl Fn(&str) -> bool) -> Table {
 /// IP. Bridged frames pass this hook only with `br_netfilter`, which by default excludes frames
 /// with a VLAN tag (`bridge-nf-filter-vlan-tagged` is 0).
 pub(crate) fn frames() -> Table {
-    let ports = Set {
-        name: ISOLATED_PORTS,
-        key: vec![Type::InterfaceName],
-        target: TargetType::None,
-    };
+    let ports = Set::new(ISOLATED_PORTS, [Type::InterfaceName], TargetType::None);
     let between = Rule::new("between isolated ports")
         .when_in(&[Field::InputName], ISOLATED_PORTS)
         .when_in(&[Field::OutputName], ISOLATED_PORTS)
@@ -80,7 +71,7 @@ pub(crate) fn frames() -> Table {
         family: Family::Bridge,
         name: FRAMES_TABLE,
         sets: vec![ports],
-        chains: vec![filter_chain(
+        chains: vec![Chain::filter(
             "isolate",
             Hook::Forward,
             BRIDGE_FILTER,

@@ -3,10 +3,10 @@
 use std::net::IpAddr;
 
 use anyhow::bail;
-use attach::Retired;
+use attach::{Differences, Retired};
 use cni::{
     AddRequest, AddResult, Answer, Answered, CheckRequest, DelRequest, Error, GcRequest,
-    InterfaceName, StatusRequest, Undo, note,
+    InterfaceName, StatusRequest, Undo, note, note_failure,
 };
 use netlink::LinkKind;
 use nft::Element;
@@ -99,18 +99,12 @@ pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
         return Ok(());
     }
     cni::step("compare");
-    let mut differences = desired.differences()?;
+    let mut differences = Differences::default();
+    differences.extend(desired.differences()?);
     if let Some(sources) = Sources::wanted(&config, addresses(result))? {
         differences.extend(sources.differences()?);
     }
-    if differences.is_empty() {
-        return Ok(());
-    }
-    bail!(
-        "{} is not as ADD left it: {}; `cnitool reload` puts back what is missing",
-        request.attachment,
-        differences.join("; ")
-    )
+    differences.report_restorable(&request.attachment)
 }
 
 /// Checks the configuration, whether a required firewalld runs, and by a dry run whether the kernel
@@ -262,9 +256,7 @@ fn note_earlier(owner: &str, desired: &Desired, replaced: &[Element]) {
         })
     });
     let earlier: Vec<_> = earlier.collect();
-    if let Err(error) = record::add_earlier(owner, &earlier) {
-        note(format_args!("{error:#}"));
-    }
+    note_failure(record::add_earlier(owner, &earlier));
 }
 
 /// Gives the permission for each address back to the attachment from which a later ADD took it, if

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use cni::{note, or_note};
+use cni::{note, note_failure, or_note};
 
 use crate::directory::{Content, Directory, Identity};
 use crate::files::Files;
@@ -30,9 +30,7 @@ pub(crate) fn rebuild(files: &Files, earlier: EarlierBoot) -> anyhow::Result<()>
         let outcomes = leases.remove(stale.keys().copied());
         for ((address, reason), outcome) in stale.into_iter().zip(outcomes) {
             note(format_args!("release {address}: {reason}"));
-            if let Err(error) = outcome {
-                note(format_args!("{error:#}"));
-            }
+            note_failure(outcome);
         }
     }
     index.replace(&old, &kept)?;

@@ -7,7 +7,7 @@
 //! for each request.
 //!
 //! ```no_run
-//! use metrics::{Calls, Follower, Latest, Options, Snapshot};
+//! use metrics::{Calls, Follower, Latest, Pods, Snapshot};
 //! use prometheus_client::registry::Registry;
 //!
 //! # fn serve(directories: &runtime::Directories) -> Result<String, std::fmt::Error> {
@@ -17,7 +17,7 @@
 //! let mut log = Follower::default();
 //! // For each request:
 //! calls.follow(&mut log, "/var/log/cni.log".as_ref()).ok();
-//! latest.set(Snapshot::read(directories, &Options::default()));
+//! latest.set(Snapshot::read(directories, Pods::default()));
 //! metrics::encode(&registry)
 //! # }
 //! ```
@@ -47,7 +47,7 @@ pub use self::calls::Calls;
 pub use self::follower::Follower;
 pub use self::latest::Latest;
 pub use self::pods::Pods;
-pub use self::snapshot::{Options, Snapshot};
+pub use self::snapshot::Snapshot;
 
 /// Returns all metrics of the registry in the text format of `OpenMetrics`, which ends with
 /// `# EOF`.

@@ -17,13 +17,6 @@ use crate::pods::Pods;
 use crate::unread::{LOG, Unread};
 use crate::{addresses, attachments, files, lacking, pods, ports, tables};
 
-/// Which optional metrics a snapshot contains.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Options {
-    /// Which pods have metrics of their own.
-    pub pods: Pods,
-}
-
 /// The metrics of a node at one moment. A metric is absent if it needs a part of the node that
 /// could not be read, such as the leases.
 #[derive(Debug)]
@@ -35,8 +28,8 @@ pub struct Snapshot {
 
 impl Snapshot {
     /// Reads the node in the network namespace of this process. Blocks for some milliseconds, or
-    /// longer with thousands of attachments.
-    pub fn read(directories: &Directories, options: &Options) -> Self {
+    /// longer with thousands of attachments. `pods` selects which pods have metrics of their own.
+    pub fn read(directories: &Directories, pods: Pods) -> Self {
         let mut node = Node::counted(directories);
         let unread = Unread::of(std::mem::take(&mut node.unread));
         let is_read = |parts: &[Part]| unread.has_none_of(parts);
@@ -49,7 +42,7 @@ impl Snapshot {
             is_read(ELEMENTS).then(|| lacking::count(&node, &traces)),
             is_read(&[Configuration, Firewall]).then(|| ports::count(&node, &traces)),
             is_read(&[Firewall]).then(|| tables::read(&node)),
-            is_read(&[Links]).then(|| pods::count(&node, &traces, options.pods)),
+            is_read(&[Links]).then(|| pods::count(&node, &traces, pods)),
         ];
         Self {
             metrics: read.into_iter().flatten().flatten().collect(),

@@ -226,6 +226,20 @@ impl Monitor {
     }
 }
 
+impl Connection {
+    /// Waits up to `patience` until the kernel has deleted the link with this index. Returns whether
+    /// the link is gone; also returns `false` if the link cannot be read.
+    pub fn is_gone_within(&self, link: u32, patience: Duration) -> bool {
+        let wait = Wait {
+            link,
+            what: "a link to be gone",
+            deadline: patience,
+        };
+        let waited = Monitor::new().wait_for_link(self, &wait, |_| false);
+        waited.is_err_and(|error| error.is_not_found())
+    }
+}
+
 impl<T> Verdict<T> {
     /// Returns [`Self::MayBe`] if the event reports that the link with this index changed, was
     /// deleted or got an address. Returns [`Self::Nothing`] for any other event.

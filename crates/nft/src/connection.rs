@@ -6,7 +6,7 @@ use std::cell::Cell;
 
 use netlink::{Protocol, Socket};
 
-use crate::error::{Error, failed};
+use crate::error::{Error, failed, supported};
 use crate::message;
 
 /// A netlink socket for `nf_tables` and tracked connections; it belongs to the namespace in which
@@ -37,10 +37,7 @@ impl Connection {
     /// # Errors
     /// [`Error::Socket`].
     pub fn open_if_supported() -> Result<Option<Self>, Error> {
-        match Self::open() {
-            Err(error) if error.is_unsupported() => Ok(None),
-            opened => opened.map(Some),
-        }
+        supported(Self::open())
     }
 
     /// Closes the connection. After a deletion, the kernel needs 15 to 30 ms to close the socket.

@@ -11,7 +11,7 @@ use crate::comment::{comment, comment_of};
 use crate::expression::{self, DATA_VALUE, DATA_VERDICT, GOTO, VERDICT_CHAIN};
 use crate::limit::Limit;
 use crate::register::padded;
-use crate::table::{Set, TargetType, Type};
+use crate::table::{Set, Table, TargetType, Type};
 
 /// An element of a set: a key with its target and owner.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -116,6 +116,11 @@ impl Element {
     /// describes the types of the parts.
     pub fn key(&self, set: &Set) -> Vec<Value<'_>> {
         parts(&set.key, &self.key)
+    }
+
+    /// Returns the parts of the key; `None` if `table` does not describe the element's set.
+    pub fn key_in(&self, table: &Table) -> Option<Vec<Value<'_>>> {
+        Some(self.key(table.sets.iter().find(|it| it.name == self.set)?))
     }
 
     /// Returns the parts of the target; empty if the target is of another kind than
@@ -292,17 +297,14 @@ mod tests {
 
     #[test]
     fn key_is_taken_apart_as_it_was_put_together() {
-        let set = Set {
-            name: "ports",
-            key: vec![
-                Type::InterfaceName,
-                Type::EtherAddress,
-                Type::Ipv6Address,
-                Type::Protocol,
-                Type::Port,
-            ],
-            target: TargetType::None,
-        };
+        let key = [
+            Type::InterfaceName,
+            Type::EtherAddress,
+            Type::Ipv6Address,
+            Type::Protocol,
+            Type::Port,
+        ];
+        let set = Set::new("ports", key, TargetType::None);
         let values = [
             Value::InterfaceName("veth0"),
             Value::EtherAddress([1, 2, 3, 4, 5, 6]),

@@ -90,6 +90,18 @@ impl Error {
     }
 }
 
+/// Returns the object of a successful operation. Returns `None` if the operation failed because the
+/// kernel has no `nf_tables` or lacks a part of it.
+///
+/// # Errors
+/// The operation failed for any other reason.
+pub fn supported<T>(outcome: Result<T, Error>) -> Result<Option<T>, Error> {
+    match outcome {
+        Err(error) if error.is_unsupported() => Ok(None),
+        object => object.map(Some),
+    }
+}
+
 /// Returns a function that converts an error of a socket to [`Error::Socket`] with this `action`.
 pub(crate) fn failed(action: &'static str) -> impl FnOnce(io::Error) -> Error {
     move |source| Error::Socket { action, source }

@@ -53,7 +53,7 @@ mod watch;
 pub use change::{Change, Counts, Updated};
 pub use connection::Connection;
 pub use element::{Element, Value};
-pub use error::Error;
+pub use error::{Error, supported};
 pub use expression::SourcePort;
 pub use field::Field;
 pub use heard::{Deleted, Deletion, Heard};

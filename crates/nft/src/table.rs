@@ -189,6 +189,12 @@ impl Table {
 }
 
 impl Set {
+    /// Describes a set or map whose keys have parts of these types.
+    pub fn new(name: &'static str, key: impl Into<Vec<Type>>, target: TargetType) -> Self {
+        let key = key.into();
+        Self { name, key, target }
+    }
+
     /// Returns whether this is a set of counts ([`TargetType::Count`]).
     pub(crate) fn is_of_counts(&self) -> bool {
         matches!(self.target, TargetType::Count(_))
@@ -196,6 +202,34 @@ impl Set {
 }
 
 impl Chain {
+    /// Describes a base chain of type `filter`.
+    pub fn filter(name: impl Into<String>, hook: Hook, priority: i32, rules: Vec<Rule>) -> Self {
+        Self::regular(name, rules).at(ChainKind::Filter, hook, priority)
+    }
+
+    /// Describes a base chain of type `nat`.
+    pub fn nat(name: impl Into<String>, hook: Hook, priority: i32, rules: Vec<Rule>) -> Self {
+        Self::regular(name, rules).at(ChainKind::Nat, hook, priority)
+    }
+
+    /// Describes a chain that is no base chain.
+    pub fn regular(name: impl Into<String>, rules: Vec<Rule>) -> Self {
+        Self {
+            name: name.into(),
+            base: None,
+            rules,
+        }
+    }
+
+    fn at(self, kind: ChainKind, hook: Hook, priority: i32) -> Self {
+        let base = Some(BaseChain {
+            kind,
+            hook,
+            priority,
+        });
+        Self { base, ..self }
+    }
+
     /// Returns the comments that identify the rules of this chain, in order ([`Rule::identity`]).
     pub(crate) fn identities(&self) -> impl Iterator<Item = String> {
         let (shape, count) = (self.shape(), self.rules.len());

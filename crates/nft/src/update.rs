@@ -15,19 +15,6 @@ use crate::repair::Repairs;
 use crate::table::Table;
 
 impl Connection {
-    /// Adds `elements` to sets of `table`. Creates or repairs the table if necessary. Replaces
-    /// existing elements with the same keys, of any owner.
-    ///
-    /// # Errors
-    /// [`Error::Refused`], [`Error::Unsupported`], [`Error::Owned`] and [`Error::Busy`]: no element
-    /// was added.
-    pub fn put(&self, table: &Table, elements: &[Element]) -> Result<Updated, Error> {
-        self.update(table, || {
-            let there = self.holders(table, elements)?.into_iter();
-            Ok(Change::of(there.flatten().collect(), elements.to_vec()))
-        })
-    }
-
     /// Changes elements of `table`. Creates or repairs the table if necessary.
     ///
     /// `decide` returns the change, and may read the rules through this connection. If another

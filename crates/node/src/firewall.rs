@@ -116,8 +116,7 @@ impl Held {
 /// key has two addresses, the second one is the container's. Also returns `None` for a key with a
 /// port, because the address in such a key is the host's.
 fn pod(table: &Table, element: &Element) -> Option<IpAddr> {
-    let set = table.sets.iter().find(|it| it.name == element.set)?;
-    let key = element.key(set);
+    let key = element.key_in(table)?;
     if key.iter().any(|it| matches!(it, Value::Port(_))) {
         return None;
     }

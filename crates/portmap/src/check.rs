@@ -1,6 +1,6 @@
 //! CHECK: compares the kernel's state with the configuration.
 
-use anyhow::bail;
+use attach::Differences;
 use cni::CheckRequest;
 use netlink::Connection;
 
@@ -25,15 +25,10 @@ pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
     let links = localnet::links(&Connection::open()?, &plan.pods())?;
     let claim = table::claim(&plan, &links, attachment.owner());
     let record = Record::find(attachment)?;
-    let mut differences = firewall::differences(&claim, &record)?;
+    let mut differences = Differences::default();
+    differences.extend(firewall::differences(&claim, &record)?);
     if let Some(link) = localnet::link(&links, &plan) {
         differences.extend(localnet::differences(link, &record)?);
     }
-    if differences.is_empty() {
-        return Ok(());
-    }
-    bail!(
-        "{attachment} is not as ADD left it: {}; `cnitool reload` puts back what is missing",
-        differences.join("; ")
-    )
+    differences.report_restorable(attachment)
 }

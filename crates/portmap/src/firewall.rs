@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use attach::coded;
 use cni::{Attachment, Error, note};
 use ipnetwork::IpNetwork;
-use nft::{Connection, Element, HostPort};
+use nft::{Connection, Element, HostPort, supported};
 
 use crate::element::{concerned_port, count_element, forward, host_port, port_element};
 use crate::networks::{EVERYWHERE, LINK_LOCAL};
@@ -83,9 +83,8 @@ fn finish(
     connection: Connection,
     removed: Result<Removed, nft::Error>,
 ) -> anyhow::Result<Vec<Element>> {
-    let removed = match removed {
-        Err(error) if error.is_unsupported() => return Ok(Vec::new()),
-        removed => removed.map_err(coded)?,
+    let Some(removed) = supported(removed).map_err(coded)? else {
+        return Ok(Vec::new());
     };
     let are_meant = |it: HostPort| it.is_connectionless() || removed.passed_on.contains(&it);
     forget_translated(&connection, &removed.elements, are_meant);

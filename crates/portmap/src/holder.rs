@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use cni::InterfaceName;
 use cni::result::AddResult;
-use netlink::{Connection, Link, LinkKind, Monitor, Wait};
+use netlink::{Connection, Link, LinkKind};
 use netns::Netns;
 
 use crate::record::{Identity, Record};
@@ -101,14 +101,7 @@ fn is_deleted(index: u32) -> bool {
 /// Returns whether no interface has this index. The kernel deletes an interface a little later than
 /// its namespace. So the function waits up to [`END_OF_A_NAMESPACE`] before it returns `false`.
 fn is_deleted_soon(index: u32) -> bool {
-    let wait = Wait {
-        link: index,
-        what: "a holder's link to be gone",
-        deadline: END_OF_A_NAMESPACE,
-    };
-    let never = |_: &Link| false;
-    let left = Connection::open().and_then(|it| Monitor::new().wait_for_link(&it, &wait, never));
-    left.is_err_and(|error| error.is_not_found())
+    Connection::open().is_ok_and(|it| it.is_gone_within(index, END_OF_A_NAMESPACE))
 }
 
 fn is_mount(netns: &Path) -> bool {

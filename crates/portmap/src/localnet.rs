@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use anyhow::Context as _;
 use attach::OwnerFiles;
 use cni::note;
-use netlink::{Connection, Link, LinkChange, Packets, Policies, Request};
+use netlink::{Connection, Link, LinkChange, Packets, Policies, Request, found};
 use netns::Sysctl;
 
 use crate::networks::LOCALNET;
@@ -155,10 +155,8 @@ fn leave(link: u32, owner: &str) -> anyhow::Result<()> {
 
 /// Sets `route_localnet` of the link to `value`. A link that does not exist is no error.
 fn set_if_present(link: u32, value: u32) -> anyhow::Result<()> {
-    match Connection::open()?.execute(vec![set_to(link, value)]) {
-        Err(error) if error.is_not_found() => Ok(()),
-        set => Ok(set?),
-    }
+    found(Connection::open()?.execute(vec![set_to(link, value)]))?;
+    Ok(())
 }
 
 fn set_to(link: u32, value: u32) -> Request {

@@ -61,23 +61,19 @@ impl SetName {
 /// Returns the map [`ADDRESS_PORTS`] for `version`: the ports that are each forwarded for a single
 /// address of the host.
 pub(crate) fn address_set(version: IpVersion) -> Set {
-    let key = vec![Type::address(version), Type::Protocol, Type::Port];
-    set(ADDRESS_PORTS.of(version), key, pod(version))
+    let key = [Type::address(version), Type::Protocol, Type::Port];
+    Set::new(ADDRESS_PORTS.of(version), key, pod(version))
 }
 
 /// Returns the map [`PORTS`] for `version`: the ports that are forwarded for all addresses of the
 /// host.
 pub(crate) fn port_set(version: IpVersion) -> Set {
-    let key = vec![Type::Protocol, Type::Port];
-    set(PORTS.of(version), key, pod(version))
+    let key = [Type::Protocol, Type::Port];
+    Set::new(PORTS.of(version), key, pod(version))
 }
 
 fn pod(version: IpVersion) -> TargetType {
     TargetType::Values(vec![Type::address(version), Type::Port])
-}
-
-fn set(name: &'static str, key: Vec<Type>, target: TargetType) -> Set {
-    Set { name, key, target }
 }
 
 /// Returns all sets of portmap's table for `version`.
@@ -85,8 +81,8 @@ pub(crate) fn sets(version: IpVersion) -> Vec<Set> {
     let address = Type::address(version);
     let [by_address, by_port] = [address_set(version), port_set(version)];
     let of_ports =
-        |name: SetName, key: &Set, target| set(name.of(version), key.key.clone(), target);
-    let of_pods = |name, key| set(name, key, TargetType::None);
+        |name: SetName, key: &Set, target| Set::new(name.of(version), key.key.clone(), target);
+    let of_pods = |name, key: &[Type]| Set::new(name, key, TargetType::None);
     let count = TargetType::Count(by_address.name);
     let mut sets = vec![
         of_ports(ADDRESS_CONDITIONS, &by_address, TargetType::Chain),
@@ -94,12 +90,12 @@ pub(crate) fn sets(version: IpVersion) -> Vec<Set> {
         of_ports(COUNTS, &by_port, count),
         by_address,
         by_port,
-        of_pods(PAIRS.of(version), vec![address; 2]),
-        of_pods(LINKS.of(version), vec![Type::InterfaceName, address]),
-        of_pods(PODS.of(version), vec![address]),
+        of_pods(PAIRS.of(version), &[address; 2]),
+        of_pods(LINKS.of(version), &[Type::InterfaceName, address]),
+        of_pods(PODS.of(version), &[address]),
     ];
     if version == IpVersion::V4 {
-        sets.push(of_pods(LOCALHOST, vec![address]));
+        sets.push(of_pods(LOCALHOST, &[address]));
     }
     sets
 }

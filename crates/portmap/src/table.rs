@@ -6,12 +6,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv6Addr};
 
-use attach::filter_chain;
 use ipnetwork::IpNetwork;
 use netlink::Link;
-use nft::{
-    BaseChain, Chain, ChainKind, Element, Family, Field, Hook, IpVersion, Rule, Table, Value,
-};
+use nft::{Chain, Element, Family, Field, Hook, IpVersion, Rule, Table, Value};
 
 use crate::conditions::{Conditions, padded};
 use crate::config::SourceNat;
@@ -97,7 +94,7 @@ fn masquerade(
 pub(crate) fn condition_chain(version: IpVersion, conditions: &Conditions) -> Option<Chain> {
     let rule = conditions.narrow(version, Rule::new("what the network's ports are for"))?;
     let name = format!("conditions-{}", conditions.hash(version));
-    Some(regular(&name, vec![rule.goto(TRANSLATE)]))
+    Some(Chain::regular(name, vec![rule.goto(TRANSLATE)]))
 }
 
 /// Returns portmap's [`table`] with the additional `chains`, each of them once.
@@ -122,11 +119,11 @@ pub(crate) fn table() -> Table {
     Table {
         chains: vec![
             martians(),
-            nat_chain("prerouting", Hook::Prerouting, AFTER_KUBE_PROXY, to_host()),
-            nat_chain("output", Hook::Output, AFTER_KUBE_PROXY, to_host()),
-            regular(HOST_PORTS, lookups()),
-            regular(TRANSLATE, versions.flat_map(translate).collect()),
-            nat_chain("postrouting", Hook::Postrouting, SOURCE_NAT, masquerade),
+            Chain::nat("prerouting", Hook::Prerouting, AFTER_KUBE_PROXY, to_host()),
+            Chain::nat("output", Hook::Output, AFTER_KUBE_PROXY, to_host()),
+            Chain::regular(HOST_PORTS, lookups()),
+            Chain::regular(TRANSLATE, versions.flat_map(translate).collect()),
+            Chain::nat("postrouting", Hook::Postrouting, SOURCE_NAT, masquerade),
         ],
         ..without_chains()
     }
@@ -152,31 +149,12 @@ fn martians() -> Chain {
     // All packets that the host receives pass these rules. Each rule compares the address before
     // the interface, because almost no packet has such an address.
     let rules = [to, from].map(|rule| rule.unless(Field::InputName, &padded("lo")).drop());
-    filter_chain(
+    Chain::filter(
         LOCALNET_CHAIN,
         Hook::Prerouting,
         BEFORE_TRACKING,
         rules.to_vec(),
     )
-}
-
-fn nat_chain(name: &str, hook: Hook, priority: i32, rules: Vec<Rule>) -> Chain {
-    Chain {
-        base: Some(BaseChain {
-            kind: ChainKind::Nat,
-            hook,
-            priority,
-        }),
-        ..regular(name, rules)
-    }
-}
-
-fn regular(name: &str, rules: Vec<Rule>) -> Chain {
-    Chain {
-        name: name.to_owned(),
-        base: None,
-        rules,
-    }
 }
 
 /// Returns the rules that decide which packets for the host are looked up in the sets of ports.

@@ -282,10 +282,7 @@ impl<'a> Chain<'a> {
             Verb::Reload => Some(LONGEST_RELOAD),
             _ => self.limit,
         };
-        let answer = match limit {
-            Some(limit) => delegate::run_within(limit, name, &mut command, &request),
-            None => delegate::run(name, &mut command, &request),
-        };
+        let answer = delegate::run(limit, name, &mut command, &request);
         answer.map_err(|error| match error {
             cni::Error::Delegate { plugin, object, .. } => {
                 let details = match object.details.as_str() {
@@ -336,7 +333,8 @@ pub fn ask_abilities(
     let mut command = Command::new(program);
     let request = json!({"cniVersion": SpecVersion::CURRENT.as_str()}).to_string();
     command.envs(Call::new(Verb::Version).environment(path));
-    let answer = delegate::run_within(LONGEST_VERSION, name, &mut command, request.as_bytes())?;
+    let limit = Some(LONGEST_VERSION);
+    let answer = delegate::run(limit, name, &mut command, request.as_bytes())?;
     Ok(serde_json::from_slice(&answer).unwrap_or_default())
 }
 

@@ -1,6 +1,6 @@
 //! DEL: restores the settings that the interface had before ADD.
 
-use cni::{DelRequest, note};
+use cni::{DelRequest, note, note_failure};
 use netlink::{Connection, Error};
 
 use crate::config;
@@ -29,9 +29,7 @@ pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
             return Ok(());
         }
         cni::step("restore the interface");
-        if let Err(error) = restore(request, &record) {
-            note(format_args!("{:#}", anyhow::Error::from(error)));
-        }
+        note_failure(restore(request, &record));
     }
     cni::step("remove the record");
     record::remove(&path)

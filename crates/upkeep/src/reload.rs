@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{anyhow, ensure};
 use cni::files::Hold;
 use cni::{Attachment, NetworkName, SearchPath, Verb, note};
-use netlink::{Connection, Link, LinkKind, Monitor, Wait};
+use netlink::{Connection, Link, LinkKind};
 use runtime::{Chain, Conflist, Directories, Entry, may_exist};
 
 use crate::deprived::deprivation;
@@ -267,14 +267,7 @@ fn lasting_link(owner: &str) -> Result<Option<String>, netlink::Error> {
     let Some(link) = host.links()?.into_iter().find(is_meant) else {
         return Ok(None);
     };
-    let wait = Wait {
-        link: link.index,
-        what: "the link of an ended sandbox to be gone",
-        deadline: END_OF_A_NAMESPACE,
-    };
-    let never = |_: &Link| false;
-    let waited = Monitor::new().wait_for_link(&host, &wait, never);
-    let is_gone = waited.is_err_and(|error| error.is_not_found());
+    let is_gone = host.is_gone_within(link.index, END_OF_A_NAMESPACE);
     Ok((!is_gone).then_some(link.name))
 }
 

@@ -28,7 +28,7 @@ use hyper::server::conn::http1;
 use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use metrics::{Options, Pods};
+use metrics::Pods;
 use prometheus_client::registry::Registry;
 use serde::Deserialize;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -96,14 +96,12 @@ pub(crate) async fn run(config: Config, shared: Shared, registry: Registry) -> a
         directories,
         health,
     } = shared;
-    let options = Options {
-        pods: if config.pods {
-            Pods::default()
-        } else {
-            Pods::None
-        },
+    let pods = if config.pods {
+        Pods::default()
+    } else {
+        Pods::None
     };
-    let node = NodeMetrics::new(registry, directories, options, config.log_files);
+    let node = NodeMetrics::new(registry, directories, pods, config.log_files);
     let served = Served {
         text: Arc::new(Text::of(node)),
         health: health.clone(),

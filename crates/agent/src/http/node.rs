@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::Context as _;
-use metrics::{Calls, Follower, Latest, Options, Snapshot};
+use metrics::{Calls, Follower, Latest, Pods, Snapshot};
 use prometheus_client::registry::Registry;
 use runtime::Directories;
 
@@ -13,7 +13,7 @@ use runtime::Directories;
 pub(super) struct NodeMetrics {
     registry: Registry,
     directories: Directories,
-    options: Options,
+    pods: Pods,
     log_files: Vec<PathBuf>,
     latest: Latest,
     calls: Calls,
@@ -25,7 +25,7 @@ impl NodeMetrics {
     pub fn new(
         mut registry: Registry,
         directories: Directories,
-        options: Options,
+        pods: Pods,
         log_files: Vec<PathBuf>,
     ) -> Self {
         let (latest, calls) = (Latest::default(), Calls::default());
@@ -34,7 +34,7 @@ impl NodeMetrics {
         Self {
             registry,
             directories,
-            options,
+            pods,
             log_files,
             latest,
             calls,
@@ -52,7 +52,7 @@ impl NodeMetrics {
     /// were written since this function last ran. `registry` contains the snapshot and the counts.
     /// If a log file cannot be read, the snapshot contains the reason.
     fn read(&self) {
-        let mut snapshot = Snapshot::read(&self.directories, &self.options);
+        let mut snapshot = Snapshot::read(&self.directories, self.pods);
         let named = snapshot.log_files().map(ToOwned::to_owned);
         let mut files: Vec<_> = self.log_files.iter().cloned().chain(named).collect();
         files.sort();

@@ -9,6 +9,7 @@ use serde_json::{Serializer, Value, json};
 
 use super::settings::{Level, Settings};
 use crate::args::CniArgs;
+use crate::attachment::is_hex;
 use crate::environment::{ARGS, COMMAND, CONTAINER_ID, IFNAME};
 use crate::error::ErrorObject;
 use crate::json;
@@ -108,8 +109,6 @@ fn trace_id(text: &str) -> Option<&str> {
     let [version, trace, parent, flags, later @ ..] = fields.as_slice() else {
         return None;
     };
-    let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
-    let is_hex = |it: &str, digits| it.len() == digits && it.bytes().all(is_digit);
     let is_zero = |it: &str| it.bytes().all(|digit| digit == b'0');
     // Versions after 00 may have more fields.
     let is_known = *version != "ff" && (*version != "00" || later.is_empty());

@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use cni::Attachment;
+use cni::{Attachment, is_hex};
 use node::{REFERENCE_MASQUERADE, REFERENCE_PORTMAP};
 
 use crate::sandbox::sha512;
@@ -32,9 +32,7 @@ impl Mark {
             Some(digits) => (digits, 21),
             None => (name, 24),
         };
-        let is_digit = |it: u8| matches!(it, b'0'..=b'9' | b'a'..=b'f');
-        let is_mark = digits.len() == length && digits.bytes().all(is_digit);
-        is_mark.then(|| Self::Chain(digits.to_owned()))
+        is_hex(digits, length).then(|| Self::Chain(digits.to_owned()))
     }
 
     /// Returns whether this mark identifies the attachment. Returns `false` if the mark is an

@@ -3,8 +3,8 @@
 use std::net::Ipv4Addr;
 
 use nft::{
-    BaseChain, Chain, ChainKind, Change, Connection, Element, Family, Field, Hook, IpVersion, Rule,
-    Set, Table, TargetType, Type, Updated, Value,
+    Chain, Change, Connection, Element, Family, Field, Hook, IpVersion, Rule, Set, Table,
+    TargetType, Type, Updated, Value,
 };
 
 use crate::{enter_new_namespace, nft};
@@ -12,7 +12,8 @@ use crate::{enter_new_namespace, nft};
 /// Returns a table with a map of ports of single addresses, and a set that counts the addresses of
 /// each port.
 fn table() -> Table {
-    let port = [Type::Protocol, Type::Port];
+    let (address, protocol, port) = (Type::Ipv4Address, Type::Protocol, Type::Port);
+    let pod = TargetType::Values(vec![address, port]);
     let lookup = Rule::new("map").when_ip(IpVersion::V4).dnat_by(
         IpVersion::V4,
         &[
@@ -26,26 +27,15 @@ fn table() -> Table {
         family: Family::Inet,
         name: "ours",
         sets: vec![
-            Set {
-                name: "ports",
-                key: [&[Type::Ipv4Address][..], &port].concat(),
-                target: TargetType::Values(vec![Type::Ipv4Address, Type::Port]),
-            },
-            Set {
-                name: "counts",
-                key: port.to_vec(),
-                target: TargetType::Count("ports"),
-            },
+            Set::new("ports", [address, protocol, port], pod),
+            Set::new("counts", [protocol, port], TargetType::Count("ports")),
         ],
-        chains: vec![Chain {
-            name: "prerouting".to_owned(),
-            base: Some(BaseChain {
-                kind: ChainKind::Nat,
-                hook: Hook::Prerouting,
-                priority: -90,
-            }),
-            rules: vec![lookup],
-        }],
+        chains: vec![Chain::nat(
+            "prerouting",
+            Hook::Prerouting,
+            -90,
+            vec![lookup],
+        )],
     }
 }
 

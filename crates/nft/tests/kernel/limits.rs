@@ -4,11 +4,10 @@ use std::fs;
 use std::process::Command;
 
 use nft::{
-    BaseChain, Chain, ChainKind, Element, Family, Field, Hook, Limit, Rule, Set, Table, TargetType,
-    Type, Updated, Value,
+    Chain, Element, Family, Field, Hook, Limit, Rule, Set, Table, TargetType, Type, Updated, Value,
 };
 
-use crate::{enter_new_namespace, nft};
+use crate::{enter_new_namespace, nft, put};
 
 fn table() -> Table {
     let link = [Field::InputName];
@@ -17,28 +16,17 @@ fn table() -> Table {
         rule.when_frame_to(network.parse().unwrap())
     };
     let over = Rule::new("over").when_in(&link, "limits").drop();
+    let rules = vec![
+        to("10.1.0.0/16").return_to_caller(),
+        to("fd00::/8").return_to_caller(),
+        to("0.0.0.0/0").return_to_caller(),
+        over,
+    ];
     Table {
         family: Family::Bridge,
         name: "ours",
-        sets: vec![Set {
-            name: "limits",
-            key: vec![Type::InterfaceName],
-            target: TargetType::Limit,
-        }],
-        chains: vec![Chain {
-            name: "prerouting".to_owned(),
-            base: Some(BaseChain {
-                kind: ChainKind::Filter,
-                hook: Hook::Prerouting,
-                priority: -300,
-            }),
-            rules: vec![
-                to("10.1.0.0/16").return_to_caller(),
-                to("fd00::/8").return_to_caller(),
-                to("0.0.0.0/0").return_to_caller(),
-                over,
-            ],
-        }],
+        sets: vec![Set::new("limits", [Type::InterfaceName], TargetType::Limit)],
+        chains: vec![Chain::filter("prerouting", Hook::Prerouting, -300, rules)],
     }
 }
 
@@ -51,9 +39,7 @@ fn limited(rate: u64, owner: &str) -> Element {
 fn limits_are_what_nft_reads_and_loads_again() {
     let connection = enter_new_namespace();
     let (table, element) = (table(), limited(1_375_001, "cni:pods/a/eth0"));
-    connection
-        .put(&table, std::slice::from_ref(&element))
-        .unwrap();
+    put(&connection, &table, std::slice::from_ref(&element)).unwrap();
     let listed = nft("list ruleset");
     for text in [
         "\"veth0\" limit rate over 1375001 bytes/second burst 128036 bytes comment \"cni:pods/a/eth0\"",
@@ -69,7 +55,7 @@ fn limits_are_what_nft_reads_and_loads_again() {
     nft("flush ruleset");
     nft(&format!("-f {}", saved.display()));
     let there = std::slice::from_ref(&element);
-    assert_eq!(connection.put(&table, there).unwrap(), Updated::Nothing);
+    assert_eq!(put(&connection, &table, there).unwrap(), Updated::Nothing);
 }
 
 #[test]
@@ -80,10 +66,10 @@ fn a_limit_is_compared_with_the_one_that_is_there() {
         let wanted = std::slice::from_ref(wanted);
         connection.differences(&table, wanted).unwrap().len()
     };
-    connection.put(&table, std::slice::from_ref(&slow)).unwrap();
+    put(&connection, &table, std::slice::from_ref(&slow)).unwrap();
     assert_eq!((differences(&slow), differences(&fast)), (0, 1));
     assert_eq!(
-        connection.put(&table, std::slice::from_ref(&fast)).unwrap(),
+        put(&connection, &table, std::slice::from_ref(&fast)).unwrap(),
         Updated::Rules
     );
     assert_eq!((differences(&slow), differences(&fast)), (1, 0));
@@ -94,7 +80,7 @@ fn a_limit_is_compared_with_the_one_that_is_there() {
         .status();
     assert!(!other.unwrap().success(), "packets are no bytes");
     assert_eq!(differences(&fast), 1);
-    assert_eq!(connection.put(&table, &[fast]).unwrap(), Updated::Rules);
+    assert_eq!(put(&connection, &table, &[fast]).unwrap(), Updated::Rules);
     let deleted = connection.delete(&table, |owner| owner == "a").unwrap();
     assert_eq!(deleted.len(), 1);
     assert_eq!(connection.elements(&table).unwrap(), []);
@@ -107,6 +93,6 @@ fn a_set_that_holds_no_limits_is_made_again() {
     nft("add set bridge ours limits { type ifname; }");
     let (table, element) = (table(), limited(1000, "a"));
     let wanted = std::slice::from_ref(&element);
-    assert_eq!(connection.put(&table, wanted).unwrap(), Updated::Table);
+    assert_eq!(put(&connection, &table, wanted).unwrap(), Updated::Table);
     assert_eq!(connection.differences(&table, wanted).unwrap().len(), 0);
 }

@@ -9,7 +9,7 @@
 
 use std::process::Command;
 
-use nft::Connection;
+use nft::{Change, Connection, Element, Error, Table, Updated};
 use nix::sched::{CloneFlags, unshare};
 
 mod counts;
@@ -24,6 +24,15 @@ mod tables;
 fn enter_new_namespace() -> Connection {
     unshare(CloneFlags::CLONE_NEWNET).expect("run as root or under: unshare -Urnm");
     Connection::open().unwrap()
+}
+
+/// Adds `elements` to sets of `table`. Creates or repairs the table if necessary. Replaces existing
+/// elements with the same keys, of any owner.
+fn put(connection: &Connection, table: &Table, elements: &[Element]) -> Result<Updated, Error> {
+    connection.update(table, || {
+        let there = connection.holders(table, elements)?.into_iter();
+        Ok(Change::of(there.flatten().collect(), elements.to_vec()))
+    })
 }
 
 /// Runs `nft ARGUMENTS`, split at white space.

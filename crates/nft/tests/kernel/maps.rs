@@ -4,8 +4,8 @@
 use std::net::Ipv4Addr;
 
 use nft::{
-    BaseChain, Chain, ChainKind, Change, Connection, Element, Error, Family, Field, Hook,
-    IpVersion, Rule, Set, SourcePort, Table, TargetType, Type, Value,
+    Chain, Change, Connection, Element, Error, Family, Field, Hook, IpVersion, Rule, Set,
+    SourcePort, Table, TargetType, Type, Value,
 };
 use nftables::expr::Expression;
 use nftables::helper::{DEFAULT_NFT, get_current_ruleset_with_args};
@@ -17,23 +17,8 @@ use crate::{enter_new_namespace, nft};
 const KEY: [Field; 2] = [Field::Protocol, Field::DestinationPort];
 
 fn map(name: &'static str, address: Type) -> Set {
-    Set {
-        name,
-        key: vec![Type::Protocol, Type::Port],
-        target: TargetType::Values(vec![address, Type::Port]),
-    }
-}
-
-fn chain(name: &str, hook: Option<(Hook, i32)>, rules: Vec<Rule>) -> Chain {
-    Chain {
-        name: name.to_owned(),
-        base: hook.map(|(hook, priority)| BaseChain {
-            kind: ChainKind::Nat,
-            hook,
-            priority,
-        }),
-        rules,
-    }
+    let target = TargetType::Values(vec![address, Type::Port]);
+    Set::new(name, [Type::Protocol, Type::Port], target)
 }
 
 fn table() -> Table {
@@ -63,13 +48,9 @@ fn table() -> Table {
             map("ports6", Type::Ipv6Address),
         ],
         chains: vec![
-            chain("prerouting", Some((Hook::Prerouting, -90)), vec![local]),
-            chain("translate", None, by_map),
-            chain(
-                "postrouting",
-                Some((Hook::Postrouting, 100)),
-                vec![conditions],
-            ),
+            Chain::nat("prerouting", Hook::Prerouting, -90, vec![local]),
+            Chain::regular("translate", by_map),
+            Chain::nat("postrouting", Hook::Postrouting, 100, vec![conditions]),
         ],
     }
 }

@@ -1,11 +1,11 @@
 //! A table that another release of this suite wrote: its rules differ from the described ones.
 
 use nft::{
-    BaseChain, Chain, ChainKind, Connection, Element, Family, Field, Hook, IpVersion, Rule, Set,
-    Table, TargetType, Type, Value,
+    Chain, Connection, Element, Family, Field, Hook, IpVersion, Rule, Set, Table, TargetType, Type,
+    Value,
 };
 
-use crate::{enter_new_namespace, nft};
+use crate::{enter_new_namespace, nft, put};
 
 /// Returns a table with these chains. Each chain has a rule with each of its comments.
 fn table(chains: &[(&str, &[&'static str])]) -> Table {
@@ -13,23 +13,14 @@ fn table(chains: &[(&str, &[&'static str])]) -> Table {
         let rule = Rule::new(comment).when_ip(IpVersion::V4);
         rule.when_in(&[Field::Source(IpVersion::V4)], "pods").drop()
     };
-    let chains = chains.iter().map(|(name, comments)| Chain {
-        name: (*name).to_owned(),
-        base: Some(BaseChain {
-            kind: ChainKind::Filter,
-            hook: Hook::Prerouting,
-            priority: 0,
-        }),
-        rules: comments.iter().map(rule).collect(),
+    let chains = chains.iter().map(|(name, comments)| {
+        let rules = comments.iter().map(rule).collect();
+        Chain::filter(*name, Hook::Prerouting, 0, rules)
     });
     Table {
         family: Family::Inet,
         name: "ours",
-        sets: vec![Set {
-            name: "pods",
-            key: vec![Type::Ipv4Address],
-            target: TargetType::None,
-        }],
+        sets: vec![Set::new("pods", [Type::Ipv4Address], TargetType::None)],
         chains: chains.collect(),
     }
 }
@@ -58,7 +49,7 @@ fn differences(connection: &Connection, table: &Table) -> Vec<String> {
 fn a_table_of_another_release_is_complete_until_its_rules_change() {
     for (wrote, reads) in [(former(), present()), (present(), former())] {
         let connection = enter_new_namespace();
-        connection.put(&wrote, &[pod()]).unwrap();
+        put(&connection, &wrote, &[pod()]).unwrap();
         assert_eq!(differences(&connection, &reads), Vec::<String>::new());
         let listed = nft("-a list chain inet ours guard");
         let last = listed.lines().rfind(|it| it.contains('/')).unwrap();
@@ -66,7 +57,7 @@ fn a_table_of_another_release_is_complete_until_its_rules_change() {
         nft(&format!("delete rule inet ours guard handle {handle}"));
         let changed = "chain guard of nf_tables table ours was changed";
         assert_eq!(differences(&connection, &reads), [changed]);
-        connection.put(&wrote, &[]).unwrap();
+        put(&connection, &wrote, &[]).unwrap();
         assert_eq!(differences(&connection, &reads), Vec::<String>::new());
         nft("add rule inet ours guard accept");
         assert_eq!(differences(&connection, &reads), [changed]);
@@ -76,8 +67,8 @@ fn a_table_of_another_release_is_complete_until_its_rules_change() {
 #[test]
 fn an_update_writes_the_rules_of_this_release_and_keeps_the_elements() {
     let connection = enter_new_namespace();
-    connection.put(&former(), &[pod()]).unwrap();
-    connection.put(&present(), &[]).unwrap();
+    put(&connection, &former(), &[pod()]).unwrap();
+    put(&connection, &present(), &[]).unwrap();
     let rules = nft("list chain inet ours guard");
     assert!(
         rules.contains("\"e [") && !rules.contains("\"b ["),
@@ -92,7 +83,7 @@ fn an_update_writes_the_rules_of_this_release_and_keeps_the_elements() {
 #[test]
 fn a_flushed_chain_of_another_release_is_damaged() {
     let connection = enter_new_namespace();
-    connection.put(&former(), &[pod()]).unwrap();
+    put(&connection, &former(), &[pod()]).unwrap();
     nft("flush chain inet ours guard");
     let changed = "chain guard of nf_tables table ours was changed";
     assert_eq!(differences(&connection, &present()), [changed]);

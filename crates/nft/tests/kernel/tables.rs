@@ -6,13 +6,13 @@ use std::net::Ipv4Addr;
 use std::thread;
 
 use nft::{
-    BaseChain, Chain, ChainKind, Connection, Element, Family, Field, Hook, IpVersion, Rule, Set,
-    SourcePort, Table, TargetType, Type, Updated, Value,
+    Chain, Connection, Element, Family, Field, Hook, IpVersion, Rule, Set, SourcePort, Table,
+    TargetType, Type, Updated, Value,
 };
 use nftables::helper::{DEFAULT_NFT, get_current_ruleset_with_args};
 use nftables::schema::{NfListObject, NfObject};
 
-use crate::{enter_new_namespace, nft};
+use crate::{enter_new_namespace, nft, put};
 
 /// Returns the chains that nft(8) lists, with their priorities. The library `nftables`, which
 /// parses the list, does not know maps to chains, so the tests compare such maps as text.
@@ -33,49 +33,35 @@ fn chain_names() -> Vec<String> {
 }
 
 fn table() -> Table {
-    let pods = Set {
-        name: "pods",
-        key: vec![Type::Ipv4Address],
-        target: TargetType::Chain,
-    };
-    let ports = Set {
-        name: "ports",
-        key: vec![Type::InterfaceName],
-        target: TargetType::None,
-    };
+    let rule = Rule::new("by source")
+        .when_ip(IpVersion::V4)
+        .goto_by(&[Field::Source(IpVersion::V4)], "pods");
     Table {
         family: Family::Inet,
         name: "ours",
-        sets: vec![pods, ports],
-        chains: vec![Chain {
-            name: "postrouting".to_owned(),
-            base: Some(BaseChain {
-                kind: ChainKind::Nat,
-                hook: Hook::Postrouting,
-                priority: 100,
-            }),
-            rules: vec![
-                Rule::new("by source")
-                    .when_ip(IpVersion::V4)
-                    .goto_by(&[Field::Source(IpVersion::V4)], "pods"),
-            ],
-        }],
+        sets: vec![
+            Set::new("pods", [Type::Ipv4Address], TargetType::Chain),
+            Set::new("ports", [Type::InterfaceName], TargetType::None),
+        ],
+        chains: vec![Chain::nat(
+            "postrouting",
+            Hook::Postrouting,
+            100,
+            vec![rule],
+        )],
     }
 }
 
 /// Returns the table of [`table`] with one more chain, to which elements can point.
 fn with_chain(name: &str) -> Table {
     let mut table = table();
-    table.chains.push(Chain {
-        name: name.to_owned(),
-        base: None,
-        rules: vec![
-            Rule::new("stay")
-                .when_to("10.0.0.0/8".parse().unwrap())
-                .return_to_caller(),
-            Rule::new("go").masquerade(SourcePort::FullyRandom),
-        ],
-    });
+    let rules = vec![
+        Rule::new("stay")
+            .when_to("10.0.0.0/8".parse().unwrap())
+            .return_to_caller(),
+        Rule::new("go").masquerade(SourcePort::FullyRandom),
+    ];
+    table.chains.push(Chain::regular(name, rules));
     table
 }
 
@@ -96,7 +82,7 @@ fn what_is_added_is_what_nft_reads() {
     let connection = enter_new_namespace();
     let port = Element::new("ports", &[Value::InterfaceName("veth0")], "a");
     let elements = [pod(2, "a", "home"), port];
-    connection.put(&with_chain("home"), &elements).unwrap();
+    put(&connection, &with_chain("home"), &elements).unwrap();
     assert_eq!(connection.elements(&table()).unwrap(), elements);
     assert_eq!(
         listed_chains(),
@@ -118,9 +104,9 @@ fn what_is_added_is_what_nft_reads() {
 #[test]
 fn a_table_that_is_complete_is_left_alone() {
     let connection = enter_new_namespace();
-    connection.put(&table(), &[]).unwrap();
+    put(&connection, &table(), &[]).unwrap();
     let before = nft("-a list ruleset");
-    connection.put(&table(), &[]).unwrap();
+    put(&connection, &table(), &[]).unwrap();
     assert_eq!(nft("-a list ruleset"), before, "the handles are the same");
     let table = table();
     let differences = connection.differences(&table, &[]).unwrap();
@@ -132,7 +118,7 @@ fn what_is_there_already_is_left_alone() {
     let connection = enter_new_namespace();
     let table = with_chain("home");
     let [a, b] = [pod(2, "a", "home"), pod(3, "b", "home")];
-    let add = |elements: &[Element]| connection.put(&table, elements).unwrap();
+    let add = |elements: &[Element]| put(&connection, &table, elements).unwrap();
     assert_eq!(add(&[a.clone(), b.clone()]), Updated::Rules);
     let before = nft("-a list ruleset");
     assert_eq!(add(&[a.clone(), b.clone()]), Updated::Nothing);
@@ -146,7 +132,7 @@ fn what_is_there_already_is_left_alone() {
 fn changed_rules_are_repaired_and_elements_stay() {
     let connection = enter_new_namespace();
     let table = with_chain("home");
-    connection.put(&table, &[pod(2, "a", "home")]).unwrap();
+    put(&connection, &table, &[pod(2, "a", "home")]).unwrap();
     let whole = nft("list ruleset");
     for change in [
         "flush chain inet ours postrouting",
@@ -159,7 +145,7 @@ fn changed_rules_are_repaired_and_elements_stay() {
             !connection.differences(&table, &[]).unwrap().is_empty(),
             "{change}"
         );
-        connection.put(&table, &[]).unwrap();
+        put(&connection, &table, &[]).unwrap();
         assert_eq!(nft("list ruleset"), whole, "{change}");
     }
     nft("flush ruleset");
@@ -205,12 +191,12 @@ fn a_chain_or_table_of_another_shape_is_recreated_with_what_can_be_kept() {
         let differences = connection.differences(&table, &elements).unwrap();
         assert!(differences[0].contains("chain postrouting"), "{foreign}");
         assert_eq!(nft("list ruleset"), before, "nobody asked for a change");
-        let updated = connection.put(&table, &[]).unwrap();
+        let updated = put(&connection, &table, &[]).unwrap();
         assert_eq!((updated, owners(&connection)), (recreated, strings(kept)));
         assert_eq!(connection.differences(&table, &[]).unwrap(), strings(&[]));
         let [home, elsewhere, port] = elements.each_ref().map(std::slice::from_ref);
-        connection.put(&table, &[home, port].concat()).unwrap();
-        connection.put(&with_chain("elsewhere"), elsewhere).unwrap();
+        put(&connection, &table, &[home, port].concat()).unwrap();
+        put(&connection, &with_chain("elsewhere"), elsewhere).unwrap();
         assert_eq!(owners(&connection), ["a", "b", "c"]);
     }
 }
@@ -223,12 +209,10 @@ fn a_recreated_table_keeps_all_elements_of_an_owner_or_none() {
     let port = |name, owner| Element::new("ports", &[Value::InterfaceName(name)], owner);
     let home = [pod(2, "a", "home"), port("veth0", "a")];
     let elsewhere = [pod(3, "c", "elsewhere"), port("veth1", "c")];
-    connection.put(&with_chain("home"), &home).unwrap();
-    connection
-        .put(&with_chain("elsewhere"), &elsewhere)
-        .unwrap();
+    put(&connection, &with_chain("home"), &home).unwrap();
+    put(&connection, &with_chain("elsewhere"), &elsewhere).unwrap();
     nft("delete chain inet ours postrouting; add chain inet ours postrouting");
-    let updated = connection.put(&with_chain("home"), &[]).unwrap();
+    let updated = put(&connection, &with_chain("home"), &[]).unwrap();
     assert_eq!(updated, Updated::Table);
     assert_eq!(owners(&connection), ["a", "a"]);
 }
@@ -240,12 +224,12 @@ fn strings(of: &[&str]) -> Vec<String> {
 #[test]
 fn a_table_that_sleeps_is_woken() {
     let connection = enter_new_namespace();
-    connection.put(&table(), &[]).unwrap();
+    put(&connection, &table(), &[]).unwrap();
     let awake = nft("list ruleset");
     nft("add table inet ours { flags dormant ; }");
     let differences = connection.differences(&table(), &[]).unwrap();
     assert_eq!(differences, ["nf_tables table ours is dormant"]);
-    assert_eq!(connection.put(&table(), &[]).unwrap(), Updated::Rules);
+    assert_eq!(put(&connection, &table(), &[]).unwrap(), Updated::Rules);
     assert_eq!(nft("list ruleset"), awake);
 }
 
@@ -253,14 +237,12 @@ fn a_table_that_sleeps_is_woken() {
 #[test]
 fn a_table_that_nft_saved_and_loaded_is_complete() {
     let connection = enter_new_namespace();
-    connection
-        .put(&with_chain("home"), &[pod(2, "a", "home")])
-        .unwrap();
+    put(&connection, &with_chain("home"), &[pod(2, "a", "home")]).unwrap();
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(nft("list ruleset").as_bytes()).unwrap();
     nft("flush ruleset");
     nft(&format!("-f {}", file.path().display()));
-    let updated = connection.put(&with_chain("home"), &[pod(2, "a", "home")]);
+    let updated = put(&connection, &with_chain("home"), &[pod(2, "a", "home")]);
     assert_eq!(updated.unwrap(), Updated::Nothing);
 }
 
@@ -268,8 +250,8 @@ fn a_table_that_nft_saved_and_loaded_is_complete() {
 fn a_later_owner_replaces_an_earlier_one_which_then_deletes_nothing() {
     let connection = enter_new_namespace();
     let table = with_chain("home");
-    connection.put(&table, &[pod(2, "a", "home")]).unwrap();
-    connection.put(&table, &[pod(2, "b", "home")]).unwrap();
+    put(&connection, &table, &[pod(2, "a", "home")]).unwrap();
+    put(&connection, &table, &[pod(2, "b", "home")]).unwrap();
     assert_eq!(owners(&connection), ["b"]);
     let deleted = connection.delete(&table, |owner| owner == "a").unwrap();
     assert_eq!(deleted, []);
@@ -280,9 +262,9 @@ fn a_later_owner_replaces_an_earlier_one_which_then_deletes_nothing() {
 fn a_chain_goes_with_the_last_element_that_leads_to_it() {
     let connection = enter_new_namespace();
     let of_one = [pod(2, "a", "one"), pod(3, "b", "one")];
-    connection.put(&with_chain("one"), &of_one).unwrap();
+    put(&connection, &with_chain("one"), &of_one).unwrap();
     let of_two = [pod(4, "b", "two")];
-    connection.put(&with_chain("two"), &of_two).unwrap();
+    put(&connection, &with_chain("two"), &of_two).unwrap();
     assert_eq!(chain_names(), ["postrouting", "one", "two"]);
     let deleted = connection.delete(&table(), |owner| owner == "b").unwrap();
     assert_eq!((deleted.len(), owners(&connection)), (2, vec!["a".into()]));
@@ -295,16 +277,16 @@ fn a_chain_goes_with_the_last_element_that_leads_to_it() {
 fn a_chain_goes_when_no_element_leads_to_it_any_more() {
     let connection = enter_new_namespace();
     let [old, new] = ["old", "new"].map(|chain| [pod(1, "a", chain)]);
-    connection.put(&with_chain("old"), &old).unwrap();
+    put(&connection, &with_chain("old"), &old).unwrap();
     connection.delete_chains_of(&table(), &old).unwrap();
     assert_eq!(chain_names(), ["postrouting", "old"], "it is needed");
-    connection.put(&with_chain("new"), &new).unwrap();
+    put(&connection, &with_chain("new"), &new).unwrap();
     for _ in 0..2 {
         connection.delete_chains_of(&table(), &old).unwrap();
         assert_eq!(chain_names(), ["postrouting", "new"]);
     }
     // A caller that does not know which of two elements exists names both.
-    connection.put(&with_chain("old"), &old).unwrap();
+    put(&connection, &with_chain("old"), &old).unwrap();
     let both = [new, old.clone()].concat();
     assert_eq!(connection.delete_known(&table(), &both).unwrap(), old);
     assert_eq!(chain_names(), ["postrouting"]);
@@ -314,7 +296,7 @@ fn a_chain_goes_when_no_element_leads_to_it_any_more() {
 fn a_refused_transaction_does_nothing_and_names_the_message() {
     let connection = enter_new_namespace();
     let elements = [pod(2, "a", "home"), pod(3, "a", "nowhere")];
-    let error = connection.put(&with_chain("home"), &elements);
+    let error = put(&connection, &with_chain("home"), &elements);
     let text = error.unwrap_err().to_string();
     assert!(text.starts_with("add element of a in set pods: "), "{text}");
     assert_eq!(nft("list ruleset"), "");
@@ -350,7 +332,7 @@ fn add_and_delete(namespace: &File, n: u8) {
     for round in 0..20 {
         let owner = format!("{n}-{round}");
         let element = pod(n * 20 + round, &owner, "home");
-        connection.put(&with_chain("home"), &[element]).unwrap();
+        put(&connection, &with_chain("home"), &[element]).unwrap();
         if round % 2 == 0 {
             connection.delete(&table(), |it| it == owner).unwrap();
         }
@@ -367,7 +349,7 @@ fn thousands_of_elements_are_deleted() {
             Element::new("pods", &[Value::Address(address.into())], &owner).to_chain("home")
         });
         let elements: Vec<_> = elements.collect();
-        connection.put(&with_chain("home"), &elements).unwrap();
+        put(&connection, &with_chain("home"), &elements).unwrap();
     }
     let deleted = connection.delete(&table(), |owner| owner.starts_with('1'));
     assert_eq!(deleted.unwrap().len(), 1500);
