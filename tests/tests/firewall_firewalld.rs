@@ -17,6 +17,11 @@ fn run(network: &Network<'_>, verb: &str, pod: &Sandbox) -> Invocation {
     network.on(verb, pod).on_the_bus()
 }
 
+/// Returns the path of the record of pod a.
+fn record(prefix: &str) -> String {
+    format!("/run/cni/firewall/{prefix}cni:pods:a:eth0")
+}
+
 #[test]
 fn pods_open_connections_as_sources_of_a_zone() {
     for backend in ["", "firewalld"] {
@@ -213,7 +218,6 @@ fn sources_that_a_failed_del_left_are_removed_by_the_del_after_the_next_add() {
     let firewall = join(&fence, &a);
     run(&firewall, "ADD", &a).ok();
     // DEL does this first.
-    let record = |prefix: &str| format!("/run/cni/firewall/{prefix}cni:pods:a:eth0");
     fs::rename(record(""), record("retired-")).unwrap();
     let mut result = firewall.config()["prevResult"].clone();
     result["ips"] = serde_json::json!([{"address": "10.1.0.77/24", "interface": 2}]);
@@ -225,6 +229,50 @@ fn sources_that_a_failed_del_left_are_removed_by_the_del_after_the_next_add() {
     run(&again, "DEL", &a).ok();
     assert_eq!(firewalld.sources("trusted"), "");
     assert_eq!(fs::read_dir("/run/cni/firewall").unwrap().count(), 0);
+}
+
+#[test]
+fn add_that_cannot_write_the_record_forgets_no_sources_that_a_failed_del_left() {
+    for harm in ["error=ENOSPC", "signal=KILL"] {
+        let host = Host::new();
+        let firewalld = Firewalld::start(&host);
+        let fence = host.fence();
+        let a = host.sandbox("a");
+        let firewall = join(&fence, &a);
+        run(&firewall, "ADD", &a).ok();
+        fs::rename(record(""), record("retired-")).unwrap();
+        let mut faulty = strace(&host.dir().join("trace"));
+        let (whole, new) = (record(""), record("new-"));
+        let fault = format!("-P {whole} -P {new} -e trace=write -e inject=write:{harm}");
+        faulty.extend(fault.split_whitespace().map(str::to_owned));
+        let outcome = run(&firewall, "ADD", &a).under(&faulty).run();
+        if harm == "signal=KILL" {
+            assert!(fs::exists(record("new-")).unwrap());
+        } else {
+            outcome.error().expect(100, &["write record", "space"]);
+            assert_eq!(firewalld.sources("trusted"), "");
+        }
+        run(&firewall, "DEL", &a).ok();
+        assert_eq!(firewalld.sources("trusted"), "");
+        assert_eq!(fs::read_dir("/run/cni/firewall").unwrap().count(), 0);
+    }
+}
+
+/// An ADD of an earlier build was killed while it wrote the record.
+#[test]
+fn second_add_lists_the_sources_that_a_failed_del_left() {
+    let host = Host::new();
+    let firewalld = Firewalld::start(&host);
+    let fence = host.fence();
+    let a = host.sandbox("a");
+    let firewall = join(&fence, &a);
+    run(&firewall, "ADD", &a).ok();
+    fs::rename(record(""), record("retired-")).unwrap();
+    fs::write(record(""), "").unwrap();
+    let without = firewall.clone().with("backend", "nftables");
+    run(&without, "ADD", &a).ok();
+    run(&without, "DEL", &a).ok();
+    assert_eq!(firewalld.sources("trusted"), "");
 }
 
 #[test]

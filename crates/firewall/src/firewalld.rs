@@ -37,12 +37,14 @@ impl Sources {
     }
 
     /// Reads the zone and the addresses from the text of an attachment's record file, which starts
-    /// with the result of [`Self::text`]. Returns `None` if the text is empty or has only one line.
+    /// with the result of [`Self::text`]. Returns `None` if the text lists no address.
     pub fn read(text: &str) -> Option<Self> {
         let (zone, addresses) = text.split_once('\n')?;
-        Some(Self {
+        let addresses = addresses.lines().filter_map(|it| it.parse().ok());
+        let addresses: Vec<_> = addresses.collect();
+        (!addresses.is_empty()).then(|| Self {
             zone: zone.to_owned(),
-            addresses: addresses.lines().filter_map(|it| it.parse().ok()).collect(),
+            addresses,
         })
     }
 
@@ -60,7 +62,7 @@ impl Sources {
     /// zone for a moment.
     pub fn with(&self, listed: &Self) -> anyhow::Result<Self> {
         ensure!(
-            listed.addresses.is_empty() || listed.zone == self.zone,
+            listed.zone == self.zone,
             "the container is in zone {} of firewalld since its first ADD; \
              to move it to zone {}, delete it and add it again",
             listed.zone,
