@@ -1,6 +1,8 @@
 //! firewall: traffic of pods passes firewalld, the real one on a D-Bus of the test's own.
 
 use std::fs;
+use std::os::unix::net::UnixListener;
+use std::thread;
 
 use nix::sys::signal::Signal;
 use tests::faults::strace;
@@ -15,6 +17,11 @@ fn join<'h>(fence: &Fence<'h>, pod: &Sandbox) -> Network<'h> {
 
 fn run(network: &Network<'_>, verb: &str, pod: &Sandbox) -> Invocation {
     network.on(verb, pod).on_the_bus()
+}
+
+/// Returns the path of the record of pod a.
+fn record(prefix: &str) -> String {
+    format!("/run/cni/firewall/{prefix}cni:pods:a:eth0")
 }
 
 #[test]
@@ -178,6 +185,8 @@ fn bus_that_hangs_ends_del_with_an_error_and_the_next_del_completes_it() {
     del_ends_with_an_error_and_the_next_del_completes_it(Peer::Bus);
 }
 
+const SILENCE: &str = "firewalld or D-Bus did not answer within 30s";
+
 #[derive(Clone, Copy)]
 enum Peer {
     Firewalld,
@@ -197,10 +206,51 @@ fn del_ends_with_an_error_and_the_next_del_completes_it(peer: Peer) {
     run(&firewall, "ADD", &a).ok();
     send(Signal::SIGSTOP);
     let refused = run(&firewall, "DEL", &a).error();
-    refused.expect(100, &["firewalld or D-Bus did not answer within 30s"]);
+    refused.expect(100, &[SILENCE]);
     send(Signal::SIGCONT);
     run(&firewall, "DEL", &a).ok();
     assert_eq!(firewalld.sources("trusted"), "");
+}
+
+/// There is no record of what the Go plugin added.
+#[test]
+fn bus_that_hangs_ends_del_without_a_record_with_an_error_and_the_next_del_completes_it() {
+    let host = Host::new();
+    let firewalld = Firewalld::start(&host);
+    let fence = host.fence();
+    let a = host.sandbox("a");
+    let firewall = join(&fence, &a).with("backend", "firewalld");
+    firewalld.command("--zone=trusted --add-source=10.1.0.2/32");
+    firewalld.signal_bus(Signal::SIGSTOP);
+    run(&firewall, "DEL", &a).error().expect(100, &[SILENCE]);
+    firewalld.signal_bus(Signal::SIGCONT);
+    assert_eq!(firewalld.sources("trusted"), "10.1.0.2/32");
+    run(&firewall, "DEL", &a).ok();
+    assert_eq!(firewalld.sources("trusted"), "");
+}
+
+#[test]
+fn bus_that_hangs_fails_add_and_reload_unless_the_backend_excludes_firewalld() {
+    let host = Host::new();
+    let firewalld = Firewalld::start(&host);
+    let fence = host.fence();
+    let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
+    let [of_a, of_b] = [&a, &b].map(|it| fence.join(it, &[]));
+    run(&of_a, "ADD", &a).ok();
+    host.run("nft", &["delete", "table", "inet", "cni-firewall"]);
+    let elements = || host.run("nft", &["list", "table", "inet", "cni-firewall"]);
+    firewalld.signal_bus(Signal::SIGSTOP);
+    run(&of_a, "RELOAD", &a).error().expect(100, &[SILENCE]);
+    // RELOAD restores the elements nevertheless.
+    assert!(elements().contains("cni:pods/a/eth0"));
+    run(&of_b, "ADD", &b).error().expect(100, &[SILENCE]);
+    assert!(!elements().contains("cni:pods/b/eth0"));
+    let without = of_b.clone().with("backend", "nftables");
+    run(&without, "ADD", &b).ok();
+    assert!(elements().contains("cni:pods/b/eth0"));
+    firewalld.signal_bus(Signal::SIGCONT);
+    run(&of_b, "ADD", &b).ok();
+    assert_eq!(fence.opens(&b), [true; 2]);
 }
 
 /// A runtime may start a container again with other addresses, although DEL failed.
@@ -213,7 +263,6 @@ fn sources_that_a_failed_del_left_are_removed_by_the_del_after_the_next_add() {
     let firewall = join(&fence, &a);
     run(&firewall, "ADD", &a).ok();
     // DEL does this first.
-    let record = |prefix: &str| format!("/run/cni/firewall/{prefix}cni:pods:a:eth0");
     fs::rename(record(""), record("retired-")).unwrap();
     let mut result = firewall.config()["prevResult"].clone();
     result["ips"] = serde_json::json!([{"address": "10.1.0.77/24", "interface": 2}]);
@@ -228,18 +277,73 @@ fn sources_that_a_failed_del_left_are_removed_by_the_del_after_the_next_add() {
 }
 
 #[test]
+fn add_that_cannot_write_the_record_forgets_no_sources_that_a_failed_del_left() {
+    for harm in ["error=ENOSPC", "signal=KILL"] {
+        let host = Host::new();
+        let firewalld = Firewalld::start(&host);
+        let fence = host.fence();
+        let a = host.sandbox("a");
+        let firewall = join(&fence, &a);
+        run(&firewall, "ADD", &a).ok();
+        fs::rename(record(""), record("retired-")).unwrap();
+        let mut faulty = strace(&host.dir().join("trace"));
+        let (whole, new) = (record(""), record("new-"));
+        let fault = format!("-P {whole} -P {new} -e trace=write -e inject=write:{harm}");
+        faulty.extend(fault.split_whitespace().map(str::to_owned));
+        let outcome = run(&firewall, "ADD", &a).under(&faulty).run();
+        if harm == "signal=KILL" {
+            assert!(fs::exists(record("new-")).unwrap());
+        } else {
+            outcome.error().expect(100, &["write record", "space"]);
+            assert_eq!(firewalld.sources("trusted"), "");
+        }
+        run(&firewall, "DEL", &a).ok();
+        assert_eq!(firewalld.sources("trusted"), "");
+        assert_eq!(fs::read_dir("/run/cni/firewall").unwrap().count(), 0);
+    }
+}
+
+/// An ADD of an earlier build was killed while it wrote the record.
+#[test]
+fn second_add_lists_the_sources_that_a_failed_del_left() {
+    let host = Host::new();
+    let firewalld = Firewalld::start(&host);
+    let fence = host.fence();
+    let a = host.sandbox("a");
+    let firewall = join(&fence, &a);
+    run(&firewall, "ADD", &a).ok();
+    fs::rename(record(""), record("retired-")).unwrap();
+    fs::write(record(""), "").unwrap();
+    let without = firewall.clone().with("backend", "nftables");
+    run(&without, "ADD", &a).ok();
+    run(&without, "DEL", &a).ok();
+    assert_eq!(firewalld.sources("trusted"), "");
+}
+
+#[test]
 fn address_of_no_bus_is_an_error_only_if_firewalld_is_asked_for() {
     let host = Host::new();
     let fence = host.fence();
     let a = host.sandbox("a");
     let firewall = join(&fence, &a);
     let asking = firewall.clone().with("backend", "firewalld");
-    for address in ["nonsense", "unix:path=/etc/hosts", "unix:path=/run/none"] {
+    // A bus may refuse a rootless runtime.
+    let refusing = UnixListener::bind("/run/refusing").unwrap();
+    thread::spawn(move || refusing.incoming().for_each(drop));
+    for address in [
+        "nonsense",
+        "unix:path=/etc/hosts",
+        "unix:path=/run/none",
+        "unix:path=/run/refusing",
+    ] {
         let with_address = |it: Invocation| it.env("DBUS_SYSTEM_BUS_ADDRESS", address);
         let refused = with_address(asking.on("ADD", &a)).error();
         refused.expect(100, &["connect to D-Bus for firewalld"]);
         with_address(firewall.on("ADD", &a)).ok();
-        with_address(firewall.on("DEL", &a)).ok();
+        for is_recorded in [true, false] {
+            assert_eq!(fs::exists(record("")).unwrap(), is_recorded);
+            with_address(firewall.on("DEL", &a)).ok();
+        }
     }
 }
 

@@ -96,19 +96,29 @@ impl OwnerFiles {
     }
 
     /// Adds a file with `text` for the attachment `owner`. Returns `false`, and changes nothing, if
-    /// the attachment already has a file. If this process is killed during the call, the file may
-    /// be empty or incomplete.
+    /// the attachment already has a file. The file is complete or absent, even if this process is
+    /// killed during the call.
     ///
     /// # Errors
     /// The file cannot be written.
     pub fn create(&self, owner: &str, text: &str) -> anyhow::Result<bool> {
-        let path = self.file("", owner);
-        let written = match self.open(&path, File::options().create_new(true)) {
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => return Ok(false),
-            file => file.and_then(|mut it| it.write_all(text.as_bytes())),
+        let [new, path] = [NEW, ""].map(|prefix| self.file(prefix, owner));
+        let create = || {
+            // An empty file is complete as soon as it exists.
+            if text.is_empty() {
+                return self.open(&path, File::options().create_new(true)).map(drop);
+            }
+            self.write_whole(&new, text)?;
+            let renamed = renameat_with(CWD, &new, CWD, &path, RenameFlags::NOREPLACE);
+            if renamed.is_err() {
+                fs::remove_file(&new)?;
+            }
+            Ok(renamed?)
         };
-        written.with_context(|| unwritten(&path))?;
-        Ok(true)
+        match create() {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(false),
+            created => created.map(|()| true).with_context(|| unwritten(&path)),
+        }
     }
 
     /// Writes `text` as the record of the attachment `owner`. Even if this process is killed during
@@ -120,8 +130,7 @@ impl OwnerFiles {
     pub fn write(&self, owner: &str, text: &str, writing: Writing) -> anyhow::Result<()> {
         let [new, path] = [NEW, ""].map(|prefix| self.file(prefix, owner));
         let write = || {
-            let mut file = self.open(&new, File::options().create(true).truncate(true))?;
-            file.write_all(text.as_bytes())?;
+            self.write_whole(&new, text)?;
             match writing {
                 Writing::All => fs::rename(&new, &path),
                 Writing::Existing => {
@@ -168,6 +177,12 @@ impl OwnerFiles {
         };
         let owners = if_present(list()).map(Option::unwrap_or_default);
         owners.with_context(|| format!("read directory {}", self.0.display()))
+    }
+
+    /// Writes `text` to the file at `path`, in place of what it may contain.
+    fn write_whole(&self, path: &Path, text: &str) -> io::Result<()> {
+        let mut file = self.open(path, File::options().create(true).truncate(true))?;
+        file.write_all(text.as_bytes())
     }
 
     /// Opens a file for writing. A new file is readable only for its user (root). Creates the
@@ -260,7 +275,8 @@ fn unwritten(path: &Path) -> String {
     format!("write record {path}, for which the plugin needs to write below /run")
 }
 
-/// Prefix of the file name of an incomplete record, which [`OwnerFiles::write`] is writing.
+/// Prefix of the file name of an incomplete record, which [`OwnerFiles::create`] or
+/// [`OwnerFiles::write`] is writing.
 const NEW: &str = "new-";
 
 /// Prefix of the file name of a record that DEL or GC has renamed.
@@ -283,8 +299,11 @@ mod tests {
         assert!(files.owners().unwrap().is_empty());
         assert_eq!(files.retire(OWNER).text(), None);
         assert!(files.create(OWNER, "a").unwrap());
-        assert!(!files.create(OWNER, "b").unwrap());
-        assert_eq!(files.find(OWNER).unwrap(), "a");
+        for text in ["b", ""] {
+            assert!(!files.create(OWNER, text).unwrap());
+            assert_eq!(files.find(OWNER).unwrap(), "a");
+        }
+        assert_eq!(fs::read_dir(&files.0).unwrap().count(), 1);
         for text in ["b", "c"] {
             files.write(OWNER, text, Writing::All).unwrap();
             assert_eq!(files.find(OWNER).unwrap(), text);

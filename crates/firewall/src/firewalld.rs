@@ -1,7 +1,7 @@
 //! Adds addresses of containers to a zone of firewalld as sources, and removes them. The zone
 //! decides whether firewalld accepts packets from its sources.
 
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -25,25 +25,37 @@ impl Sources {
     /// excludes firewalld, or if `backend` is not set and firewalld does not run.
     ///
     /// # Errors
-    /// The configuration requires firewalld, but it does not run.
+    /// - The configuration requires firewalld, but it does not run.
+    /// - The bus does not answer in time, so this process cannot find out whether firewalld runs.
     pub fn wanted(config: &Config, addresses: Vec<IpAddr>) -> anyhow::Result<Option<Self>> {
         let is_meant = match config.backend {
             Backend::Iptables | Backend::Nftables => false,
-            Backend::Unset => has_bus() && ask(async |_| Ok(())).is_ok(),
+            Backend::Unset => has_bus() && if_answered(ask(async |_| Ok(true)))?,
             Backend::Firewalld => ask(async |_| Ok(true))?,
         };
         let zone = config.firewalld_zone.clone();
         Ok(is_meant.then_some(Self { zone, addresses }))
     }
 
+    /// Returns the sources that another plugin may have added for these addresses, which are in no
+    /// record. Returns `None` if `backend` excludes firewalld, or if firewalld does not run.
+    ///
+    /// # Errors
+    /// The bus does not answer in time, so this process cannot find out whether firewalld runs.
+    pub fn unrecorded(config: &Config, addresses: Vec<IpAddr>) -> anyhow::Result<Option<Self>> {
+        if_answered(Self::wanted(config, addresses))
+    }
+
     /// Reads the zone and the addresses from the text of an attachment's record file, which starts
     /// with the result of [`Self::text`] or, if the record lists no sources, with an empty line.
-    /// The result then has no addresses. Returns `None` if the text is empty or has only one line.
+    /// Returns `None` if the text lists no address.
     pub fn read(text: &str) -> Option<Self> {
         let (zone, addresses) = text.split_once('\n')?;
-        Some(Self {
+        let addresses = addresses.lines().filter_map(|it| it.parse().ok());
+        let addresses: Vec<_> = addresses.collect();
+        (!addresses.is_empty()).then(|| Self {
             zone: zone.to_owned(),
-            addresses: addresses.lines().filter_map(|it| it.parse().ok()).collect(),
+            addresses,
         })
     }
 
@@ -61,7 +73,7 @@ impl Sources {
     /// zone for a moment.
     pub fn with(&self, listed: &Self) -> anyhow::Result<Self> {
         ensure!(
-            listed.addresses.is_empty() || listed.zone == self.zone,
+            listed.zone == self.zone,
             "the container is in zone {} of firewalld since its first ADD; \
              to move it to zone {}, delete it and add it again",
             listed.zone,
@@ -168,6 +180,20 @@ fn ask<T>(work: impl AsyncFnOnce(&Proxy<'_>) -> anyhow::Result<T>) -> anyhow::Re
     }))
 }
 
+/// Returns the answer to a question about firewalld. If the bus refuses the question, or firewalld
+/// does not run, returns the default: firewalld is not there for this process. A rootless runtime,
+/// for example, may reach the host's bus but not be allowed to use it.
+///
+/// # Errors
+/// There was no answer in time. firewalld may run.
+fn if_answered<T: Default>(answer: anyhow::Result<T>) -> anyhow::Result<T> {
+    let is_late = |it: &io::Error| it.kind() == ErrorKind::TimedOut;
+    match answer {
+        Err(error) if !error.downcast_ref().is_some_and(is_late) => Ok(T::default()),
+        answer => answer,
+    }
+}
+
 /// Returns whether firewalld runs: `false` if there is no system bus, or if firewalld is not on it.
 ///
 /// # Errors
@@ -229,10 +255,14 @@ fn has_bus() -> bool {
 /// Runs `work` for at most [`PATIENCE`].
 ///
 /// # Errors
-/// `work` takes longer.
+/// `work` fails or takes longer. If it takes longer, the error is an [`io::Error`] of the kind
+/// [`ErrorKind::TimedOut`].
 pub(crate) async fn in_time<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     let done = SharedRuntime::current()?.timeout(PATIENCE, work).await;
-    done.unwrap_or_else(|_| bail!("firewalld or D-Bus did not answer within {PATIENCE:?}"))
+    done.unwrap_or_else(|_| {
+        let reason = format!("firewalld or D-Bus did not answer within {PATIENCE:?}");
+        Err(io::Error::new(ErrorKind::TimedOut, reason).into())
+    })
 }
 
 const ASK: &str = "ask firewalld over D-Bus";

@@ -50,37 +50,47 @@ pub(crate) fn files() -> OwnerFiles {
 /// - The file cannot be written.
 /// - The retired record lists sources of another zone.
 pub(crate) fn create(owner: &str, sources: Option<&Sources>) -> anyhow::Result<bool> {
-    let retired = files().find_retired(owner).unwrap_or_default();
-    match with_sources(&retired, sources) {
+    match merged(["", &retired(owner)], sources) {
         Err(_) if files().has(owner) => Ok(false),
         text => files().create(owner, &text?),
     }
 }
 
-/// Adds `sources`, addresses in a zone of firewalld, to the record of `owner`. What the record
-/// already lists stays listed, because DEL needs it. Does not create a missing record, because a
-/// concurrent DEL may have retired (renamed) it.
+/// Adds `sources`, addresses in a zone of firewalld, to the record of `owner`, and the content of a
+/// retired record, as [`create`] does. What the record already lists stays listed, because DEL
+/// needs it. Does not create a missing record, because a concurrent DEL may have retired (renamed)
+/// it.
 ///
 /// # Errors
 /// - The file is missing or cannot be written.
-/// - The record lists sources of another zone.
+/// - The record or the retired record lists sources of another zone.
 pub(crate) fn add_sources(owner: &str, sources: Option<&Sources>) -> anyhow::Result<()> {
-    change(owner, |there| with_sources(there, sources))
+    let retired = retired(owner);
+    change(owner, |there| merged([there, &retired], sources))
 }
 
-/// Returns `record`, the text of a record, with `sources` added to it.
+/// Returns the text of the retired record of `owner`; an empty text if there is none.
+fn retired(owner: &str) -> String {
+    files().find_retired(owner).unwrap_or_default()
+}
+
+/// Returns the text of a record that lists `sources` and all that the records with these `texts`
+/// list.
 ///
 /// # Errors
-/// The record lists sources of another zone.
-fn with_sources(record: &str, sources: Option<&Sources>) -> anyhow::Result<String> {
-    let Some(sources) = sources else {
-        return Ok(record.to_owned());
-    };
-    let all = match Sources::read(record) {
-        Some(listed) => sources.with(&listed)?,
-        None => sources.clone(),
-    };
-    Ok(all.text() + &lines(&Earlier::read(record)))
+/// Two of them list sources of different zones.
+fn merged(texts: [&str; 2], sources: Option<&Sources>) -> anyhow::Result<String> {
+    let listed = texts.into_iter().filter_map(Sources::read);
+    let all = sources.cloned().into_iter().chain(listed);
+    let all = all.map(Ok).reduce(|all, it| all?.with(&it?));
+    let mut earlier = Vec::new();
+    for it in texts.into_iter().flat_map(Earlier::read) {
+        if !earlier.contains(&it) {
+            earlier.push(it);
+        }
+    }
+    let text = all.transpose()?.map(|it| it.text());
+    Ok(text.unwrap_or_default() + &lines(&earlier))
 }
 
 /// Adds `earlier`, attachments that had the addresses of `owner` before, to the record of `owner`.

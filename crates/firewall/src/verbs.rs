@@ -84,8 +84,9 @@ pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
     };
     let addresses = addresses(result);
     let admissions = installation::remove_admissions(&config, &addresses);
-    let sources = Sources::wanted(&config, addresses).ok().flatten();
-    cni::all([remove(vec![retired], sources, elements), admissions])
+    let (sources, asked) = apart(Sources::unrecorded(&config, addresses));
+    let removed = remove(vec![retired], sources, elements);
+    cni::all([removed, admissions, asked])
 }
 
 /// Compares elements, chains, rules and firewalld's sources with the desired state.
@@ -112,7 +113,7 @@ pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// - The configuration is invalid.
-/// - Code 50: the configuration requires firewalld, which does not run.
+/// - Code 50: the configuration requires firewalld, which does not run. Or D-Bus does not answer.
 /// - Code 50: the kernel does not support a part of `nf_tables`, or this process has no access to
 ///   it.
 pub(crate) fn status(request: &StatusRequest) -> anyhow::Result<()> {
@@ -150,6 +151,8 @@ pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
 /// - Code 7: `prevResult` is missing.
 /// - Code 100: the attachment has no record, as after a DEL.
 /// - Code 100: the kernel refuses a request.
+/// - Code 100: the addresses cannot be recorded or added to firewalld's zone, or D-Bus does not
+///   answer. RELOAD restores the elements and rules even then.
 pub(crate) fn reload(request: &CheckRequest) -> anyhow::Result<()> {
     let (result, config, desired) = desired(request)?;
     if desired.elements.is_empty() {
@@ -157,12 +160,14 @@ pub(crate) fn reload(request: &CheckRequest) -> anyhow::Result<()> {
     }
     let (attachment, owner) = (&request.attachment, request.attachment.owner());
     record::files().find(&owner)?;
-    let sources = Sources::wanted(&config, addresses(result))?;
     // The record lacks the addresses if firewalld was started after ADD. If RELOAD cannot record
     // them, it does not add them to the zone, because DEL would not remove them. RELOAD restores
     // the elements and rules even then.
-    let recorded = record::add_sources(&owner, sources.as_ref());
-    let sources = sources.filter(|_| recorded.is_ok());
+    let recorded = Sources::wanted(&config, addresses(result)).and_then(|sources| {
+        record::add_sources(&owner, sources.as_ref())?;
+        Ok(sources)
+    });
+    let (sources, recorded) = apart(recorded);
     let restored = restore(&owner, &desired, sources.as_ref());
     if !record::files().has(&owner) {
         remove_owner(&owner, sources)?;
@@ -200,6 +205,15 @@ fn desired(request: &AddRequest) -> anyhow::Result<(&AddResult, Config, Desired)
     let config = Config::parse(&request.network)?;
     let desired = Desired::new(&config, &request.attachment, result)?;
     Ok((result, config, desired))
+}
+
+/// Separates sources from an error, for a verb that does the rest of its work before it reports the
+/// error.
+fn apart(sources: anyhow::Result<Option<Sources>>) -> (Option<Sources>, anyhow::Result<()>) {
+    match sources {
+        Ok(sources) => (sources, Ok(())),
+        Err(error) => (None, Err(error)),
+    }
 }
 
 fn addresses(result: &AddResult) -> Vec<IpAddr> {

@@ -17,6 +17,9 @@ use crate::storage::EarlierBoot;
 /// another boot ID, and if the lease's file is still the file that the record identifies. All other
 /// leases stay. A lease without a record gets a record with the current boot ID.
 ///
+/// If `earlier` is [`EarlierBoot::Undecided`], the index stays untrusted. So the next verb rebuilds
+/// it again, and can then release the leases of an earlier boot.
+///
 /// # Errors
 /// The leases cannot be read, or the index cannot be written. In both cases, the index is not
 /// trusted.
@@ -34,7 +37,10 @@ pub(crate) fn rebuild(files: &Files, earlier: EarlierBoot) -> anyhow::Result<()>
         }
     }
     index.replace(&old, &kept)?;
-    index.settle(leases);
+    match earlier {
+        EarlierBoot::Undecided => index.distrust(),
+        EarlierBoot::Release | EarlierBoot::Keep => index.settle(leases),
+    }
     Ok(())
 }
 
@@ -80,7 +86,7 @@ impl Findings {
                         identity,
                         boot: boot.clone(),
                     });
-                    if record.boot == boot || earlier == EarlierBoot::Keep {
+                    if record.boot == boot || earlier != EarlierBoot::Release {
                         findings.kept.entry(holder).or_default().push(record);
                         continue;
                     }

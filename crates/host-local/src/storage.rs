@@ -30,6 +30,8 @@ pub enum EarlierBoot {
     Release,
     /// Keep them.
     Keep,
+    /// Keep them until a verb finds a valid `reclaimOnBoot`, because the key is invalid now.
+    Undecided,
 }
 
 impl Storage {
@@ -56,7 +58,7 @@ impl Storage {
         valid.push("reclaimOnBoot");
         Ok(read(&valid).unwrap_or_else(|error| {
             note(format_args!("{error}; going on without it"));
-            let earlier_boot = EarlierBoot::Keep;
+            let earlier_boot = EarlierBoot::Undecided;
             Self {
                 earlier_boot,
                 ..storage

@@ -3,6 +3,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::*;
+use crate::index::boot_id;
 
 fn attachment(container: &str) -> Attachment {
     Attachment {
@@ -139,6 +140,34 @@ fn lost_or_damaged_index_is_rebuilt() {
         assert!(store.files.index.is_trusted(), "{number}");
         assert_eq!(held(&store, "c1"), ["10.1.0.2"], "{number}");
     }
+}
+
+#[test]
+fn leases_of_an_earlier_boot_are_released_after_an_invalid_key_is_corrected() {
+    let data_dir = tempfile::tempdir().unwrap();
+    let store = open(data_dir.path());
+    for (address, container) in [("10.1.0.2", "c1"), ("10.1.0.3", "c2")] {
+        reserve(&store, address, container);
+    }
+    drop(store);
+    // After a boot, the records name another boot.
+    let index = data_dir.path().join(".host-local/pods");
+    for record in files(&index.join("records")) {
+        let text = fs::read_to_string(&record).unwrap();
+        fs::write(record, text.replace(&boot_id().unwrap(), "before")).unwrap();
+    }
+    fs::remove_file(index.join("state")).unwrap();
+    let undecided = Storage {
+        earlier_boot: EarlierBoot::Undecided,
+        ..storage(data_dir.path())
+    };
+    for container in ["c1", "c3"] {
+        let store = Store::open(&undecided, &"pods".parse().unwrap()).unwrap();
+        let leases = store.leases_of(&attachment(container)).unwrap();
+        store.release(&leases).unwrap();
+        assert_eq!(held(&store, "c2"), ["10.1.0.3"]);
+    }
+    assert_eq!(held(&open(data_dir.path()), "c2"), [] as [&str; 0]);
 }
 
 #[test]
