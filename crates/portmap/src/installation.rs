@@ -69,6 +69,7 @@ impl<'a> Installation<'a> {
             interface: attachment.interface.as_str().to_owned(),
             host_link: holder::host_link(&host, request.chained()?, &sandbox)?,
             localnet: localnet.as_ref().map(|it| it.index),
+            former_localnets: Vec::new(),
             addresses: plan.pods(),
             elements: claim.elements.clone(),
             conditions: plan.config.conditions.clone(),
@@ -156,8 +157,7 @@ impl<'a> Installation<'a> {
     /// existed until now because a rollback would have needed them. If a step fails, the function
     /// reports the failure on standard error, and the remaining resources stay until DEL.
     pub fn finish(&self) {
-        let localnet = |it: &Record| it.localnet == self.record.localnet;
-        if self.everything() == self.record && self.earlier.as_ref().is_none_or(localnet) {
+        if self.everything() == self.record {
             return;
         }
         let finish = || {
@@ -293,10 +293,9 @@ impl<'a> Installation<'a> {
     /// ADD and of an earlier ADD. Resets the sysctl of a link without users. Skips the link with
     /// the index `localnet`.
     fn release_all_but(&self, localnet: Option<u32>) -> anyhow::Result<()> {
-        let records = [Some(&self.record), self.earlier.as_ref()];
-        let others = records.into_iter().flatten();
-        let others = others.filter(|it| it.localnet != localnet);
-        cni::all(others.map(|it| localnet::release(&self.claim.owner, Some(it))))
+        let everything = self.everything();
+        let others = everything.localnets().filter(|it| Some(*it) != localnet);
+        localnet::release_links(&self.claim.owner, others)
     }
 
     /// Returns the elements in the record of an earlier ADD; none if there is no such record.
@@ -304,13 +303,18 @@ impl<'a> Installation<'a> {
         self.earlier.as_ref().map_or(&[], |it| &it.elements)
     }
 
-    /// Returns the record with all elements that the attachment may have during the change: those
-    /// of an earlier ADD and those of this ADD.
+    /// Returns the record with all elements and links that the attachment may have during the
+    /// change: those of an earlier ADD and those of this ADD.
     fn everything(&self) -> Record {
         let claimed: HashSet<_> = self.claim.elements.iter().collect();
         let others = self.had().iter().filter(|it| !claimed.contains(it));
         let elements = self.claim.elements.iter().chain(others);
-        self.record.with(elements.cloned().collect())
+        let links = self.earlier.iter().flat_map(Record::localnets);
+        let former = links.filter(|it| Some(*it) != self.record.localnet);
+        Record {
+            former_localnets: former.collect(),
+            ..self.record.with(elements.cloned().collect())
+        }
     }
 
     fn write_down(&self) -> anyhow::Result<()> {

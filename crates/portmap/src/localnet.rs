@@ -99,16 +99,26 @@ pub(crate) fn let_out(host: &Connection, link: &Link, owner: &str) -> anyhow::Re
 }
 
 /// Removes `owner` from the users of `route_localnet` (the attachments that need this sysctl) on
-/// the link that `record` names; without a record, on all links. If a link has no user left, resets
-/// its sysctl to 0.
+/// the links that `record` names; without a record, on all links. If a link has no user left,
+/// resets its sysctl to 0.
 ///
 /// # Errors
 /// The list of users cannot be changed, or the sysctl cannot be reset. The next call tries again.
 pub(crate) fn release(owner: &str, record: Option<&Record>) -> anyhow::Result<()> {
-    let links = match record {
-        Some(record) => record.localnet.into_iter().collect(),
-        None => localnet_links(),
-    };
+    match record {
+        Some(record) => release_links(owner, record.localnets()),
+        None => release_links(owner, localnet_links()),
+    }
+}
+
+/// Removes `owner` from the users on `links`, as [`release`] does.
+///
+/// # Errors
+/// As [`release`].
+pub(crate) fn release_links(
+    owner: &str,
+    links: impl IntoIterator<Item = u32>,
+) -> anyhow::Result<()> {
     cni::all(links.into_iter().map(|link| {
         leave(link, owner).with_context(|| format!("reset route_localnet of link number {link}"))
     }))

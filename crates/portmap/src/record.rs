@@ -40,6 +40,10 @@ pub(crate) struct Record {
     /// `None` if the container gets no such packets, or if an earlier version wrote the record.
     #[serde(default)]
     pub localnet: Option<u32>,
+    /// The links that `localnet` named in records of earlier ADDs of the attachment, until the
+    /// present ADD has released them. Earlier versions neither write nor read this key.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub former_localnets: Vec<u32>,
     /// The container's addresses that ports are forwarded to.
     pub addresses: Vec<IpAddr>,
     /// All elements that the attachment has or may get in `nf_tables`. It may get the elements of a
@@ -102,6 +106,12 @@ impl Record {
             elements,
             ..self.clone()
         }
+    }
+
+    /// Returns the indices in `localnet` and `former_localnets`.
+    pub fn localnets(&self) -> impl Iterator<Item = u32> {
+        let former = self.former_localnets.iter().copied();
+        self.localnet.into_iter().chain(former)
     }
 }
 
