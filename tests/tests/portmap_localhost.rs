@@ -4,6 +4,7 @@
 use std::fs;
 
 use serde_json::json;
+use tests::faults::strace;
 use tests::ports::route_localnet;
 use tests::traffic::{Connection, tcp, tcp_by_port, udp, udp_by_port};
 use tests::{Host, Place as _, Ports, Sandbox};
@@ -222,4 +223,38 @@ fn a_second_add_with_another_link_of_the_host_releases_the_first_one() {
     }
     portmap.on("DEL", &a).ok();
     assert_eq!(users(), 0);
+}
+
+/// The second ADD is killed when it answers.
+#[test]
+fn del_after_a_killed_second_add_releases_the_links_of_both() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let add = |number: u8| {
+        let (pair, network) = (format!("pair{number}"), format!("10.9.{number}"));
+        host.ip(&format!(
+            "link add {pair} type veth peer name e{number} netns a"
+        ));
+        host.ip(&format!("link set {pair} up"));
+        host.ip(&format!("address add {network}.1/24 dev {pair}"));
+        let result = json!({
+            "cniVersion": "1.0.0",
+            "interfaces": [{"name": pair}, {"name": "eth0", "sandbox": a.path()}],
+            "ips": [{"address": format!("{network}.2/24"), "interface": 1}],
+        });
+        let portmap = host.ports().portmap().clone().with("prevResult", result);
+        Ports::asking(&portmap, &["8080:80"]).on("ADD", &a)
+    };
+    let route_localnet =
+        || ["pair1", "pair2"].map(|it| host.sysctl(&format!("net/ipv4/conf/{it}/route_localnet")));
+    let both = |value: &str| [Some(value.to_owned()), Some(value.to_owned())];
+    add(1).ok();
+    let mut killed = strace(&host.dir().join("trace"));
+    let fault = "-e trace=write -e inject=write:signal=KILL:when=2";
+    killed.extend(fault.split(' ').map(str::to_owned));
+    add(2).under(&killed).run();
+    assert_eq!(route_localnet(), both("1"));
+    host.ports().forgotten(&a).ok();
+    assert_eq!(route_localnet(), both("0"));
+    assert_eq!(fs::read_dir("/run/cni/localnet").unwrap().count(), 0);
 }

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
+use cni::Error;
 use nft::{Change, Connection, Counts, Element, HostPort};
 
 use crate::element::{concerned_port, count_element, host_port, port_element};
@@ -21,8 +22,24 @@ pub(crate) enum Refusal {
     /// again.
     #[error("the record is not complete")]
     Unlisted,
+    /// The change replaces elements of the attachment `owner` that masquerade clients of an address
+    /// which both attachments have. The caller resolves this conflict and tries again.
+    #[error("elements of {owner} are replaced")]
+    Displaces { owner: String },
     #[error(transparent)]
     Nft(#[from] nft::Error),
+}
+
+/// Returns the error of an ADD or RELOAD that wants `port`, which the attachment `owner` forwards.
+pub(crate) fn held(port: HostPort, owner: &str) -> Error {
+    let holder = match owner {
+        "" => {
+            "an element of another program in nf_tables table cni-portmap, until nft(8) deletes it"
+                .to_owned()
+        }
+        owner => format!("{owner}, until its DEL or a GC without it"),
+    };
+    Error::TryAgain(format!("hostPort: {port} is held by {holder}"))
 }
 
 /// The elements in `nf_tables` that may conflict with a claim, the elements that an attachment
@@ -61,8 +78,10 @@ struct Singles {
 /// - The change deletes elements of this attachment that are not in the claim.
 ///
 /// `had` contains the elements that the record of an earlier ADD lists. `behind` contains the tags
-/// of other attachments of the same container. If one of these already forwards a claimed port,
-/// this attachment stands by: it gets the port when the other attachment is deleted.
+/// of attachments to which this one leaves its claimed elements. If one of these, an attachment of
+/// the same container, already forwards a claimed port, this attachment stands by: it gets the port
+/// when the other attachment is deleted. If one of these already masquerades clients of a claimed
+/// address, the change omits the element that masquerades them.
 pub(crate) fn decide(
     connection: &Connection,
     claim: &Claim,
@@ -76,13 +95,16 @@ pub(crate) fn decide(
     // record then lists both elements. The map keeps one of them, which is enough to look up the
     // key in `nf_tables`.
     let mut known: BTreeMap<_, _> = had.iter().map(|it| (it.place(), it)).collect();
-    let stands_by = |it: &Element| concerned_port(it).is_some_and(|it| standing.contains(&it));
+    let is_left = |element: &Element, there: Option<&Element>| match concerned_port(element) {
+        Some(port) => standing.contains(&port),
+        None => there.is_some_and(|it| behind.contains(&it.owner)),
+    };
     let mut change = Change {
         counts: singles.counts,
         ..Change::default()
     };
     for (element, there) in found.places {
-        if stands_by(element) {
+        if is_left(element, there.as_ref()) {
             continue;
         }
         let is_own = there.as_ref().is_some_and(|it| it.owner == claim.owner);

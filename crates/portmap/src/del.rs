@@ -19,7 +19,9 @@ pub(crate) fn remove(attachment: &Attachment) -> anyhow::Result<()> {
     cni::step("remove the ports");
     let retired = record::files().retire(&owner);
     let record = retired.text().and_then(Record::parse);
-    firewall::remove(|it| it == owner, record.as_ref())?;
+    let listed = record.as_ref().map(|it| it.elements.clone());
+    let displaced = record.as_ref().map_or(&[][..], |it| &it.displaced);
+    firewall::remove(|it| it == owner, listed, displaced)?;
     localnet::release(&owner, record.as_ref())?;
     retired.remove()
 }

@@ -16,11 +16,12 @@ use crate::succession::{self, Removed};
 use crate::table::{self, Claim};
 
 /// Removes the elements of the attachment with the tag `owner` if it has no record. Each attempt of
-/// the transaction looks for the record again, because a concurrent ADD may write one.
+/// the transaction looks for the record again, because a concurrent ADD may write one. `displaced`
+/// are the attachments that may get elements back.
 ///
 /// # Errors
 /// The kernel refuses a request, or the standby list cannot be changed.
-pub(crate) fn remove_unrecorded(owner: &str) -> anyhow::Result<()> {
+pub(crate) fn remove_unrecorded(owner: &str, displaced: &[String]) -> anyhow::Result<()> {
     let has_none = || !record::files().has(owner);
     if has_none() {
         standby::leave(owner)?;
@@ -28,32 +29,35 @@ pub(crate) fn remove_unrecorded(owner: &str) -> anyhow::Result<()> {
     let Some(connection) = Connection::open_if_supported()? else {
         return Ok(());
     };
-    let removed = succession::remove_while(&connection, owner, has_none);
+    let removed = succession::remove_while(&connection, owner, displaced, has_none);
     finish(connection, removed).map(drop)
 }
 
 /// Removes the elements of the attachments whose tags (owners) `is_stale` accepts, and takes these
 /// attachments off the standby list. Passes their ports on to attachments of the same container
-/// that stand by for them. Returns the owners of the removed elements.
+/// that stand by for them, and gives elements back to the attachments `displaced`. Returns the
+/// owners of the removed elements.
 ///
-/// If `record` is given, it lists the elements to remove. Without a record, the function finds the
-/// elements by their comments, which contain the owner.
+/// If `known` is given, it lists the elements to remove. Otherwise, the function finds the elements
+/// by their comments, which contain the owner.
 ///
 /// # Errors
 /// The kernel refuses a request, or the standby list cannot be changed.
 pub(crate) fn remove(
     is_stale: impl Fn(&str) -> bool,
-    record: Option<&Record>,
+    known: Option<Vec<Element>>,
+    displaced: &[String],
 ) -> anyhow::Result<BTreeSet<String>> {
     let standing = leave_standby(&is_stale)?;
     let Some(connection) = Connection::open_if_supported()? else {
         return Ok(BTreeSet::new());
     };
-    let known = match record {
-        Some(record) => Ok(record.elements.clone()),
+    let known = match known {
+        Some(known) => Ok(known),
         None => connection.elements_owned(&table::without_chains(), is_stale),
     };
-    let removed = known.and_then(|known| succession::remove(&connection, known, standing));
+    let remove = |known| succession::remove(&connection, known, standing, displaced);
+    let removed = known.and_then(remove);
     let removed = finish(connection, removed)?;
     Ok(removed.into_iter().map(|it| it.owner).collect())
 }

@@ -1,6 +1,7 @@
 //! GC: removes ports and records (files in `/run/cni/portmap`) of attachments that the runtime does
 //! not list.
 
+use attach::Retired;
 use cni::{GcRequest, note};
 
 use crate::record::{self, Record};
@@ -22,14 +23,16 @@ pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
         (owner, retired)
     });
     let stale: Vec<_> = stale.collect();
-    for owner in firewall::remove(&is_stale, None)? {
+    let record = |it: &Retired| it.text().and_then(Record::parse);
+    let records = stale.iter().filter_map(|(_, retired)| record(retired));
+    let displaced: Vec<_> = records.flat_map(|it| it.displaced).collect();
+    for owner in firewall::remove(&is_stale, None, &displaced)? {
         note(format_args!(
             "removed ports of {owner}, which the runtime does not list"
         ));
     }
     cni::all(stale.into_iter().map(|(owner, retired)| {
-        let record = retired.text().and_then(Record::parse);
-        localnet::release(&owner, record.as_ref())?;
+        localnet::release(&owner, record(&retired).as_ref())?;
         retired.remove()
     }))
 }

@@ -15,12 +15,13 @@ use netlink::Link;
 use netns::Netns;
 use nft::{Change, Connection, Element, HostPort, Updated};
 
-use crate::decision::{Refusal, decide};
+use crate::decision::{Refusal, decide, held};
 use crate::element::host_port;
 use crate::firewall;
 use crate::plan::Plan;
 use crate::record::{self, Identity, Record};
 use crate::table::{self, Claim};
+use crate::takeover::take_over_if_gone;
 use crate::wait::Wait;
 use crate::{del, holder, localnet, standby, succession};
 
@@ -41,9 +42,13 @@ pub(crate) struct Installation<'a> {
     earlier: Option<Record>,
     /// The change of `nf_tables` that [`Self::attempt`] last decided; `None` if it decided none.
     decided: Option<Change>,
-    /// Tags of other attachments of the same container that already forward a port that this
-    /// attachment wants. The DEL of such an attachment passes the port on to this one.
+    /// Tags of attachments to which this one leaves elements that it wants: attachments of the same
+    /// container that already forward such a port and, for RELOAD, attachments whose records list
+    /// this one as displaced. The DEL of such an attachment passes the elements on to this one.
     behind: BTreeSet<String>,
+    /// Tags of attachments from which this one takes elements. The record already lists them as
+    /// displaced.
+    displacing: BTreeSet<String>,
 }
 
 impl<'a> Installation<'a> {
@@ -57,31 +62,31 @@ impl<'a> Installation<'a> {
         let attachment = &request.attachment;
         let sandbox = Netns::open(&request.netns).map_err(Error::sandbox)?;
         let host = netlink::Connection::open()?;
-        let links = localnet::links(&host, &plan.pods())?;
+        let host_link = holder::host_link(&host, request.chained()?, &sandbox)?;
+        let links = localnet::own_links(&host, &plan.pods(), (&attachment.owner(), host_link))?;
         let claim = table::claim(plan, &links, attachment.owner());
         let localnet = localnet::link(&links, plan).cloned();
         let identity = Identity::of(&request.netns)
             .with_context(|| format!("look at CNI_NETNS {}", request.netns.display()))?;
-        let record = Record {
+        let mut record = Record {
             format: FirstFormat,
             netns: request.netns.clone(),
             identity,
             interface: attachment.interface.as_str().to_owned(),
-            host_link: holder::host_link(&host, request.chained()?, &sandbox)?,
+            host_link,
             localnet: localnet.as_ref().map(|it| it.index),
+            former_localnets: Vec::new(),
             addresses: plan.pods(),
             elements: claim.elements.clone(),
+            displaced: Vec::new(),
             conditions: plan.config.conditions.clone(),
         };
-        let mut earlier = match writing {
-            Writing::All => Record::read(&claim.owner),
+        let earlier = match writing {
+            Writing::All => earlier(&record, &claim)?,
             // This is RELOAD, which restores the rules of an attachment only if it has a record.
             Writing::Existing => Some(Record::find(attachment)?),
         };
-        if earlier.is_none() && Record::is_torn(&claim.owner) {
-            let elements = owned(&Connection::open()?, &claim)?;
-            earlier = Some(record.with(elements));
-        }
+        record.displaced = earlier.iter().flat_map(|it| it.displaced.clone()).collect();
         Ok(Self {
             attachment,
             host,
@@ -92,6 +97,7 @@ impl<'a> Installation<'a> {
             earlier,
             decided: None,
             behind: BTreeSet::new(),
+            displacing: BTreeSet::new(),
         })
     }
 
@@ -116,7 +122,6 @@ impl<'a> Installation<'a> {
         cni::step("forward the ports");
         let updated = self.forward(&connection, Wait::new(patience))?;
         updated.warning(&self.claim.table).iter().for_each(note);
-        self.take_over_displaced(&connection)?;
         if let Some(link) = &self.localnet {
             localnet::let_out(&self.host, link, &self.claim.owner)
                 .context("forward ports of 127.0.0.1, which snat: false does not need")?;
@@ -156,8 +161,7 @@ impl<'a> Installation<'a> {
     /// existed until now because a rollback would have needed them. If a step fails, the function
     /// reports the failure on standard error, and the remaining resources stay until DEL.
     pub fn finish(&self) {
-        let localnet = |it: &Record| it.localnet == self.record.localnet;
-        if self.everything() == self.record && self.earlier.as_ref().is_none_or(localnet) {
+        if self.everything() == self.record {
             return;
         }
         let finish = || {
@@ -185,6 +189,7 @@ impl<'a> Installation<'a> {
                     self.earlier = Some(self.record.with(elements));
                     self.write_down()?;
                 }
+                Err(Refusal::Displaces { owner }) => self.displace(connection, owner)?,
                 Err(Refusal::Nft(error)) => return Err(coded(error)),
             }
         }
@@ -197,6 +202,7 @@ impl<'a> Installation<'a> {
         let updated = connection.update(&self.claim.table, || {
             decided = None;
             let change = decide(connection, &self.claim, self.had(), &self.behind)?;
+            self.expect_listed(&change)?;
             decided = Some(change.clone());
             Ok(change)
         });
@@ -250,18 +256,68 @@ impl<'a> Installation<'a> {
         Err(held(port, owner).into())
     }
 
+    /// Resolves a conflict with the attachment `owner`, which has elements that masquerade clients
+    /// of an address of this container. The caller then makes another attempt. There are three
+    /// cases:
+    ///
+    /// - The other attachment has ended. This function removes everything of it.
+    /// - This is RELOAD, and the record of the other attachment lists this one as displaced. RELOAD
+    ///   leaves the elements to the other one, so that RELOADs of both do not take them in turns.
+    /// - Otherwise, the next attempt takes the elements. This function first lists the other
+    ///   attachment as displaced, so that DEL gives them back even if this process is killed.
+    fn displace(&mut self, connection: &Connection, owner: String) -> anyhow::Result<()> {
+        if take_over_if_gone(connection, &owner)? {
+            return Ok(());
+        }
+        let lists_this = |it: Record| it.displaced.contains(&self.claim.owner);
+        let is_behind = Record::current(&owner).is_some_and(lists_this);
+        if is_behind && self.writing == Writing::Existing {
+            self.behind.insert(owner);
+            return Ok(());
+        }
+        self.record.displace(&owner);
+        self.displacing.insert(owner);
+        self.write_down()
+    }
+
+    /// Returns an error if `change` takes elements from another attachment that is not in
+    /// `self.displacing`.
+    fn expect_listed(&self, change: &Change) -> Result<(), Refusal> {
+        let mut owners = change.delete.iter().map(|it| &it.owner);
+        let owner = owners.find(|it| {
+            let is_other = **it != self.claim.owner && Attachment::is_owner(it);
+            is_other && !self.displacing.contains(*it)
+        });
+        let refusal = owner.cloned().map(|owner| Refusal::Displaces { owner });
+        refusal.map_or(Ok(()), Err)
+    }
+
     /// Reverts this ADD's change of `nf_tables`: removes the elements that the change added, and
-    /// adds this attachment's elements in `deleted` again. `deleted` are all elements that the
-    /// change deletes. The function works whether or not the kernel has carried out the change.
+    /// adds the elements in `deleted` again. `deleted` are all elements that the change deletes.
+    /// Another attachment gets its elements only if it still has a record. The function works
+    /// whether or not the kernel has carried out the change.
     fn restore(&self, deleted: &[Element]) -> Result<(), nft::Error> {
         let (connection, table) = (Connection::open()?, table::table());
-        let is_own = |it: &Element| it.owner == self.claim.owner;
+        let is_own = |it: &&Element| it.owner == self.claim.owner;
+        let others = deleted.iter().filter(|it| !is_own(it));
+        let others: HashSet<_> = others.map(Element::place).collect();
+        if !others.is_empty() {
+            let claimed = self.claim.elements.iter();
+            let taken = claimed.filter(|it| others.contains(&it.place())).cloned();
+            let (taken, standing) = (taken.collect(), standby::owners());
+            succession::remove(&connection, taken, standing, &self.record.displaced)?;
+        }
         connection.update(&table, || {
-            let own = deleted.iter().filter(|it| is_own(it)).cloned();
+            let own = deleted.iter().filter(is_own).cloned();
             let held = connection.still_held(&table, &self.everything().elements)?;
             Ok::<_, nft::Error>(Change::of(held, own.collect()))
         })?;
         connection.delete_chains_of(&table, &self.claim.elements)
+    }
+
+    /// Returns the tags of the attachments that get elements back when this one ends.
+    pub fn displaced(&self) -> &[String] {
+        &self.record.displaced
     }
 
     /// Deletes the conntrack entries of all connections to `ports`, because older ones would still
@@ -279,24 +335,13 @@ impl<'a> Installation<'a> {
         ports.collect()
     }
 
-    /// Removes everything of ended attachments whose elements this ADD replaced. Such an element
-    /// usually masquerades: its key contains this container's address, which its owner had before.
-    /// So the owner has ended, unless it is another attachment of this container.
-    fn take_over_displaced(&self, connection: &Connection) -> anyhow::Result<()> {
-        let deleted = self.decided.iter().flat_map(|it| &it.delete);
-        let owners: BTreeSet<_> = deleted.map(|it| it.owner.as_str()).collect();
-        let mut others = owners.into_iter().filter(|it| *it != self.claim.owner);
-        others.try_for_each(|it| take_over_if_gone(connection, it).map(drop))
-    }
-
     /// Removes this attachment from the users of the sysctl `route_localnet` on the links of this
     /// ADD and of an earlier ADD. Resets the sysctl of a link without users. Skips the link with
     /// the index `localnet`.
     fn release_all_but(&self, localnet: Option<u32>) -> anyhow::Result<()> {
-        let records = [Some(&self.record), self.earlier.as_ref()];
-        let others = records.into_iter().flatten();
-        let others = others.filter(|it| it.localnet != localnet);
-        cni::all(others.map(|it| localnet::release(&self.claim.owner, Some(it))))
+        let everything = self.everything();
+        let others = everything.localnets().filter(|it| Some(*it) != localnet);
+        localnet::release_links(&self.claim.owner, others)
     }
 
     /// Returns the elements in the record of an earlier ADD; none if there is no such record.
@@ -304,13 +349,18 @@ impl<'a> Installation<'a> {
         self.earlier.as_ref().map_or(&[], |it| &it.elements)
     }
 
-    /// Returns the record with all elements that the attachment may have during the change: those
-    /// of an earlier ADD and those of this ADD.
+    /// Returns the record with all elements and links that the attachment may have during the
+    /// change: those of an earlier ADD and those of this ADD.
     fn everything(&self) -> Record {
         let claimed: HashSet<_> = self.claim.elements.iter().collect();
         let others = self.had().iter().filter(|it| !claimed.contains(it));
         let elements = self.claim.elements.iter().chain(others);
-        self.record.with(elements.cloned().collect())
+        let links = self.earlier.iter().flat_map(Record::localnets);
+        let former = links.filter(|it| Some(*it) != self.record.localnet);
+        Record {
+            former_localnets: former.collect(),
+            ..self.record.with(elements.cloned().collect())
+        }
     }
 
     fn write_down(&self) -> anyhow::Result<()> {
@@ -322,49 +372,22 @@ impl<'a> Installation<'a> {
     }
 }
 
+/// Returns the record of an earlier ADD of the attachment; `None` if there is none. If the record is
+/// unreadable, returns a copy of `record` with the elements in `nf_tables`.
+fn earlier(record: &Record, claim: &Claim) -> anyhow::Result<Option<Record>> {
+    let earlier = Record::read(&claim.owner);
+    if earlier.is_some() || !Record::is_torn(&claim.owner) {
+        return Ok(earlier);
+    }
+    let elements = owned(&Connection::open()?, claim)?;
+    Ok(Some(record.with(elements)))
+}
+
 /// Returns all elements in portmap's table that are tagged with the owner of `claim`.
 fn owned(connection: &Connection, claim: &Claim) -> anyhow::Result<Vec<Element>> {
     let mut elements = connection.elements(&claim.table).map_err(coded)?;
     elements.retain(|it| it.owner == claim.owner);
     Ok(elements)
-}
-
-/// Returns whether the attachment of `owner` has ended. If so, removes everything of it, which
-/// frees its ports, and deletes the conntrack entries of connections to its container. With such an
-/// entry, packets of a client that reuses its source port would still be translated to the old
-/// address.
-///
-/// A concurrent ADD may attach the same container again. That ADD writes its record before it
-/// changes any rule, so this function notices the new record and leaves the elements of that ADD
-/// alone.
-fn take_over_if_gone(connection: &Connection, owner: &str) -> anyhow::Result<bool> {
-    let record = Record::read(owner);
-    if !holder::is_gone(connection, owner, record.as_ref()) {
-        return Ok(false);
-    }
-    let is_unchanged = || Record::read(owner) == record;
-    if is_unchanged() {
-        standby::leave(owner)?;
-    }
-    let removed = succession::remove_while(connection, owner, is_unchanged);
-    let removed = removed.map_err(coded)?;
-    firewall::forget_translated(connection, &removed.elements, |_| true);
-    if is_unchanged() {
-        localnet::release(owner, record.as_ref())?;
-        record::files().retire(owner).remove()?;
-    }
-    Ok(true)
-}
-
-fn held(port: HostPort, owner: &str) -> Error {
-    let holder = match owner {
-        "" => {
-            "an element of another program in nf_tables table cni-portmap, until nft(8) deletes it"
-                .to_owned()
-        }
-        owner => format!("{owner}, until its DEL or a GC without it"),
-    };
-    Error::TryAgain(format!("hostPort: {port} is held by {holder}"))
 }
 
 /// Maximum number of attempts to install the ports. An attempt fails at the first port that another

@@ -24,6 +24,7 @@ mod standby;
 mod status;
 mod succession;
 mod table;
+mod takeover;
 mod unrecorded;
 mod wait;
 

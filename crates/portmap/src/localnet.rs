@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use attach::OwnerFiles;
-use cni::note;
+use cni::{Attachment, note};
 use netlink::{Connection, Link, LinkChange, Packets, Policies, Request, found};
 use netns::Sysctl;
 
@@ -32,6 +32,27 @@ pub(crate) fn links(
                 "there is no route to {pod}, so clients at 127.0.0.1 and some neighbours do not reach its ports"
             )),
             Some(index) => links.push((*pod, host.link_by_index(index)?)),
+        }
+    }
+    Ok(links)
+}
+
+/// Returns the links like [`links`], for the attachment with the tag `owner`. `host_link` is the
+/// index of the host's end of its veth pair, if there is one. If two containers have one address,
+/// the route to it may lead to the other container: then the link is `host_link` instead.
+///
+/// # Errors
+/// The kernel refuses a request.
+pub(crate) fn own_links(
+    host: &Connection,
+    pods: &[IpAddr],
+    (owner, host_link): (&str, Option<u32>),
+) -> Result<Vec<(IpAddr, Link)>, netlink::Error> {
+    let mut links = links(host, pods)?;
+    for (_, link) in &mut links {
+        let alias = link.alias.as_deref().filter(|it| *it != owner);
+        if let Some(own) = host_link.filter(|_| alias.is_some_and(Attachment::is_owner)) {
+            *link = host.link_by_index(own)?;
         }
     }
     Ok(links)
@@ -99,16 +120,26 @@ pub(crate) fn let_out(host: &Connection, link: &Link, owner: &str) -> anyhow::Re
 }
 
 /// Removes `owner` from the users of `route_localnet` (the attachments that need this sysctl) on
-/// the link that `record` names; without a record, on all links. If a link has no user left, resets
-/// its sysctl to 0.
+/// the links that `record` names; without a record, on all links. If a link has no user left,
+/// resets its sysctl to 0.
 ///
 /// # Errors
 /// The list of users cannot be changed, or the sysctl cannot be reset. The next call tries again.
 pub(crate) fn release(owner: &str, record: Option<&Record>) -> anyhow::Result<()> {
-    let links = match record {
-        Some(record) => record.localnet.into_iter().collect(),
-        None => localnet_links(),
-    };
+    match record {
+        Some(record) => release_links(owner, record.localnets()),
+        None => release_links(owner, localnet_links()),
+    }
+}
+
+/// Removes `owner` from the users on `links`, as [`release`] does.
+///
+/// # Errors
+/// As [`release`].
+pub(crate) fn release_links(
+    owner: &str,
+    links: impl IntoIterator<Item = u32>,
+) -> anyhow::Result<()> {
     cni::all(links.into_iter().map(|link| {
         leave(link, owner).with_context(|| format!("reset route_localnet of link number {link}"))
     }))

@@ -6,8 +6,10 @@
 //! restores only ports of attachments with a record. Afterwards it looks for the record again, and
 //! removes the ports if DEL or GC has retired the record in the meantime.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
+use std::mem;
 use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -40,12 +42,22 @@ pub(crate) struct Record {
     /// `None` if the container gets no such packets, or if an earlier version wrote the record.
     #[serde(default)]
     pub localnet: Option<u32>,
+    /// The links that `localnet` named in records of earlier ADDs of the attachment, until the
+    /// present ADD has released them. Earlier versions neither write nor read this key.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub former_localnets: Vec<u32>,
     /// The container's addresses that ports are forwarded to.
     pub addresses: Vec<IpAddr>,
     /// All elements that the attachment has or may get in `nf_tables`. It may get the elements of a
     /// port for which it is on standby: another attachment of the same container forwards this port
     /// now, and passes it on at its DEL.
     pub elements: Vec<Element>,
+    /// Tags of attachments that had an address of this one before, the latest first. This one took
+    /// over their elements that masquerade clients of this address. DEL gives such an element to
+    /// the first of these attachments that has a record and lists the element there. Earlier
+    /// versions neither write nor read this key.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub displaced: Vec<String>,
     /// The conditions for packets to the attachment's ports (`conditionsV4`, `conditionsV6`). If
     /// the DEL of another attachment passes a port on to this one, that DEL creates the chain that
     /// checks these conditions.
@@ -66,6 +78,12 @@ impl Record {
     /// missing or unreadable.
     pub fn read(owner: &str) -> Option<Self> {
         Self::parse(&files().find_also_retired(owner)?)
+    }
+
+    /// Returns the record of `owner`; `None` if it is missing or unreadable, or if DEL or GC has
+    /// retired (renamed) it.
+    pub fn current(owner: &str) -> Option<Self> {
+        Self::parse(&files().find(owner).ok()?)
     }
 
     /// Returns the record of an attachment.
@@ -102,6 +120,29 @@ impl Record {
             elements,
             ..self.clone()
         }
+    }
+
+    /// Returns the indices in `localnet` and `former_localnets`.
+    pub fn localnets(&self) -> impl Iterator<Item = u32> {
+        let former = self.former_localnets.iter().copied();
+        self.localnet.into_iter().chain(former)
+    }
+
+    /// Adds `owner` to the displaced attachments, before the present ones. Also adds those that
+    /// `owner` itself displaced: they get the elements if `owner` is deleted first. Removes others
+    /// without a record, which get no elements back. The present order stays, because each of the
+    /// attachments names those that follow it.
+    pub fn displace(&mut self, owner: &str) {
+        let theirs = Self::read(owner).map(|it| it.displaced).unwrap_or_default();
+        let present = mem::take(&mut self.displaced);
+        let all = if present.iter().any(|it| it == owner) {
+            [present, theirs].concat()
+        } else {
+            [vec![owner.to_owned()], theirs, present].concat()
+        };
+        let mut seen = BTreeSet::new();
+        let kept = all.into_iter().filter(|it| it == owner || is_recorded(it));
+        self.displaced = kept.filter(|it| seen.insert(it.clone())).collect();
     }
 }
 

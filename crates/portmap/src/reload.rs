@@ -14,7 +14,8 @@ use crate::record::{self, Record};
 use crate::{firewall, holder, localnet};
 
 /// Forwards those ports of the attachment that are no longer forwarded. The other ports stay
-/// untouched, and so do their connections.
+/// untouched, and so do their connections. If another attachment has displaced this one, because
+/// both have one address, the elements that masquerade clients of this address stay with it.
 ///
 /// # Errors
 /// - Code 7: `prevResult` is missing.
@@ -35,12 +36,14 @@ pub(crate) fn reload(request: &CheckRequest) -> anyhow::Result<()> {
     );
     let ports = RefCell::new(Installation::new(request, &plan, Writing::Existing)?);
     let mut undo = Undo::default();
-    undo.push("remove ports beside a DEL", || yield_to_removal(attachment));
+    undo.push("remove ports beside a DEL", || {
+        yield_to_removal(attachment, ports.borrow().displaced())
+    });
     undo.push("put the ports back", || ports.borrow().put_back());
     let stale = ports.borrow_mut().install(Duration::ZERO)?;
     undo.keep();
     ports.borrow().finish();
-    yield_to_removal(attachment)?;
+    yield_to_removal(attachment, ports.borrow().displaced())?;
     ports.borrow().forget(&stale);
     Ok(())
 }
@@ -48,13 +51,14 @@ pub(crate) fn reload(request: &CheckRequest) -> anyhow::Result<()> {
 /// Removes the attachment's ports and returns an error if a concurrent DEL or GC has retired
 /// (renamed) the attachment's record. DEL and GC retire the record before they look for the ports,
 /// so they may have missed ports that RELOAD forwarded later. A concurrent ADD is not affected,
-/// because it writes a new record before it forwards any port.
-fn yield_to_removal(attachment: &Attachment) -> anyhow::Result<()> {
+/// because it writes a new record before it forwards any port. `displaced` are the attachments that
+/// may get elements back.
+fn yield_to_removal(attachment: &Attachment, displaced: &[String]) -> anyhow::Result<()> {
     let owner = attachment.owner();
     if record::files().has(&owner) {
         return Ok(());
     }
-    firewall::remove_unrecorded(&owner)?;
+    firewall::remove_unrecorded(&owner, displaced)?;
     localnet::release(&owner, None)?;
     bail!("{attachment} was deleted meanwhile")
 }

@@ -1,15 +1,20 @@
-//! Removes elements that forward ports, and passes the ports on to other attachments of the same
-//! container that want them. Such attachments are on the standby list.
+//! Removes elements, and passes on what they did to other attachments that want it, the heirs:
 //!
-//! One transaction removes a port's element and adds the element of the attachment that gets the
-//! port. Attachments may join or leave the standby list at the same time, so this module reads the
-//! list before and after the transaction:
+//! - A port goes to another attachment of the same container that is on the standby list.
+//! - Two attachments have one address for a while, for example if a runtime recreates a container
+//!   before it deletes the old one. The newer attachment takes over the elements that masquerade
+//!   clients of this address, and its record names the displaced attachment. If the newer one ends
+//!   first, the displaced one gets the elements back.
+//!
+//! One transaction removes an element and adds the element of the heir. Attachments may become
+//! heirs or end at the same time, so this module looks for heirs before and after the transaction:
 //!
 //! - An attachment that joins the list after the second reading finds that the port is free, and
 //!   takes it itself.
-//! - DEL removes its attachment from the list before it looks for the attachment's elements. If
-//!   this module adds an element for this attachment afterwards, either DEL finds the element, or
-//!   the second reading shows that the attachment has left, and this module removes the element.
+//! - DEL retires the record of its attachment, and removes it from the list, before it looks for
+//!   the attachment's elements. If this module adds an element for this attachment afterwards,
+//!   either DEL finds the element, or the second look shows that the attachment is no heir any
+//!   more, and this module removes the element.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -29,7 +34,7 @@ pub(crate) struct Removed {
     pub passed_on: BTreeSet<HostPort>,
 }
 
-/// An attachment on standby for a removed port.
+/// An attachment that may get a port for which it stands by, or an element that was taken from it.
 #[derive(Debug, PartialEq)]
 struct Heir {
     owner: String,
@@ -37,7 +42,8 @@ struct Heir {
 }
 
 /// Removes those of the elements `known` that still have the same owner in `nf_tables`. Passes
-/// their ports on to attachments of the same container in `standing`, the standby list.
+/// their ports on to attachments of the same container in `standing`, the standby list. Gives
+/// elements that masquerade back to the first attachment in `displaced` that lists them.
 ///
 /// # Errors
 /// The kernel refuses a request.
@@ -45,9 +51,10 @@ pub(crate) fn remove(
     connection: &Connection,
     known: Vec<Element>,
     standing: BTreeSet<String>,
+    displaced: &[String],
 ) -> Result<Removed, nft::Error> {
-    let heirs = heirs(&known, standing);
-    let mut removal = Removal::new(connection, known);
+    let heirs = heirs(&known, standing, displaced);
+    let mut removal = Removal::new(connection, known, displaced);
     if heirs.is_empty() {
         let deleted = connection.delete_known(&table::without_chains(), &removal.known)?;
         removal.removed.elements = deleted;
@@ -67,11 +74,12 @@ pub(crate) fn remove(
 pub(crate) fn remove_while(
     connection: &Connection,
     owner: &str,
+    displaced: &[String],
     are_meant: impl Fn() -> bool,
 ) -> Result<Removed, nft::Error> {
     let known = connection.elements_owned(&table::without_chains(), |it| it == owner)?;
-    let heirs = heirs(&known, standby::owners());
-    let mut removal = Removal::new(connection, known);
+    let heirs = heirs(&known, standby::owners(), displaced);
+    let mut removal = Removal::new(connection, known, displaced);
     removal.step(&heirs, are_meant)?;
     removal.finish(heirs)
 }
@@ -80,29 +88,32 @@ struct Removal<'a> {
     connection: &'a Connection,
     /// Elements to remove.
     known: Vec<Element>,
-    /// Elements that were added for attachments on standby.
+    /// The attachments that may get elements back, those with precedence first.
+    displaced: &'a [String],
+    /// Elements that were added for heirs.
     passed: Vec<Element>,
     removed: Removed,
 }
 
 impl<'a> Removal<'a> {
-    fn new(connection: &'a Connection, known: Vec<Element>) -> Self {
+    fn new(connection: &'a Connection, known: Vec<Element>, displaced: &'a [String]) -> Self {
         Self {
             connection,
             known,
+            displaced,
             passed: Vec::new(),
             removed: Removed::default(),
         }
     }
 
-    /// Reads the standby list again, and runs another transaction if the heirs (attachments that
-    /// may get the ports) have changed. The transaction also removes elements that were added for
-    /// an attachment that is no heir any more. Repeats this until the heirs have not changed. Then
-    /// returns the removed elements and the ports that were passed on.
+    /// Looks for heirs again, and runs another transaction if they have changed. The transaction
+    /// also removes elements that were added for an attachment that is no heir any more. Repeats
+    /// this until the heirs have not changed. Then returns the removed elements and the ports that
+    /// were passed on.
     fn finish(mut self, mut heirs: Vec<Heir>) -> Result<Removed, nft::Error> {
         while !self.removed.elements.is_empty() {
             let standing = standby::owners();
-            let now = self::heirs(&self.removed.elements, standing);
+            let now = self::heirs(&self.removed.elements, standing, self.displaced);
             if now
                 .iter()
                 .map(|it| &it.owner)
@@ -120,10 +131,9 @@ impl<'a> Removal<'a> {
         Ok(self.removed)
     }
 
-    /// Runs one transaction, which removes the elements `self.known`. It passes the ports of all
-    /// elements removed so far on to `heirs`, the attachments that may get them, unless another
-    /// attachment has the port now. If `are_meant` returns false, the transaction removes and adds
-    /// no element.
+    /// Runs one transaction, which removes the elements `self.known`. It passes all elements removed
+    /// so far on to `heirs`, the attachments that may get them, unless another attachment has the
+    /// key now. If `are_meant` returns false, the transaction removes and adds no element.
     fn step(&mut self, heirs: &[Heir], are_meant: impl Fn() -> bool) -> Result<(), nft::Error> {
         let table = table_of(heirs);
         let (mut stale, mut passed) = (Vec::new(), Vec::new());
@@ -142,10 +152,10 @@ impl<'a> Removal<'a> {
         Ok(())
     }
 
-    /// Returns the elements to add for `heirs`, the attachments that may get free ports. A port is
-    /// free if the current transaction removes its element (`stale`), or if an earlier transaction
-    /// removed the element and no attachment has the port now. The first heir that wants a free
-    /// port gets it.
+    /// Returns the elements to add for `heirs`, the attachments that may get removed elements. The
+    /// key of an element is free if the current transaction removes the element (`stale`), or if an
+    /// earlier transaction removed it and no attachment has the key now. The first heir that wants
+    /// a free key gets it. Conditions go with the element that forwards their port.
     fn inheritance(
         &self,
         table: &Table,
@@ -155,13 +165,13 @@ impl<'a> Removal<'a> {
         let gone: HashSet<_> = stale.iter().map(Element::place).collect();
         let mut seen = HashSet::new();
         for former in self.removed.elements.iter().chain(stale) {
-            let Some(port) = host_port(former).filter(|it| seen.insert(*it)) else {
+            if !seen.insert(former.place()) || is_condition(former) {
                 continue;
-            };
+            }
             let is_free =
                 gone.contains(&former.place()) || self.connection.holder(table, former)?.is_none();
             if is_free {
-                let mut wishes = heirs.iter().map(|it| it.wishes(former, port));
+                let mut wishes = heirs.iter().map(|it| it.wishes(former));
                 inheritance.extend(wishes.find(|it| !it.is_empty()).unwrap_or_default());
             }
         }
@@ -170,34 +180,52 @@ impl<'a> Removal<'a> {
 }
 
 impl Heir {
-    /// Returns the elements that this attachment wants for `port`. Until its removal, the element
-    /// `former` forwarded this port. Returns none if this attachment does not want the port, or if
-    /// `former` was of another container or of this attachment itself.
-    fn wishes(&self, former: &Element, port: HostPort) -> Vec<Element> {
-        if !is_heir(&self.owner, &former.owner) {
+    /// Returns the elements that this attachment wants in place of `former`, a removed element:
+    ///
+    /// - `former` forwarded a port: the elements of this port, if `former` was of the same container.
+    /// - `former` masqueraded: the element with the same key, of any container.
+    ///
+    /// Returns none if this attachment wants none, or if `former` was its own.
+    fn wishes(&self, former: &Element) -> Vec<Element> {
+        let port = host_port(former);
+        let is_excluded = match port {
+            Some(_) => !is_heir(&self.owner, &former.owner),
+            None => self.owner == former.owner,
+        };
+        if is_excluded {
             return Vec::new();
         }
+        let is_wanted = |it: &&Element| match port {
+            Some(_) => concerned_port(it) == port,
+            None => it.place() == former.place(),
+        };
         let mut seen = HashSet::new();
-        let elements = self.record.elements.iter();
-        let of_port = elements.filter(|it| concerned_port(it) == Some(port));
-        let first = of_port.filter(|it| seen.insert(it.place()));
+        let elements = self.record.elements.iter().filter(is_wanted);
+        let first = elements.filter(|it| seen.insert(it.place()));
         first.cloned().collect()
     }
+}
+
+/// Returns whether `element` points to the chain with the conditions of a port.
+fn is_condition(element: &Element) -> bool {
+    host_port(element).is_none() && concerned_port(element).is_some()
 }
 
 fn is_heir(owner: &str, former: &str) -> bool {
     owner != former && Attachment::is_same_container(owner, former)
 }
 
-/// Returns the attachments of the standby list `standing` that may get ports of `elements`. Each of
-/// them belongs to the same container as the owner of an element, and has a record.
-fn heirs(elements: &[Element], mut standing: BTreeSet<String>) -> Vec<Heir> {
+/// Returns the attachments that may get `elements`: those in `displaced`, and those of the standby
+/// list `standing` that belong to the same container as the owner of an element. Omits attachments
+/// without a record, or whose record DEL or GC has retired (renamed).
+fn heirs(elements: &[Element], mut standing: BTreeSet<String>, displaced: &[String]) -> Vec<Heir> {
     if !standing.is_empty() {
         let owners: HashSet<_> = elements.iter().map(|it| it.owner.as_str()).collect();
         standing.retain(|heir| owners.iter().any(|former| is_heir(heir, former)));
     }
-    let heirs = standing.into_iter().filter_map(|owner| {
-        let record = Record::read(&owner)?;
+    let owners = displaced.iter().cloned().chain(standing);
+    let heirs = owners.filter_map(|owner| {
+        let record = Record::current(&owner)?;
         Some(Heir { owner, record })
     });
     heirs.collect()
