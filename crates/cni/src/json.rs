@@ -16,7 +16,7 @@ use crate::error::Error;
 /// A value parsed from JSON, and the keys of the JSON that the type `T` does not have.
 #[derive(Debug)]
 pub struct Read<T> {
-    /// The value.
+    /// The `T` that was parsed from the JSON.
     pub value: T,
     /// Keys that `T` does not have, each with its parents: `ipam.ranges[0][1].subnetz`.
     pub unknown: Vec<String>,

@@ -207,9 +207,9 @@ fn remove_ports(
     supported(connection.delete(&frames(), is_stale)).map(drop)
 }
 
-/// Gives permission for addresses back: adds each of `elements` to the sets of addresses, unless
-/// another attachment has the permission for its address. Does nothing if the kernel has no
-/// netfilter.
+/// Restores the permission of attachments that had an address before another attachment: adds each
+/// of `elements` to the sets of addresses, unless another attachment has the permission for its
+/// address. Does nothing if the kernel has no netfilter.
 ///
 /// # Errors
 /// - Code 11: other processes keep changing the rules.

@@ -68,8 +68,9 @@ impl Connection {
         self.links_like(Vec::new())
     }
 
-    /// Returns all links that are not ports of a bridge, bond or other master. Kernels before Linux
-    /// 5.15 cannot filter for this and return no links. Equivalent to `ip link show nomaster`.
+    /// Returns all links that are not ports of a bridge, bond or other master. On kernels before
+    /// Linux 5.15, which cannot filter for this, the list is empty. Equivalent to `ip link show
+    /// nomaster`.
     ///
     /// # Errors
     /// [`Error::Refused`].

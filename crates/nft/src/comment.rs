@@ -1,4 +1,4 @@
-//! Comments of elements and rules, as nft(8) shows them.
+//! Encodes and decodes the comments of elements and rules, as nft(8) shows them.
 
 /// Encodes a comment for the user data of an element or rule, as nft(8) does: type, length, text
 /// and a zero byte. The type is 0 in elements (`NFTNL_UDATA_SET_ELEM_COMMENT`) and in rules

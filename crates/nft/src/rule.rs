@@ -58,7 +58,7 @@ impl Rule {
             .compare(Operator::Equal, &[version.number()])
     }
 
-    /// Matches packets to an address in `network`; for tables of family `inet`.
+    /// Matches packets whose destination address is in `network`; for tables of family `inet`.
     pub fn when_to(self, network: IpNetwork) -> Self {
         self.in_network(Field::Destination, Operator::Equal, network)
     }

@@ -162,9 +162,10 @@ fn users(link: u32) -> OwnerFiles {
 /// the link. If no user is left, the function resets the sysctl to 0, then removes the directory of
 /// users.
 ///
-/// Another attachment may join the users meanwhile. If it joins before the removal, the directory
-/// is not empty and cannot be removed, so this function sets the sysctl to 1 again. If it joins
-/// after the removal, it sets the sysctl to 1 itself.
+/// Another attachment may add its file to the directory meanwhile. If the file exists when this
+/// function removes the directory, the kernel refuses the removal, and this function sets the
+/// sysctl to 1 again. If the directory no longer exists, the other attachment creates it and sets
+/// the sysctl itself.
 fn leave(link: u32, owner: &str) -> anyhow::Result<()> {
     let owners = users(link);
     owners.remove(owner)?;
