@@ -253,6 +253,27 @@ fn bus_that_hangs_fails_add_and_reload_unless_the_backend_excludes_firewalld() {
     assert_eq!(fence.opens(&b), [true; 2]);
 }
 
+#[test]
+fn bus_that_hangs_only_delays_verbs_on_a_host_without_firewalld() {
+    let host = Host::new();
+    let fence = host.fence();
+    let a = host.sandbox("a");
+    let firewall = join(&fence, &a);
+    // It accepts connections and never answers.
+    let _silent = UnixListener::bind("/run/silent").unwrap();
+    let run = |verb| {
+        let run = firewall.on(verb, &a);
+        run.env("DBUS_SYSTEM_BUS_ADDRESS", "unix:path=/run/silent")
+            .run()
+    };
+    for verb in ["STATUS", "ADD"] {
+        let outcome = run(verb);
+        assert!(outcome.stderr.contains(SILENCE), "{outcome:?}");
+        outcome.ok();
+    }
+    assert_eq!(fence.opens(&a), [true; 2]);
+}
+
 /// A runtime may start a container again with other addresses, although DEL failed.
 #[test]
 fn sources_that_a_failed_del_left_are_removed_by_the_del_after_the_next_add() {

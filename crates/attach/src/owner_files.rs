@@ -111,12 +111,12 @@ impl OwnerFiles {
             self.write_whole(&new, text)?;
             let renamed = renameat_with(CWD, &new, CWD, &path, RenameFlags::NOREPLACE);
             if renamed.is_err() {
-                fs::remove_file(&new)?;
+                fs::remove_file(&new).ok();
             }
             Ok(renamed?)
         };
         match create() {
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(false),
+            Err(_) if self.has(owner) => Ok(false),
             created => created.map(|()| true).with_context(|| unwritten(&path)),
         }
     }

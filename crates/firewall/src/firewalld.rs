@@ -6,6 +6,8 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail, ensure};
+use cni::note;
+use nft::Family;
 use zbus::address::Transport;
 use zbus::address::transport::UnixSocket;
 use zbus::{Address, Connection, Proxy};
@@ -26,7 +28,7 @@ impl Sources {
     ///
     /// # Errors
     /// - The configuration requires firewalld, but it does not run.
-    /// - The bus does not answer in time, so this process cannot find out whether firewalld runs.
+    /// - The bus does not answer in time, although firewalld seems to run.
     pub fn wanted(config: &Config, addresses: Vec<IpAddr>) -> anyhow::Result<Option<Self>> {
         let is_meant = match config.backend {
             Backend::Iptables | Backend::Nftables => false,
@@ -41,7 +43,7 @@ impl Sources {
     /// record. Returns `None` if `backend` excludes firewalld, or if firewalld does not run.
     ///
     /// # Errors
-    /// The bus does not answer in time, so this process cannot find out whether firewalld runs.
+    /// The bus does not answer in time, although firewalld seems to run.
     pub fn unrecorded(config: &Config, addresses: Vec<IpAddr>) -> anyhow::Result<Option<Self>> {
         if_answered(Self::wanted(config, addresses))
     }
@@ -180,18 +182,36 @@ fn ask<T>(work: impl AsyncFnOnce(&Proxy<'_>) -> anyhow::Result<T>) -> anyhow::Re
     }))
 }
 
-/// Returns the answer to a question about firewalld. If the bus refuses the question, or firewalld
-/// does not run, returns the default: firewalld is not there for this process. A rootless runtime,
-/// for example, may reach the host's bus but not be allowed to use it.
+/// Returns the answer to a question about firewalld. Returns the default, which means that firewalld
+/// does not run, in two cases:
+///
+/// - The bus refuses the question, as it may do in a rootless runtime, or firewalld is not on it.
+/// - The bus does not answer in time, and `nf_tables` has no table of firewalld.
 ///
 /// # Errors
-/// There was no answer in time. firewalld may run.
+/// The bus does not answer in time, and `nf_tables` has a table of firewalld.
 fn if_answered<T: Default>(answer: anyhow::Result<T>) -> anyhow::Result<T> {
     let is_late = |it: &io::Error| it.kind() == ErrorKind::TimedOut;
     match answer {
-        Err(error) if !error.downcast_ref().is_some_and(is_late) => Ok(T::default()),
+        Err(error) if error.downcast_ref().is_some_and(is_late) => {
+            if has_table() {
+                return Err(error);
+            }
+            note(format_args!(
+                "{error:#}; it seems not to run, because it has no table"
+            ));
+            Ok(T::default())
+        }
+        Err(_) => Ok(T::default()),
         answer => answer,
     }
+}
+
+/// Returns whether `nf_tables` has the table of firewalld, which exists as long as firewalld runs
+/// with its default backend.
+fn has_table() -> bool {
+    let chains = nft::Connection::open().and_then(|it| it.chains(&[Family::Inet]));
+    chains.is_ok_and(|it| it.iter().any(|chain| chain.table == "firewalld"))
 }
 
 /// Returns whether firewalld runs: `false` if there is no system bus, or if firewalld is not on it.

@@ -160,20 +160,25 @@ pub(crate) fn reload(request: &CheckRequest) -> anyhow::Result<()> {
     }
     let (attachment, owner) = (&request.attachment, request.attachment.owner());
     record::files().find(&owner)?;
-    // The record lacks the addresses if firewalld was started after ADD. If RELOAD cannot record
-    // them, it does not add them to the zone, because DEL would not remove them. RELOAD restores
-    // the elements and rules even then.
+    cni::step("put back the elements and rules");
+    let restored = desired.restore(&record::earlier(&owner));
+    // Callers stop RELOAD while a bus hangs, so firewalld comes last. The record lacks the addresses
+    // if firewalld was started after ADD. If RELOAD cannot record them, it does not add them to the
+    // zone, because DEL would not remove them.
     let recorded = Sources::wanted(&config, addresses(result)).and_then(|sources| {
         record::add_sources(&owner, sources.as_ref())?;
         Ok(sources)
     });
     let (sources, recorded) = apart(recorded);
-    let restored = restore(&owner, &desired, sources.as_ref());
+    let added = sources.as_ref().map_or(Ok(()), |sources| {
+        cni::step("add the addresses to the zone");
+        sources.add()
+    });
     if !record::files().has(&owner) {
         remove_owner(&owner, sources)?;
         bail!("{attachment} was deleted meanwhile");
     }
-    cni::all([recorded, restored])
+    cni::all([restored, recorded, added])
 }
 
 /// Checks that the link `name` is a bridge, because an ingress policy needs one. Packets between
@@ -188,16 +193,6 @@ fn expect_bridge(name: &InterfaceName) -> anyhow::Result<()> {
         "{name}, the first interface of prevResult, is no bridge; a policy needs the plugin `bridge`"
     );
     Err(Error::invalid("ingressPolicy", reason).into())
-}
-
-fn restore(owner: &str, desired: &Desired, sources: Option<&Sources>) -> anyhow::Result<()> {
-    cni::step("put back the elements and rules");
-    desired.restore(&record::earlier(owner))?;
-    if let Some(sources) = sources {
-        cni::step("add the addresses to the zone");
-        sources.add()?;
-    }
-    Ok(())
 }
 
 fn desired(request: &AddRequest) -> anyhow::Result<(&AddResult, Config, Desired)> {

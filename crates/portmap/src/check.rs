@@ -22,9 +22,11 @@ pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
     };
     let attachment = &request.attachment;
     cni::step("compare");
-    let links = localnet::links(&Connection::open()?, &plan.pods())?;
-    let claim = table::claim(&plan, &links, attachment.owner());
     let record = Record::find(attachment)?;
+    let owner = attachment.owner();
+    let own = (owner.as_str(), record.host_link);
+    let links = localnet::own_links(&Connection::open()?, &plan.pods(), own)?;
+    let claim = table::claim(&plan, &links, owner);
     let mut differences = Differences::default();
     differences.extend(firewall::differences(&claim, &record)?);
     if let Some(link) = localnet::link(&links, &plan) {
