@@ -258,7 +258,7 @@ fn bus_that_hangs_only_delays_verbs_on_a_host_without_firewalld() {
     let host = Host::new();
     let fence = host.fence();
     let a = host.sandbox("a");
-    let firewall = join(&fence, &a);
+    let firewall = join(&fence, &a).with("cniVersion", "1.1.0");
     // It accepts connections and never answers.
     let _silent = UnixListener::bind("/run/silent").unwrap();
     let run = |verb| {
