@@ -261,13 +261,12 @@ fn bus_that_hangs_only_delays_verbs_on_a_host_without_firewalld() {
     let firewall = join(&fence, &a).with("cniVersion", "1.1.0");
     // It accepts connections and never answers.
     let _silent = UnixListener::bind("/run/silent").unwrap();
-    let run = |verb| {
+    let running = ["STATUS", "ADD"].map(|verb| {
         let run = firewall.on(verb, &a);
-        run.env("DBUS_SYSTEM_BUS_ADDRESS", "unix:path=/run/silent")
-            .run()
-    };
-    for verb in ["STATUS", "ADD"] {
-        let outcome = run(verb);
+        let run = run.env("DBUS_SYSTEM_BUS_ADDRESS", "unix:path=/run/silent");
+        thread::spawn(move || run.run())
+    });
+    for outcome in running.map(|it| it.join().unwrap()) {
         assert!(outcome.stderr.contains(SILENCE), "{outcome:?}");
         outcome.ok();
     }
