@@ -230,10 +230,8 @@ pub(crate) fn present(
         let Some(standby) = rival.and_then(|_| standby(wanted, port)) else {
             return Ok(wanted.clone());
         };
-        let there = existing(connection, table, &standby)?;
-        Ok(there
-            .filter(|it| *it == standby)
-            .map_or_else(|| wanted.clone(), |_| standby))
+        let stands_by = existing(connection, table, &standby)?.as_ref() == Some(&standby);
+        Ok(if stands_by { standby } else { wanted.clone() })
     });
     present.collect()
 }
