@@ -47,6 +47,18 @@ impl<'h> Network<'h> {
         }
     }
 
+    /// Gives all containers of the network the same address of each family: `10.1.0.9` and
+    /// `fd00:1::9`.
+    pub fn with_one_address(self) -> Self {
+        let addresses = json!([
+            {"address": "10.1.0.9/24", "gateway": "10.1.0.1"},
+            {"address": "fd00:1::9/64", "gateway": "fd00:1::1"},
+        ]);
+        let routes = json!([{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]);
+        let ipam = json!({"type": "static", "addresses": addresses, "routes": routes});
+        self.with("ipam", ipam)
+    }
+
     /// Sets a key; dots separate nested keys: `ipam.routes`.
     pub fn with(mut self, key: &str, value: impl Into<Value>) -> Self {
         let mut place = &mut self.config;

@@ -8,13 +8,7 @@ use tests::{Host, Network, Place as _, Sandbox, Tool, eventually};
 
 /// Returns a network of the interface plugin `network` whose containers all have one address.
 fn fixed<'h>(network: &Network<'h>) -> Network<'h> {
-    let addresses = json!([
-        {"address": "10.1.0.9/24", "gateway": "10.1.0.1"},
-        {"address": "fd00:1::9/64", "gateway": "fd00:1::1"},
-    ]);
-    let routes = json!([{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]);
-    let ipam = json!({"type": "static", "addresses": addresses, "routes": routes});
-    network.clone().with("ipMasq", true).with("ipam", ipam)
+    network.clone().with_one_address().with("ipMasq", true)
 }
 
 /// Checks that `outside` sees the host's address as the source of the pod's packets.

@@ -9,18 +9,7 @@ use tests::repair::{PERIOD, agent, flush, number, pass, sections};
 use tests::traffic::tcp_by_port;
 use tests::{Host, Invocation, Network, Place as _, Ports, Sandbox, Tool, eventually};
 
-/// Returns a network of the interface plugin `network` whose pods all have one address.
-fn fixed<'h>(network: &Network<'h>) -> Network<'h> {
-    let addresses = json!([
-        {"address": "10.1.0.9/24", "gateway": "10.1.0.1"},
-        {"address": "fd00:1::9/64", "gateway": "fd00:1::1"},
-    ]);
-    let routes = json!([{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]);
-    let ipam = json!({"type": "static", "addresses": addresses, "routes": routes});
-    network.clone().with("ipam", ipam)
-}
-
-/// A pod of a [`fixed`] network whose port 80 is forwarded.
+/// A pod whose port 80 is forwarded. All pods have one address.
 struct Pod<'h> {
     host: &'h Host,
     sandbox: Sandbox,
@@ -37,7 +26,7 @@ impl<'h> Pod<'h> {
 
     /// Creates a pod of `network`, and forwards no port yet.
     fn of(network: &Network<'h>, (host, name, port): (&'h Host, &str, u16)) -> Self {
-        let (network, sandbox) = (fixed(network), host.sandbox(name));
+        let (network, sandbox) = (network.clone().with_one_address(), host.sandbox(name));
         let portmap = host.ports().portmap().clone();
         let portmap = portmap.with("prevResult", network.add(&sandbox));
         Self {
@@ -273,7 +262,10 @@ fn the_agent_reloads_neither_pod_while_both_have_the_address() {
     let [old, new] = ["old", "new"].map(|name| host.sandbox(name));
     let tool: Tool<'_> = host.tool();
     let portmap = json!({"type": "portmap", "capabilities": {"portMappings": true}});
-    tool.configure("pods", &[fixed(&host.ptp()).config().clone(), portmap]);
+    tool.configure(
+        "pods",
+        &[host.ptp().with_one_address().config().clone(), portmap],
+    );
     tool.add("pods", &old, &["8080:80"]);
     let agent = agent(&host, &sections());
     tool.add("pods", &new, &["9090:80"]);
