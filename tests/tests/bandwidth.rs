@@ -46,8 +46,8 @@ impl<'h> Chain<'h> {
     }
 }
 
-/// Values of containerd and CRI-O for an unset burst.
-const SENTINELS: [u64; 2] = [4_294_967_295, 34_359_738_359];
+/// Values of containerd, CRI-O and cri-dockerd for an unset burst.
+const SENTINELS: [u64; 3] = [4_294_967_295, 34_359_738_359, 2_147_483_647];
 
 /// Returns the egress limit of a link: bytes per second, and bytes at once.
 #[track_caller]
@@ -112,7 +112,7 @@ fn configured_burst_is_used() {
         network.check(&a.sandbox, &result).ok();
         [a.host_link(), ifb_of(&result)].map(|link| limit(&host, link).1)
     };
-    for burst in [0, SENTINELS[0], SENTINELS[1]] {
+    for burst in [0].into_iter().chain(SENTINELS) {
         assert_eq!(bursts(a.limited(burst)), [62_500, 125_000]);
         let default = a.limited(burst).with("defaultBurst", 400_000);
         assert_eq!(bursts(default), [50_000, 50_000]);

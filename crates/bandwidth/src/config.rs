@@ -244,8 +244,8 @@ fn subnets(key: &str, texts: &[String]) -> Result<Vec<IpNetwork>, Error> {
 }
 
 /// Values that runtimes send for an unset burst: containerd (`MaxUint32` bits), CRI-O (`MaxUint32`
-/// bytes, less one bit).
-const SENTINELS: [u64; 2] = [4_294_967_295, 34_359_738_359];
+/// bytes, less one bit), cri-dockerd (`MaxInt32` bits).
+const SENTINELS: [u64; 3] = [4_294_967_295, 34_359_738_359, 2_147_483_647];
 
 /// Names of two annotations of a pod: the rate at which the pod receives, then the rate at which it
 /// sends. Both are Kubernetes quantities in bits per second.

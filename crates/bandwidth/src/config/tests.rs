@@ -67,7 +67,7 @@ fn burst_is_configured_or_derived() {
     let asked = |bits: u64| json!({"bandwidth": {"ingressRate": 1000, "ingressBurst": bits}});
     let chosen = |bits, key: &str| (bits, Some(key.to_owned()));
     let default = json!({"defaultBurst": 64_000});
-    for bits in [0, 4_294_967_295, 34_359_738_359] {
+    for bits in [0, 4_294_967_295, 34_359_738_359, 2_147_483_647] {
         assert_eq!(burst(&json!({}), &asked(bits)), (bits, None));
         assert_eq!(
             burst(&default, &asked(bits)),
