@@ -13,7 +13,7 @@ use crate::json;
 use crate::version::SpecVersion;
 
 /// Reads a result from `value`. The key `cniVersion` of the result determines its version. If this
-/// key is missing, the version is `version`.
+/// key is missing or empty, the version is `version`.
 ///
 /// Ignores `ip4` and `ip6` in a result of 0.3.0 or later, and `interfaces`, `ips` and `routes` in
 /// an older result. A list may be `null`.
@@ -32,13 +32,14 @@ pub fn read(value: Value, version: SpecVersion, what: &str) -> Result<AddResult,
 }
 
 fn any_version(mut keys: Map<String, Value>, version: SpecVersion) -> Result<AddResult, Error> {
-    let version = match json::take(&mut keys, "cniVersion") {
-        None => version,
-        Some(own) => {
-            let own: String = json::read(&own, "cniVersion")?.value;
-            let parsed = own.parse();
-            parsed.map_err(|error| Error::invalid("cniVersion", format!("{error}")))?
-        }
+    let own = match json::take(&mut keys, "cniVersion") {
+        None => String::new(),
+        Some(own) => json::read(&own, "cniVersion")?.value,
+    };
+    let version = match own.parse() {
+        _ if own.is_empty() => version,
+        Ok(own) => own,
+        Err(error) => return Err(Error::invalid("cniVersion", format!("{error}"))),
     };
     let keys = Value::Object(keys);
     let mut result = match version {

@@ -87,6 +87,13 @@ fn an_index_of_no_interface_counts_as_none() {
 }
 
 #[test]
+fn empty_version_is_that_of_the_request() {
+    let value = json!({"cniVersion": "", "ips": [{"address": "10.1.0.2/24"}]});
+    let result = read(value, SpecVersion::V1_0_0, "result").unwrap();
+    assert_eq!(result.ips, [IpConfig::of("10.1.0.2/24".parse().unwrap())]);
+}
+
+#[test]
 fn nonsense_is_refused_with_its_place() {
     for (value, place) in [
         (json!([]), "expected an object"),
