@@ -75,6 +75,9 @@ pub fn if_present<T>(outcome: io::Result<T>) -> io::Result<Option<T>> {
     }
 }
 
+/// The longest wait for a lock, a hundred years. An [`Instant`] that is much later cannot exist.
+const LONGEST: Duration = Duration::from_hours(100 * 365 * 24);
+
 /// Kind of a lock on a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hold {
@@ -96,7 +99,7 @@ pub fn lock(
     hold: Hold,
     timeout: Duration,
 ) -> io::Result<Option<File>> {
-    let deadline = Instant::now() + timeout;
+    let deadline = Instant::now() + timeout.min(LONGEST);
     loop {
         let Some(locked) = lock_until(open(path)?, hold, deadline)? else {
             return Ok(None);

@@ -49,6 +49,12 @@ mod tests {
     }
 
     #[test]
+    fn longest_time_out_is_no_overflow() {
+        let directory = tempfile::tempdir().unwrap();
+        take(&directory.path().join("lock"), Duration::MAX).unwrap();
+    }
+
+    #[test]
     fn lock_on_a_removed_file_does_not_count() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("lock");
