@@ -255,6 +255,22 @@ fn del_succeeds_without_sandbox_result_or_interface() {
     }
 }
 
+#[test]
+fn verbs_leave_arp_notify_alone_unless_add_changes_the_mac() {
+    let host = Host::new();
+    let pod = Pod::new(&host, "a");
+    let arp_notify = "net/ipv4/conf/eth0/arp_notify";
+    pod.sandbox.set_sysctl(arp_notify, "0");
+    let failing = pod.tuning(&json!({"mtu": 70_000}));
+    failing.on("ADD", &pod.sandbox).error();
+    let network = pod.tuning(&json!({"mtu": 1400}));
+    network.add(&pod.sandbox);
+    network.del(&pod.sandbox);
+    assert_eq!(pod.sandbox.sysctl(arp_notify).unwrap(), "0");
+    pod.tuning(&json!({"mac": MAC})).add(&pod.sandbox);
+    assert_eq!(pod.sandbox.sysctl(arp_notify).unwrap(), "1");
+}
+
 /// The runtime calls DEL after a failed ADD, and until it succeeds.
 #[test]
 fn del_and_gc_succeed_although_data_dir_is_below_a_file() {

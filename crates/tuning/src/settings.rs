@@ -46,13 +46,14 @@ impl Settings {
         changes.into_iter().flatten().collect()
     }
 
-    /// Gives the interface the settings in `self`, and changes only those that differ. If `self`
-    /// has a MAC, also turns on `arp_notify`, so that the kernel announces a new MAC to the
-    /// neighbours.
+    /// Gives the interface the settings in `self`, and changes only those that differ. If the MAC
+    /// changes, first turns on `arp_notify`, so that the kernel announces the MAC to the neighbours.
     pub(crate) fn apply(&self, connection: &Connection, interface: &str) -> Result<(), Error> {
         let found = Self::of(&connection.link(interface)?).changes();
-        let announced = self.mac.map(|_| LinkChange::ArpNotify);
         let missing = self.changes().into_iter().filter(|it| !found.contains(it));
+        let missing: Vec<_> = missing.collect();
+        let is_mac = |change: &LinkChange<'_>| matches!(change, LinkChange::Mac(_));
+        let announced = missing.iter().any(is_mac).then_some(LinkChange::ArpNotify);
         let changes = announced.into_iter().chain(missing);
         let requests = changes.map(|change| Request::change_link(interface, &change));
         connection.execute(requests.collect::<Vec<_>>())
