@@ -247,6 +247,21 @@ fn del_succeeds_where_nothing_was_ever_leased() {
 }
 
 #[test]
+fn read_only_leases_are_read_and_del_fails_only_for_a_holder() {
+    let host = Host::new();
+    let network = host.host_local();
+    let result = lease(&network, "c1");
+    lease(&network, "c2");
+    network.call_for("DEL", "c2").ok();
+    host.read_only(host.lease_dir());
+    network.call_for("DEL", "c2").ok();
+    let network = network.with("prevResult", result);
+    network.call_for("CHECK", "c1").ok();
+    let refusal = network.call_for("DEL", "c1").error();
+    refusal.expect(100, &["10.1.0.2", "Read-only file system"]);
+}
+
+#[test]
 fn check_compares_with_the_lease() {
     let host = Host::new();
     let network = host.host_local();

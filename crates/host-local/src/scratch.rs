@@ -49,15 +49,22 @@ impl Scratch {
 
 /// Opens a file to lock it or to set its times. Creates the file if it is missing. Refuses a
 /// symbolic link. If the file is a pipe, does not wait for a reader.
+///
+/// On a read-only file system, opens an existing file only for reading, which suffices to lock it:
+/// verbs that change no file work there.
 pub(crate) fn open(path: &Path) -> io::Result<File> {
-    OpenOptions::new()
+    let mut options = OpenOptions::new();
+    options
         .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .custom_flags((OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits())
-        .open(path)
+        .custom_flags((OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits());
+    let mut writing = options.clone();
+    writing.write(true).create(true).mode(0o600);
+    match writing.open(path) {
+        Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => {
+            options.open(path).map_err(|_| error)
+        }
+        opened => opened,
+    }
 }
 
 /// Creates a directory and its parents.
