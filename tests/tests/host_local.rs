@@ -188,6 +188,19 @@ fn the_old_flat_form_comes_before_ranges() {
 }
 
 #[test]
+fn keys_of_the_flat_form_without_a_subnet_do_nothing() {
+    let host = Host::new();
+    let network = host.host_local().with("cniVersion", "1.1.0");
+    let network = network.with("ipam.gateway", "10.1.0.254");
+    let network = network.with("ipam.exclude", json!(["10.1.0.2"]));
+    assert_eq!(network.call("STATUS").ok(), Value::Null);
+    let add = network.call_for("ADD", "c1").run();
+    assert!(add.stderr.contains("gateway, exclude"), "{}", add.stderr);
+    let ips = json!([{"address": "10.1.0.2/24", "gateway": "10.1.0.1"}]);
+    assert_eq!(add.ok()["ips"], ips);
+}
+
+#[test]
 fn ranges_of_the_runtime_come_first_and_in_both_shapes() {
     let host = Host::new();
     for (id, ranges) in [

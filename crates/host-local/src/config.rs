@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use cni::keys::{self, routes};
 use cni::result::{Dns, Route};
-use cni::{Error, Network, WhenFull};
+use cni::{Error, Network, WhenFull, note};
 use ipnetwork::IpNetwork;
 use serde::Deserialize;
 use serde_json::Value;
@@ -120,7 +120,8 @@ impl RawConfig {
 
     /// Returns the range sets that are configured outside `ranges`, by keys directly in the `ipam`
     /// section such as `subnet` and `rangeStart`. These keys form one set. If `subnet` is
-    /// `usePodCidr`, `pod_cidrs` form one set for each IP family instead.
+    /// `usePodCidr`, `pod_cidrs` form one set for each IP family instead. Without `subnet`, the
+    /// other keys do nothing.
     fn flat_sets(&self, pod_cidrs: Vec<IpNetwork>) -> Result<Vec<RangeSet>, Error> {
         let range = RawRange {
             subnet: self.subnet.clone(),
@@ -129,12 +130,25 @@ impl RawConfig {
             gateway: self.gateway.clone(),
             exclude: self.exclude.clone(),
         };
-        let bounds = [&range.range_start, &range.range_end, &range.gateway];
-        let is_bounded = bounds.iter().any(|value| !value.is_empty()) || !range.exclude.is_empty();
-        match (range.subnet.as_str(), is_bounded) {
-            ("", false) => Ok(Vec::new()),
-            (USE_POD_CIDR, false) => pod_cidr_sets(pod_cidrs),
-            (USE_POD_CIDR, true) => Err(Error::invalid(
+        let bounds = [
+            ("rangeStart", range.range_start.is_empty()),
+            ("rangeEnd", range.range_end.is_empty()),
+            ("gateway", range.gateway.is_empty()),
+            ("exclude", range.exclude.is_empty()),
+        ];
+        let bounds = bounds.into_iter().filter(|(_, is_empty)| !is_empty);
+        let bounds: Vec<_> = bounds.map(|(key, _)| key).collect();
+        match (range.subnet.as_str(), bounds.is_empty()) {
+            ("", true) => Ok(Vec::new()),
+            ("", false) => {
+                let keys = bounds.join(", ");
+                note(format_args!(
+                    "ipam: without subnet, these keys do nothing: {keys}"
+                ));
+                Ok(Vec::new())
+            }
+            (USE_POD_CIDR, true) => pod_cidr_sets(pod_cidrs),
+            (USE_POD_CIDR, false) => Err(Error::invalid(
                 "ipam.subnet",
                 format!(
                     "{USE_POD_CIDR:?} differs between nodes, so rangeStart, rangeEnd, gateway and exclude must be absent"

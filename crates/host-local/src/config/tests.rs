@@ -148,7 +148,10 @@ fn invalid_ranges_are_refused_with_key_and_value() {
             json!({"ranges": [[{"subnet": 10}]]}),
             "ipam.ranges[0][0].subnet: ",
         ),
-        (json!({"rangeStart": "10.1.0.5"}), "ipam.subnet: missing"),
+        (
+            json!({"rangeStart": "10.1.0.5"}),
+            "ipam.ranges: no range to lease from",
+        ),
         (
             json!({"subnet": "10.1.0.5/24"}),
             "ipam.subnet: 10.1.0.5/24 has host bits",
