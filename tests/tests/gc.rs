@@ -268,6 +268,38 @@ fn an_unlisted_pod_stays_if_it_is_proven_live() {
     assert!(host.leases("pods").is_empty() && a.links() == ["lo"]);
 }
 
+/// Its addresses cannot be listed; those of all other pods can.
+#[test]
+fn a_pod_with_many_addresses_that_change_hinders_no_removal() {
+    let host = Host::new();
+    let _outside = host.outside();
+    let tool = pods(&host);
+    let a = host.sandbox("a");
+    add_by_multus(&tool, &a, 8080);
+    stale_lease(&host, "10.1.0.200");
+    let batch = |name: &str, lines: String| {
+        let path = host.dir().join(name);
+        fs::write(&path, lines).unwrap();
+        path.display().to_string()
+    };
+    let links = "link add v0 type veth peer name v1\n".to_owned();
+    let number = |it: usize| format!("address add 10.200.{}.{}/32 dev v0\n", it / 256, it % 256);
+    let many = batch("many", links + &(0..20_000).map(number).collect::<String>());
+    a.run("ip", &["-batch", &many]);
+    let change = "address add 10.9.9.9/32 dev v1\naddress delete 10.9.9.9/32 dev v1\n";
+    let changes = batch("changes", change.repeat(5_000));
+    std::thread::scope(|scope| {
+        let changing = scope.spawn(|| a.run("ip", &["-batch", &changes]));
+        let outcome = tool.run(&["gc", "pods"]).run();
+        assert!(
+            !changing.is_finished() && outcome.status.success(),
+            "{outcome:#?}"
+        );
+    });
+    assert!(!host.leases("pods").contains_key("10.1.0.200"));
+    has_everything(&host, (&a, 8080));
+}
+
 #[test]
 fn del_and_gc_use_the_configuration_of_the_add() {
     let host = Host::new();

@@ -15,6 +15,10 @@ use crate::socket::{Content, Datagram, Protocol, Received, Silence, Socket};
 /// A netlink socket for requests; it belongs to the namespace in which it was opened.
 pub struct Connection {
     pub(crate) socket: Socket,
+    /// Maximum number of attempts to read a list without an interruption.
+    attempts: usize,
+    /// Maximum length of a list.
+    length: usize,
 }
 
 impl Connection {
@@ -30,7 +34,25 @@ impl Connection {
     /// to these multicast groups.
     pub(crate) fn to(protocol: Protocol, groups: &[u32]) -> Result<Self, Error> {
         let socket = Socket::open(protocol, groups).map_err(|source| Error::Open { source })?;
-        Ok(Self { socket })
+        Ok(Self {
+            socket,
+            attempts: MOST_LISTS,
+            length: usize::MAX,
+        })
+    }
+
+    /// Opens a socket in the calling thread's namespace, for lists that processes in a sandbox can
+    /// lengthen and change. Gives up a long list, and one that changes all the time. After such an
+    /// error, the kernel accepts no further list from this socket.
+    ///
+    /// # Errors
+    /// [`Error::Open`].
+    pub fn open_wary() -> Result<Self, Error> {
+        Ok(Self {
+            attempts: 3,
+            length: 10_000,
+            ..Self::open()?
+        })
     }
 
     /// Opens a socket in `namespace`; the calling thread stays in its own namespace.
@@ -123,11 +145,14 @@ impl Connection {
 
     /// Reads the outcome of `request`, whose sequence number is `number`. If objects are added or
     /// deleted while the kernel lists them, the list may even lack objects that did not change. So
-    /// this function then sends the request again, and reads at most [`MOST_LISTS`] lists.
+    /// this function then sends the request again, up to the connection's number of attempts.
     fn outcome(&self, request: &Request, mut number: u32) -> Result<Outcome, Error> {
-        for _ in 0..MOST_LISTS {
+        for attempt in 1.. {
             if let Some(outcome) = self.heard(request, number)? {
                 return Ok(outcome);
+            }
+            if attempt == self.attempts {
+                break;
             }
             number = self.send(std::slice::from_ref(request))?;
         }
@@ -150,6 +175,9 @@ impl Connection {
                 Content::Object(body) => {
                     let kind = header.kind;
                     let message = Message { kind, body };
+                    if reply.len() == self.length {
+                        return Err(request.unanswered("the list is too long"));
+                    }
                     if request.keeps(&message) {
                         reply.push(message);
                     }
@@ -170,8 +198,7 @@ impl Connection {
 /// The kernel's answers to one request, or the error if the kernel refused the request.
 pub(crate) type Outcome = Result<Vec<Message>, Error>;
 
-/// Maximum number of attempts to read a list without an interruption. Many attempts may be
-/// necessary: on a busy host, the kernel takes milliseconds for a list, and objects change every
+/// Maximum number of attempts to read a list of this host. Many attempts may be necessary: on a busy host, the kernel takes milliseconds for a list, and objects change every
 /// few milliseconds.
 const MOST_LISTS: usize = 100;
 

@@ -39,7 +39,7 @@ impl RouteEvents {
     /// # Errors
     /// [`Error::Open`].
     pub fn open() -> Result<Self, Error> {
-        let Connection { socket } = Connection::to(Protocol::Route, &GROUPS)?;
+        let Connection { socket, .. } = Connection::to(Protocol::Route, &GROUPS)?;
         Ok(Self { socket })
     }
 

@@ -34,12 +34,15 @@ pub struct HostLink {
 
 impl HostLinks {
     /// Selects the host ends from `links`, and reads the addresses in the namespaces of their
-    /// peers. A veth whose peer is in this namespace counts only if its alias is a tag.
-    pub fn read(connection: &Connection, links: &[Link]) -> Self {
+    /// peers. A veth whose peer is in this namespace counts only if its alias is a tag. `links` are
+    /// those of the calling thread's namespace.
+    pub fn read(links: &[Link]) -> Self {
         let pairs = links.iter().filter(|it| it.kind == LinkKind::Veth);
         let links = pairs.filter_map(|link| {
             let owner = owner_of(link).map(str::to_owned);
-            let listed = link.peer_namespace.map(|it| connection.addresses_in(it));
+            // Another connection for each sandbox, so that none can disturb the list of the next.
+            let list = |number| Connection::open_wary()?.addresses_in(number);
+            let listed = link.peer_namespace.map(list);
             let addresses = match listed {
                 Some(Ok(addresses)) => Some(outward(addresses)),
                 Some(Err(error)) if !error.is_no_namespace() => None,

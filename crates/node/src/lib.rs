@@ -197,7 +197,7 @@ impl Node {
     fn read_links(&mut self) -> anyhow::Result<()> {
         let connection = netlink::Connection::open()?;
         self.links = connection.links()?;
-        self.host_links = HostLinks::read(&connection, &self.links);
+        self.host_links = HostLinks::read(&self.links);
         self.addresses = connection.every_address()?;
         self.routes = connection.routes()?;
         self.discarding_routes = connection.discarding_routes()?;

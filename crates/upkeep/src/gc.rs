@@ -120,8 +120,7 @@ fn has_entry(chain: &Chain<'_>, remains: &Remains<'_>) -> bool {
 /// Returns whether no veth pair connects the host with the container in the attachment's network
 /// ([`Remains::link_in`]).
 fn has_no_link(remains: &Remains<'_>) -> anyhow::Result<bool> {
-    let host = Connection::open()?;
-    let links = HostLinks::read(&host, &host.links()?);
+    let links = HostLinks::read(&Connection::open()?.links()?);
     Ok(remains.link_in(&links).is_none())
 }
 
