@@ -158,6 +158,12 @@ fn the_agent_waits_for_a_carrier_and_for_a_default_route() {
     let kubelet = Kubelet::start(&root(&host));
     let agent = Agent::start(&host, &three(&host));
     agent.says("there is no default route");
+    let (before, batch) = (agent.peak(), host.dir().join("batch"));
+    let lines = "link set uplink up\nlink set uplink down\n";
+    fs::write(&batch, lines.repeat(3_000)).unwrap();
+    host.run("ip", &["-batch", batch.to_str().unwrap()]);
+    let kept = agent.peak() - before;
+    assert!(kept < 20 << 10, "the agent keeps {kept} KiB of events");
     host.ip("link add other type veth peer name peer");
     host.ip("link set uplink up");
     host.ip("route add default via 192.0.2.2");

@@ -3,12 +3,14 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use futures::{FutureExt as _, StreamExt as _};
 use netlink::Connection;
 use rtnetlink::{MulticastGroup, new_multicast_connection};
+use tokio::sync::Notify;
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::sleep;
 
@@ -123,26 +125,32 @@ fn link_of_default_route() -> anyhow::Result<Option<String>> {
     Ok(link.transpose()?.map(|it| it.name))
 }
 
-/// Receives the kernel's netlink events of some multicast groups. The task that receives the events
-/// ends when this value is dropped.
+/// Receives the kernel's netlink events of some multicast groups, and keeps only that there was
+/// one. The tasks that receive the events end when this value is dropped.
 struct Events {
     groups: Vec<MulticastGroup>,
-    messages: Messages,
-    _receiver: JoinSet<()>,
+    heard: Arc<Notify>,
+    receivers: JoinSet<()>,
 }
-
-type Messages = futures::stream::BoxStream<'static, ()>;
 
 impl Events {
     fn open(groups: &[MulticastGroup]) -> anyhow::Result<Self> {
-        let (connection, _, messages) =
+        let (connection, _, mut messages) =
             new_multicast_connection(groups).context("listen to events of links")?;
-        let mut receiver = JoinSet::new();
-        receiver.spawn(connection);
+        let heard = Arc::new(Notify::new());
+        let notify = Arc::clone(&heard);
+        let mut receivers = JoinSet::new();
+        receivers.spawn(connection);
+        // Reads all messages at once, because the connection keeps an unlimited number of them.
+        receivers.spawn(async move {
+            while messages.next().await.is_some() {
+                notify.notify_one();
+            }
+        });
         Ok(Self {
             groups: groups.to_vec(),
-            messages: messages.map(|_| ()).boxed(),
-            _receiver: receiver,
+            heard,
+            receivers,
         })
     }
 
@@ -153,11 +161,12 @@ impl Events {
     /// # Errors
     /// The connection cannot be opened again.
     async fn next(&mut self) -> anyhow::Result<()> {
-        if self.messages.next().await.is_none() {
-            *self = Self::open(&self.groups)?;
+        tokio::select! {
+            () = self.heard.notified() => {}
+            _ = self.receivers.join_next() => *self = Self::open(&self.groups)?,
         }
         sleep(PAUSE).await;
-        while let Some(Some(())) = self.messages.next().now_or_never() {}
+        self.heard.notified().now_or_never();
         Ok(())
     }
 }
