@@ -64,7 +64,13 @@ fn devices_are_listed_again_at_once_after_the_kubelet_removed_all_sockets() {
         }
     }
     assert!(eventually(|| sockets(&host).len() == 4));
-    kubelet.allocate("pod", INGRESS, 1).unwrap();
+    // Others create a file with the name of the kubelet's directory.
+    let of_others = root(&host).join("device-plugins/device-plugins");
+    for _ in 0..5 {
+        fs::write(&of_others, "").unwrap();
+        fs::remove_file(&of_others).unwrap();
+        kubelet.allocate("pod", INGRESS, 1).unwrap();
+    }
     assert_eq!(kubelet.registrations().len(), 3);
     drop(agent);
 }

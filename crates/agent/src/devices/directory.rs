@@ -21,16 +21,6 @@ pub(crate) struct Directory {
     health: Health,
 }
 
-/// What changed in the directory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Change {
-    /// One of the agent's own sockets, or the agent's lock, disappeared.
-    Own,
-    /// The kubelet's socket, the directory or a directory above it appeared or disappeared, or
-    /// inotify lost events.
-    Kubelet,
-}
-
 impl Directory {
     /// Begins to watch the directory, which need not exist. If the kernel refuses, tries again
     /// later: other processes of root may have used up the inotify instances and watches.
@@ -56,22 +46,20 @@ impl Directory {
         &self.path
     }
 
-    /// Waits for a change, and returns it. Combines all changes that inotify has already reported
-    /// into one: [`Change::Kubelet`] if it is among them.
+    /// Waits for a change. Combines all changes that inotify has already reported into one.
     ///
     /// # Errors
     /// Events cannot be read.
-    pub async fn changed(&mut self) -> anyhow::Result<Change> {
-        let mut change = None;
-        while change.is_none() {
+    pub async fn changed(&mut self) -> anyhow::Result<()> {
+        loop {
             let event = self.events.next().await.context("inotify ended")?;
-            change = self.meaning(&event.context("read from inotify")?);
+            if self.is_change(&event.context("read from inotify")?) {
+                break;
+            }
         }
-        while let Some(Some(Ok(event))) = self.events.next().now_or_never() {
-            change = change.max(self.meaning(&event));
-        }
+        while let Some(Some(Ok(_))) = self.events.next().now_or_never() {}
         self.watch_all().await;
-        Ok(change.unwrap_or(Change::Kubelet))
+        Ok(())
     }
 
     /// Watches the directory and all directories above it. If the kernel refuses a watch, sets the
@@ -101,19 +89,21 @@ impl Directory {
         Ok(())
     }
 
-    /// Returns the change that an inotify event reports; `None` if the event is about a file of
-    /// another program, or if one of the agent's own files appears.
-    fn meaning(&self, event: &EventOwned) -> Option<Change> {
+    /// Returns whether an inotify event reports one of these changes:
+    ///
+    /// - One of the agent's own sockets, or the agent's lock, disappeared.
+    /// - The kubelet's socket, the directory or a directory above it appeared or disappeared.
+    /// - inotify lost events.
+    fn is_change(&self, event: &EventOwned) -> bool {
         let Some(name) = event.name.as_deref() else {
             // A directory of the path disappeared, or events were lost.
-            return Some(Change::Kubelet);
+            return true;
         };
-        let is_gone = (EventMask::DELETE | EventMask::MOVED_FROM).intersects(event.mask);
         if name.to_string_lossy().starts_with(OWN) {
-            return is_gone.then_some(Change::Own);
+            return (EventMask::DELETE | EventMask::MOVED_FROM).intersects(event.mask);
         }
         let mut parts = self.path.iter().chain([OsStr::new(KUBELET_SOCKET)]);
-        parts.any(|it| it == name).then_some(Change::Kubelet)
+        parts.any(|it| it == name)
     }
 }
 

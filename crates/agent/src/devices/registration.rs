@@ -1,8 +1,10 @@
 //! Keeps the agent's device plugins registered with the kubelet.
 
 use std::convert::Infallible;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
+use std::{fs, io};
 
 use anyhow::{Context as _, bail};
 use cni::note;
@@ -13,7 +15,7 @@ use prometheus_client::metrics::counter::Counter;
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::directory::{Change, Directory};
+use super::directory::Directory;
 use super::plugin::{OPTIONS, Plugin};
 use super::server::{self, Places};
 use super::socket::{Claim, Socket, Trouble};
@@ -34,8 +36,16 @@ struct Served {
     registrations: Counter,
     places: Places,
     socket: Option<Socket>,
-    /// Whether the running kubelet has accepted the plugin's registration.
-    is_registered: bool,
+    /// The kubelet that has accepted the plugin's registration.
+    kubelet: Option<Kubelet>,
+}
+
+/// A start of the kubelet, known by the socket that the kubelet then creates. The agent registers
+/// once with each: the kubelet keeps reading the devices of an earlier registration, too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Kubelet {
+    inode: (u64, u64),
+    start: SystemTime,
 }
 
 impl Registration {
@@ -47,7 +57,7 @@ impl Registration {
             registrations,
             places: server::places(),
             socket: None,
-            is_registered: false,
+            kubelet: None,
         });
         Self {
             served: served.collect(),
@@ -64,17 +74,12 @@ impl Registration {
     pub async fn keep(&mut self, mut directory: Directory) -> anyhow::Result<()> {
         loop {
             let path = directory.path().to_owned();
-            let change = tokio::select! {
+            tokio::select! {
                 // Looks at changes first. The start of a kubelet is a change. If the agent
                 // registered before it read this change, it would then register a second time.
                 biased;
                 change = directory.changed() => change?,
                 ended = self.keep_in(&path) => match ended? {},
-            };
-            if change == Change::Kubelet {
-                self.served
-                    .iter_mut()
-                    .for_each(|it| it.is_registered = false);
             }
         }
     }
@@ -137,11 +142,11 @@ impl Registration {
     /// Registers the plugins whose list of devices the kubelet does not read.
     async fn register(&mut self, directory: &Path) -> Result<(), Trouble> {
         let socket = directory.join(KUBELET_SOCKET);
-        if !socket.exists() {
+        let Ok(kubelet) = Kubelet::at(&socket) else {
             return Err(Trouble::NoKubelet(socket));
-        }
-        let open = self.served.iter_mut().filter(|it| !it.is_read());
-        let registered = join_all(open.map(|it| it.register(&socket))).await;
+        };
+        let open = self.served.iter_mut().filter(|it| !it.is_read_by(kubelet));
+        let registered = join_all(open.map(|it| it.register(&socket, kubelet))).await;
         let registered: anyhow::Result<()> = registered.into_iter().collect();
         Ok(registered?)
     }
@@ -165,13 +170,13 @@ impl Served {
         Ok(())
     }
 
-    /// Returns whether the kubelet that runs now reads the devices.
-    fn is_read(&self) -> bool {
-        self.is_registered && *self.plugin.readers().borrow() > 0
+    /// Returns whether this kubelet reads the devices.
+    fn is_read_by(&self, kubelet: Kubelet) -> bool {
+        self.kubelet == Some(kubelet) && *self.plugin.readers().borrow() > 0
     }
 
     /// Announces the plugin, and waits until the kubelet reads its devices.
-    async fn register(&mut self, kubelet: &Path) -> anyhow::Result<()> {
+    async fn register(&mut self, socket: &Path, kubelet: Kubelet) -> anyhow::Result<()> {
         let resource = &self.plugin.resource;
         let request = RegisterRequest {
             version: VERSION.to_owned(),
@@ -179,12 +184,12 @@ impl Served {
             resource_name: resource.name.clone(),
             options: Some(OPTIONS),
         };
-        let what = || format!("register {} at {}", resource.name, kubelet.display());
-        let registered = timeout(LONGEST_CALL, call(kubelet, request)).await;
+        let what = || format!("register {} at {}", resource.name, socket.display());
+        let registered = timeout(LONGEST_CALL, call(socket, request)).await;
         registered
             .unwrap_or_else(|_| bail!("the kubelet does not answer"))
             .with_context(what)?;
-        self.is_registered = true;
+        self.kubelet = Some(kubelet);
         self.registrations.inc();
         let mut readers = self.plugin.readers();
         let read = timeout(LONGEST_CALL, readers.wait_for(|it| *it > 0)).await;
@@ -210,6 +215,17 @@ impl Served {
                 return;
             }
         }
+    }
+}
+
+impl Kubelet {
+    /// Returns the kubelet whose socket is at this path.
+    fn at(socket: &Path) -> io::Result<Self> {
+        let metadata = fs::metadata(socket)?;
+        Ok(Self {
+            inode: (metadata.dev(), metadata.ino()),
+            start: metadata.modified()?,
+        })
     }
 }
 
