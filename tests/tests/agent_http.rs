@@ -215,6 +215,15 @@ fn a_unix_socket_is_private_and_replaces_only_a_stale_one() {
     assert!(is_served());
     first.end();
     assert!(!socket.exists());
+    let replaced = Agent::start(&host, &sections);
+    assert!(eventually(is_served), "{}", replaced.log());
+    fs::remove_file(&socket).unwrap();
+    let successor = Agent::start(&host, &sections);
+    assert!(eventually(is_served), "{}", successor.log());
+    replaced.end();
+    assert!(is_served(), "the socket belongs to the successor");
+    successor.end();
+    assert!(!socket.exists());
     fs::write(&socket, "").unwrap();
     let third = Agent::start(&host, &sections);
     third.says("agent.sock exists and is no socket");

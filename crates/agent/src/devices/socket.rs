@@ -1,15 +1,13 @@
 //! The agent's sockets in the directory of device plugins, and the lock that only one agent at a
 //! time can hold.
 
-use std::fs::{self, DirBuilder, File, Metadata, Permissions, TryLockError};
+use std::fs::{self, DirBuilder, File, Permissions, TryLockError};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{
-    DirBuilderExt as _, FileTypeExt as _, MetadataExt as _, PermissionsExt as _,
-};
+use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use cni::files::if_present;
+use cni::files::{identity, if_present};
 use tokio::net::UnixListener;
 use tokio::task::AbortHandle;
 
@@ -62,8 +60,8 @@ impl Claim {
     /// Returns whether the lock directory is still the one that this value locked. Another process
     /// may have removed or replaced it.
     pub fn is_valid(&self) -> bool {
-        let [named, own] = [fs::symlink_metadata(&self.path), self.lock.metadata()];
-        matches!([named, own], [Ok(named), Ok(own)] if identity(&named) == identity(&own))
+        let named = identity(fs::symlink_metadata(&self.path));
+        named.is_some() && named == identity(self.lock.metadata())
     }
 }
 
@@ -112,7 +110,7 @@ fn own_sockets(directory: &Path) -> io::Result<Vec<PathBuf>> {
 #[derive(Debug)]
 pub(crate) struct Socket {
     path: PathBuf,
-    identity: (u64, u64),
+    identity: Option<(u64, u64)>,
     server: AbortHandle,
 }
 
@@ -125,7 +123,7 @@ impl Socket {
         let path = directory.join(plugin.resource.socket_name());
         let listener = UnixListener::bind(&path)?;
         fs::set_permissions(&path, Permissions::from_mode(0o600))?;
-        let identity = identity(&fs::symlink_metadata(&path)?);
+        let identity = identity(fs::symlink_metadata(&path));
         let serving = server::serve(listener, plugin.clone(), places.clone());
         let server = tokio::spawn(serving).abort_handle();
         Ok(Self {
@@ -141,7 +139,7 @@ impl Socket {
     }
 
     fn is_there(&self) -> bool {
-        fs::symlink_metadata(&self.path).is_ok_and(|it| identity(&it) == self.identity)
+        self.identity.is_some() && identity(fs::symlink_metadata(&self.path)) == self.identity
     }
 }
 
@@ -154,10 +152,6 @@ impl Drop for Socket {
         }
         self.server.abort();
     }
-}
-
-fn identity(metadata: &Metadata) -> (u64, u64) {
-    (metadata.dev(), metadata.ino())
 }
 
 /// The name of the lock directory.

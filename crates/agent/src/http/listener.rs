@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use cni::files::if_present;
+use cni::files::{identity, if_present};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::time::sleep;
@@ -29,8 +29,12 @@ pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
-/// The file of a Unix socket. It is deleted when this value is dropped.
-pub(super) struct SocketFile(PathBuf);
+/// The file of a Unix socket. It is deleted when this value is dropped, unless another agent has
+/// replaced it.
+pub(super) struct SocketFile {
+    path: PathBuf,
+    identity: Option<(u64, u64)>,
+}
 
 impl Listener {
     /// Starts to listen at `address`. Replaces a socket file on which no process listens.
@@ -56,10 +60,14 @@ impl Listener {
         if_present(fs::remove_file(&new)).with_context(|| format!("remove {}", new.display()))?;
         let listener = UnixListener::bind(&new)?;
         fs::set_permissions(&new, Permissions::from_mode(0o600))?;
+        let file = SocketFile {
+            path: path.to_owned(),
+            identity: identity(fs::symlink_metadata(&new)),
+        };
         fs::rename(&new, path)?;
         Ok(Self::Unix {
             listener,
-            _file: SocketFile(path.to_owned()),
+            _file: file,
         })
     }
 
@@ -86,7 +94,9 @@ impl Listener {
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        fs::remove_file(&self.0).ok();
+        if identity(fs::symlink_metadata(&self.path)) == self.identity {
+            fs::remove_file(&self.path).ok();
+        }
     }
 }
 
