@@ -52,9 +52,9 @@ impl Cache {
     /// # Errors
     /// The file exists and cannot be read, or is not an entry.
     pub fn read(&self, attachment: &Attachment) -> anyhow::Result<Option<Entry>> {
-        let files = self.files(attachment);
-        let mut entries = files.filter_map(|it| Entry::read(&it).transpose());
-        entries.next().transpose()
+        let mut files = self.own_files(attachment);
+        let read = files.find_map(|it| Entry::read(&it).transpose());
+        read.transpose()
     }
 
     /// Finds the cached ADD of `sandbox`. Returns `sandbox` with the arguments in the entry of its
@@ -107,7 +107,7 @@ impl Cache {
     /// Returns the modification time of the entry that [`Self::read`] reads; `None` if there is no
     /// entry or the time is unknown.
     pub fn written(&self, attachment: &Attachment) -> Option<SystemTime> {
-        let mut files = self.files(attachment);
+        let mut files = self.own_files(attachment);
         files.find_map(|it| fs::metadata(it).ok())?.modified().ok()
     }
 
@@ -116,7 +116,7 @@ impl Cache {
     /// # Errors
     /// A file exists and cannot be removed.
     pub fn remove(&self, attachment: &Attachment) -> anyhow::Result<()> {
-        self.files(attachment).try_for_each(|file| {
+        self.own_files(attachment).try_for_each(|file| {
             let removed = if_present(fs::remove_file(&file)).map(drop);
             removed.with_context(|| format!("remove {}", file.display()))
         })
@@ -171,6 +171,14 @@ impl Cache {
         let name = format!("{}-{container}-{interface}", attachment.network);
         let directories = self.0.iter();
         directories.map(move |it| it.join(RESULTS).join(&name))
+    }
+
+    /// Returns the paths of [`Self::files`] without those of another attachment: container `b-c` of
+    /// network `a` and container `c` of network `a-b` have the same file name.
+    fn own_files(&self, attachment: &Attachment) -> impl Iterator<Item = PathBuf> {
+        let named = |path: &PathBuf| Entry::read(path).ok()??.attachment().ok();
+        let files = self.files(attachment);
+        files.filter(move |it| named(it).is_none_or(|it| it == *attachment))
     }
 }
 

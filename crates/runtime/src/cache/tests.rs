@@ -105,6 +105,23 @@ fn entries_of_all_directories_are_read_and_the_first_is_written() {
 }
 
 #[test]
+fn entry_of_another_attachment_with_the_same_file_name_stays() {
+    let directory = tempfile::tempdir().unwrap();
+    let cache = Cache(vec![directory.path().to_owned()]);
+    let live = sandbox("c1-x");
+    cache.write(&network(), &live, json!({})).unwrap();
+    let gone = Attachment {
+        network: "pods-c1".parse().unwrap(),
+        container: "x".parse().unwrap(),
+        ..live.attachment.clone()
+    };
+    assert!(cache.read(&gone).unwrap().is_none());
+    assert!(cache.written(&gone).is_none());
+    cache.remove(&gone).unwrap();
+    assert!(cache.read(&live.attachment).unwrap().is_some());
+}
+
+#[test]
 fn result_is_converted_to_the_version_of_the_list() {
     let stored = json!({"cniVersion": "1.0.0", "ips": [{"address": "192.0.2.7/24"}], "x": 1});
     let same = Entry::new(&network(), &sandbox("c1"), stored.clone());
