@@ -103,3 +103,25 @@ fn rules_stay_while_a_link_may_be_of_any_pod() {
     assert!(told[0].starts_with("removed "), "{told:#?}");
     assert!(!has_rule(&host));
 }
+
+#[test]
+fn elements_of_a_pod_without_link_on_the_host_are_reported_without_command() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let result = json!({"cniVersion": "1.0.0", "ips": [{"address": "10.1.0.2/24"}]});
+    host.script("macvlan", &format!("echo '{result}'"));
+    let tool = network(&host, "macvlan");
+    tool.add("pods", &a, &["8080:80"]);
+    assert!(!tool.doctor().holds("warning", "element", &[]));
+    let _live = hide(&a);
+    let is_reported = || {
+        let words = ["may be live: plugin macvlan leaves no link", "cni-portmap"];
+        let findings = tool.doctor();
+        findings.expect("warning", "element", &words);
+        assert_eq!(findings.fixes("element"), [""; 0]);
+    };
+    is_reported();
+    // The result may be cached where doctor does not look.
+    fs::remove_dir_all(tool.results()).unwrap();
+    is_reported();
+}
