@@ -240,6 +240,27 @@ fn elements_of_a_routed_pod_are_removed_by_ptp() {
     assert!(!host.run("nft", &["list ruleset"]).contains("cni:"));
 }
 
+/// The elements of the pod show that this is the host's network namespace.
+#[test]
+fn gc_removes_elements_of_the_last_pod() {
+    let host = Host::new();
+    let tool = host.tool();
+    let ipam = json!({"type": "static", "addresses": [{"address": "10.7.0.5/24"}]});
+    tool.configure(
+        "pods",
+        &[json!({"type": "ptp", "ipMasq": true, "ipam": ipam})],
+    );
+    let a = host.sandbox("a");
+    tool.add("pods", &a, &[]);
+    host.end(&a);
+    assert!(host.run("nft", &["list ruleset"]).contains("cni:"));
+    let gc = tool.run(&["gc", "pods"]);
+    let elsewhere = gc.under(&["unshare", "--net"].map(str::to_owned));
+    elsewhere.expect_failure(&["here is no link of the network"]);
+    tool.run(&["gc", "pods"]).ok();
+    assert!(!host.run("nft", &["list ruleset"]).contains("cni:"));
+}
+
 #[test]
 fn networks_that_cannot_be_tried_are_named() {
     let host = Host::new();

@@ -13,6 +13,12 @@ fn chain(host: &Host, port: u16) -> Chain<'_> {
     chain.with_ports([port, port])
 }
 
+/// Configures the network `pods` of [`chain`]: without it, no cached attachment is proven to be
+/// gone.
+fn configure(host: &Host) {
+    host.tool().configure("pods", &[json!({"type": "bridge"})]);
+}
+
 /// Returns how many lines of `told` begin with this state and name this container.
 fn count(told: &[String], state: &str, container: &str) -> usize {
     let owner = format!("id: \"{container}\"");
@@ -95,9 +101,10 @@ fn after_the_last_pod_nothing_is_left_and_others_chains_are() {
     let a = host.sandbox("a");
     let chain = chain(&host, 8080);
     let result = chain.by_reference().add(&a).unwrap();
+    configure(&host);
     host.tool().remember("pods", (&a, &result));
     chain.remove(Removal::Del, (&a, &result)).unwrap();
-    // The cache exists, the sandbox does not.
+    // The cached result exists, the sandbox does not.
     a.remove();
     let told = host.tool().lines(&["migrate", "--remove"]);
     let shared = told
@@ -330,6 +337,8 @@ fn rules_of_nf_tables_are_removed_by_their_comments() {
     fs::write(&file, tables).unwrap();
     host.run("nft", &["--file", file.to_str().unwrap()]);
     let result = json!({"cniVersion": "1.0.0"});
+    configure(&host);
+    host.ip("link add cni0 type bridge");
     host.tool().remember("pods", (&a, &result));
     host.tool().remember("pods", (&b, &result));
     let living = host.tool().lines(&["migrate", "--remove"]);

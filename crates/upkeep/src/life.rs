@@ -1,4 +1,5 @@
-//! Judges whether an attachment is live or gone, for garbage collection and `cnitool doctor`.
+//! Judges whether an attachment is live or gone, for garbage collection and for the commands
+//! `doctor` and `migrate` of cnitool.
 //!
 //! An attachment is gone only if two conditions are met:
 //!
@@ -15,7 +16,7 @@ use std::time::{Duration, SystemTime};
 
 use cni::{Attachment, NetworkName};
 use netlink::LinkKind;
-use node::{Attached, HostLink, HostLinks, Lease, Node, bridge_of, lease_directories};
+use node::{Attached, HostLink, HostLinks, Lease, Node, Traces, bridge_of, lease_directories};
 use runtime::Conflist;
 
 /// Traces of an attachment on the node. The attachment may be live or gone.
@@ -28,11 +29,11 @@ pub struct Remains<'n> {
     /// The leases.
     pub leases: Vec<&'n Lease>,
     /// Addresses in the leases, the cached result and the elements of `nf_tables`.
-    addresses: BTreeSet<IpAddr>,
+    pub addresses: BTreeSet<IpAddr>,
 }
 
-/// State of an attachment.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// State of an attachment, ordered from the proof of life to the proof of the end.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Life {
     /// The sandbox exists, or a link of the host is the host's end of its veth pair.
     Lives,
@@ -46,7 +47,7 @@ pub enum Life {
 }
 
 /// Why a missing link does not prove that an attachment is gone.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Unseen {
     /// Live attachments of the network may have no link that this process can see. Contains the
     /// reason.
@@ -87,27 +88,32 @@ impl<'n> Remains<'n> {
     pub fn of_network(node: &'n Node, network: &Conflist) -> Vec<Self> {
         let directories = lease_directories(network);
         let is_in = |it: &&Lease| directories.iter().any(|directory| it.is_in(directory));
-        let remains = node.traces().into_iter().filter_map(|(owner, traces)| {
-            let (cached, elements) = (traces.cached, traces.elements);
-            let leases: Vec<_> = traces.leases.into_iter().filter(is_in).collect();
-            let holder = leases.first().and_then(|it| it.attachment());
-            let named = cached.map(|it| it.attachment.clone()).or(holder);
-            let is_tag = !traces.links.is_empty() || !elements.is_empty();
-            let tagged = || Attachment::of_owner(&owner).filter(|_| is_tag);
-            let attachment = named.or_else(tagged);
-            let reported = cached.into_iter().flat_map(Attached::addresses);
-            let held = elements.iter().filter_map(|it| it.address);
-            let addresses = reported.map(|it| it.ip()).chain(held);
-            Some(Self {
-                attachment: attachment.filter(|it| it.network == network.name)?,
-                cached,
-                addresses: addresses
-                    .chain(leases.iter().map(|it| it.address))
-                    .collect(),
-                leases,
-            })
+        let remains = node.traces().into_iter().filter_map(|(owner, mut traces)| {
+            traces.leases.retain(is_in);
+            Self::of_traces(&owner, &traces)
         });
-        remains.collect()
+        remains
+            .filter(|it| it.attachment.network == network.name)
+            .collect()
+    }
+
+    /// Returns the remains of the attachment that has `traces`, which [`Node::traces`] returned for
+    /// the key `owner`. Returns `None` if the traces name no attachment.
+    pub fn of_traces(owner: &str, traces: &Traces<'n>) -> Option<Self> {
+        let (cached, leases) = (traces.cached, traces.leases.clone());
+        let holder = leases.first().and_then(|it| it.attachment());
+        let named = cached.map(|it| it.attachment.clone()).or(holder);
+        let is_tag = !traces.links.is_empty() || !traces.elements.is_empty();
+        let tagged = || Attachment::of_owner(owner).filter(|_| is_tag);
+        let reported = cached.into_iter().flat_map(Attached::addresses);
+        let held = traces.elements.iter().filter_map(|it| it.address);
+        let held = held.chain(leases.iter().map(|it| it.address));
+        Some(Self {
+            attachment: named.or_else(tagged)?,
+            cached,
+            addresses: reported.map(|it| it.ip()).chain(held).collect(),
+            leases,
+        })
     }
 
     /// Returns the host's end of a veth pair whose other end is in the container; `None` if there
@@ -214,7 +220,7 @@ fn sees(node: &Node, network: &NetworkName) -> Result<Vec<u32>, String> {
     let bridges = names.iter().filter_map(|it| node.link_called(it));
     let bridges = bridges.filter(|it| it.kind == LinkKind::Bridge);
     let bridges: Vec<_> = bridges.map(|it| it.index).collect();
-    if bridges.is_empty() && !has_link_of(node, network) {
+    if bridges.is_empty() && !is_attached_here(node, network) {
         let names: Vec<_> = names.iter().map(|it| format!("bridge {it}")).collect();
         let lacks = match names.as_slice() {
             [] => "no link of the network".to_owned(),
@@ -227,14 +233,18 @@ fn sees(node: &Node, network: &NetworkName) -> Result<Vec<u32>, String> {
     Ok(bridges)
 }
 
-/// Returns whether the host has a link of `network`. Such a link is tagged with an attachment to
-/// `network`, or it is untagged and its sandbox has an address that is leased in `network`.
-fn has_link_of(node: &Node, network: &NetworkName) -> bool {
+/// Returns whether plugins attached sandboxes to `network` in this network namespace: whether a
+/// link or an element of `nf_tables` is tagged with an attachment to `network`, or an untagged link
+/// has a sandbox with an address that is leased in `network`.
+fn is_attached_here(node: &Node, network: &NetworkName) -> bool {
     let is_tagged = |owner: &str| Attachment::is_owner_in(owner, network);
+    let mut elements = node.firewall.elements.iter();
     let leads_to = |it: &Lease| {
         it.network == network.as_str() && node.host_links.of_address(it.address).is_some()
     };
-    node.host_links.of_owner(is_tagged).is_some() || node.leases.iter().any(leads_to)
+    node.host_links.of_owner(is_tagged).is_some()
+        || elements.any(|it| is_tagged(&it.owner))
+        || node.leases.iter().any(leads_to)
 }
 
 /// Returns the configuration lists of the network: the current ones, and those that a runtime

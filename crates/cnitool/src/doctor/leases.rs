@@ -81,46 +81,62 @@ fn torn_leases(node: &Node) -> Option<Finding> {
     })
 }
 
-/// Finds elements in this suite's tables of `nf_tables` whose attachment has no lease, no link, and
-/// no cached result with an existing sandbox.
+/// Finds elements in this suite's tables of `nf_tables` whose attachment has no lease and no longer
+/// exists, or may exist where this process cannot see it. Also finds elements whose tag names no
+/// attachment.
 pub fn elements(node: &Node) -> Vec<Finding> {
-    let stale = node.traces().into_iter().filter(|(_, traces)| {
-        let is_alive = traces.cached.is_some_and(|it| it.is_alive);
-        !is_alive
-            && traces.leases.is_empty()
-            && !traces.elements.iter().any(|it| has_link(node, it))
-    });
-    let findings = stale.filter_map(|(owner, traces)| {
+    let traces = node.traces().into_iter();
+    let held = traces.filter(|(_, it)| it.leases.is_empty() && !it.elements.is_empty());
+    let findings = held.filter_map(|(owner, traces)| {
         let tables: BTreeSet<_> = traces.elements.iter().map(|it| it.table).collect();
-        (!tables.is_empty()).then(|| element(node, &owner, &tables))
+        let Some(remains) = Remains::of_traces(&owner, &traces) else {
+            let is_alone = !traces.elements.iter().any(|it| is_in_sandbox(node, it));
+            return is_alone.then(|| untagged(&owner, &tables));
+        };
+        let names: Vec<_> = tables.iter().copied().collect();
+        let has = format!("{owner} has elements in {}", names.join(", "));
+        match life(node, &remains) {
+            Life::Lives | Life::Young => None,
+            Life::Unseen(reason) => Some(
+                Finding::warning(format!("{has}, but no sandbox of it is visible"))
+                    .impact(format!("It may be live: {reason}.")),
+            ),
+            Life::Gone => Some(
+                Finding::warning(format!("{has}, and nothing else"))
+                    .impact("Its sandbox no longer exists, but its ports may still be held.")
+                    .fix(deletions(node, &remains.attachment, &tables)),
+            ),
+        }
     });
     findings.collect()
 }
 
-fn element(node: &Node, owner: &str, tables: &BTreeSet<&str>) -> Finding {
+/// Returns the finding for elements in `tables` whose tag `owner` names no attachment.
+fn untagged(owner: &str, tables: &BTreeSet<&str>) -> Finding {
     let names: Vec<_> = tables.iter().copied().collect();
     let names = names.join(", ");
+    let message = format!("elements of {owner:?}, which is not an attachment, in {names}");
     let mut ours = node::tables();
     ours.retain(|(_, it)| tables.contains(it.name));
-    if let Some(attachment) = Attachment::of_owner(owner) {
-        let plugins = ours.into_iter().map(|(plugin, _)| match plugin {
-            "bridge" if is_routed(node, &attachment) => "ptp",
-            plugin => plugin,
-        });
-        let deletions = plugins.collect::<BTreeSet<_>>().into_iter();
-        let deletions = deletions.map(|it| delete(node, &attachment, it));
-        let message = format!("{owner} has elements in {names}, and nothing else");
-        return Finding::warning(message)
-            .impact("Its sandbox no longer exists, but its ports may still be held.")
-            .fix(deletions.collect::<Vec<_>>().join("\n"));
-    }
-    let message = format!("elements of {owner:?}, which is not an attachment, in {names}");
     ours.sort_by_key(|(_, it)| it.name);
     let lists = ours.iter().map(|(_, it)| (it.family.name(), it.name));
     let lists = lists.map(|(family, name)| format!("nft list table {family} {name}"));
     Finding::warning(message)
         .impact("No DEL matches them. Remove the listed elements with `nft delete element`.")
         .fix(lists.collect::<Vec<_>>().join("\n"))
+}
+
+/// Returns shell commands that call DEL of each plugin with one of `tables`, one in each line.
+fn deletions(node: &Node, attachment: &Attachment, tables: &BTreeSet<&str>) -> String {
+    let mut ours = node::tables();
+    ours.retain(|(_, it)| tables.contains(it.name));
+    let plugins = ours.into_iter().map(|(plugin, _)| match plugin {
+        "bridge" if is_routed(node, attachment) => "ptp",
+        plugin => plugin,
+    });
+    let plugins = plugins.collect::<BTreeSet<_>>().into_iter();
+    let commands = plugins.map(|it| delete(node, attachment, it));
+    commands.collect::<Vec<_>>().join("\n")
 }
 
 /// Returns whether the attachment's network uses `ptp`. An element does not show this, because
@@ -144,12 +160,12 @@ fn delete(node: &Node, attachment: &Attachment, plugin: &str) -> String {
     format!("echo {request} | CNI_COMMAND=DEL {sandbox} {path}")
 }
 
-/// Returns whether a veth pair shows that the element's attachment is live: its host's end is
-/// tagged with the attachment or, without a tag, its sandbox has the element's address.
-fn has_link(node: &Node, Held { owner, address, .. }: &Held) -> bool {
+/// Returns whether the sandbox behind an untagged link has the element's address.
+fn is_in_sandbox(node: &Node, element: &Held) -> bool {
     let links = &node.host_links;
-    links.of_owner(|it| it == owner).is_some()
-        || address.is_some_and(|it| links.of_address(it).is_some())
+    element
+        .address
+        .is_some_and(|it| links.of_address(it).is_some())
 }
 
 #[cfg(test)]
@@ -283,8 +299,8 @@ mod tests {
             port: None,
             address: None,
         };
-        let mut node = node(&[]);
-        node.leases = vec![lease("pods", "10.1.0.2", "a")];
+        let mut node = leased();
+        node.leases.truncate(1);
         node.attached = vec![attached("pods", "a"), attached("pods", "b")];
         node.firewall.elements = ["a", "b", "c", "c"]
             .map(|it| element(&format!("cni:pods/{it}/eth0")))
@@ -297,6 +313,12 @@ mod tests {
         assert_eq!(finding.message, message);
         let fix = "CNI_COMMAND=DEL CNI_CONTAINERID=c CNI_IFNAME=eth0 /opt/cni/bin/portmap";
         assert!(finding.fix.ends_with(fix), "{finding:?}");
+        let other = LIST.replace("\"bridge\"", "\"macvlan\"");
+        node.configuration = super::super::tests::node(&[("pods.conflist", &other)]).configuration;
+        let [finding] = <[Finding; 1]>::try_from(elements(&node)).unwrap();
+        assert_eq!(finding.fix, "");
+        let reason = "may be live: plugin macvlan leaves no link";
+        assert!(finding.impact.contains(reason), "{finding:?}");
     }
 
     #[test]

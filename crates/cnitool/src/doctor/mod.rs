@@ -88,7 +88,7 @@ const SUBJECTS: &[(&str, Judge, &[Part])] = &[
     (
         "remnant",
         remnants::judge,
-        &[Firewall, Cache, Leases, Configuration],
+        &[Firewall, Cache, Leases, Links, Configuration],
     ),
     ("kube-proxy", kube_proxy::judge, &[Firewall, Links]),
     ("bridge", bridges::judge, &[Links, Cache]),

@@ -5,48 +5,73 @@
 //! chain's name, a part of the rule's comment, or an address. `cnitool migrate` uses the same
 //! marks.
 
+use std::collections::BTreeSet;
+use std::fmt::Display;
+
 use node::{Node, RuleComment};
+use upkeep::Life;
 
 use super::finding::Finding;
 use crate::reference::{Living, Mark};
 
-/// Reports in one finding whether chains and rules of the Go plugins are for live pods or stale.
-/// Returns no finding if there are no such rules, or if no network of the node uses `bridge`,
-/// `ptp`, `portmap` or `firewall` of this suite.
+/// Reports whether chains and rules of the Go plugins are for live pods, for pods that may be live,
+/// or stale. Returns no finding if there are no such rules, or if no network of the node uses
+/// `bridge`, `ptp`, `portmap` or `firewall` of this suite.
 pub fn judge(node: &Node) -> Vec<Finding> {
     let is_ours = |name: &&str| node.configuration.has_ours(name);
     let marks = marks(node);
     if marks.is_empty() || !["bridge", "ptp", "portmap", "firewall"].iter().any(is_ours) {
         return Vec::new();
     }
-    let living = Living::of(node);
-    let gone: Vec<_> = marks.iter().filter(|it| !living.has(it)).collect();
-    // A rule whose mark is an address is stale if no live sandbox has the address: the kernel lists
-    // the addresses even of a sandbox whose attachment is unknown. A rule with another mark may be
-    // for such a sandbox, so it is proven stale only if no such sandbox exists. If the addresses of
-    // some sandbox cannot be read, no rule is proven stale.
-    let is_readable = node.host_links.hidden().is_none();
-    let is_proven =
-        |it: &&&Mark| is_readable && (!living.has_unnamed() || matches!(it, Mark::Address(_)));
-    let proven = gone.iter().filter(is_proven).count();
-    let gone = gone.len();
-    let what = "chains and rules of the Go plugins";
-    vec![if gone == 0 {
-        Finding::ok(format!("{what}: {}", marks.len())).impact(
-            "Each is for a live pod. After the pods are deleted, `cnitool migrate --remove` removes them.",
-        )
-    } else if proven == 0 {
-        Finding::ok(format!("{what} without known pod: {gone}"))
-            .impact("Some live pods cannot be identified: see `cnitool migrate`.")
-    } else {
-        let impact = "They take precedence over this suite's rules: a port that one of them forwards \
-             does not reach the next pod that has it, and the next pod with an address of \
-             CNI-FORWARD passes the firewall.";
-        Finding::warning(format!("{what} for deleted pods: {proven}"))
-            .impact(impact)
-            .fix("cnitool migrate\ncnitool migrate --remove")
-    }]
+    let living = match Living::of(node) {
+        Ok(living) => living,
+        Err(reason) => return vec![unproven(marks.len(), reason)],
+    };
+    let (mut gone, mut doubts) = (0, Vec::new());
+    for mark in &marks {
+        match living.life(mark, &BTreeSet::new()) {
+            Life::Lives | Life::Young => {}
+            Life::Unseen(reason) => doubts.push(reason.to_string()),
+            // The kernel lists the addresses even of a sandbox whose attachment is unknown. So only
+            // a rule whose mark is an address is proven not to be for such a sandbox.
+            Life::Gone if living.has_unnamed() && !matches!(mark, Mark::Address(_)) => {
+                doubts.push("some live pods cannot be identified".to_owned());
+            }
+            Life::Gone => gone += 1,
+        }
+    }
+    let doubtful = doubts.first().map(|it| unproven(doubts.len(), it));
+    let stale = (gone > 0).then(|| stale(gone));
+    let findings: Vec<_> = stale.into_iter().chain(doubtful).collect();
+    if findings.is_empty() {
+        return vec![live(marks.len())];
+    }
+    findings
 }
+
+fn live(count: usize) -> Finding {
+    let impact = "Each is for a live pod. After the pods are deleted, `cnitool migrate --remove` \
+         removes them.";
+    Finding::ok(format!("{WHAT}: {count}")).impact(impact)
+}
+
+/// Returns the finding for chains and rules that are neither for known live pods nor proven to be
+/// stale, with the reason.
+fn unproven(count: usize, reason: impl Display) -> Finding {
+    Finding::ok(format!("{WHAT} for pods that may be live: {count}"))
+        .impact(format!("`cnitool migrate --remove` keeps them: {reason}."))
+}
+
+fn stale(count: usize) -> Finding {
+    let impact = "They take precedence over this suite's rules: a port that one of them forwards does \
+         not reach the next pod that has it, and the next pod with an address of CNI-FORWARD passes \
+         the firewall.";
+    Finding::warning(format!("{WHAT} for deleted pods: {count}"))
+        .impact(impact)
+        .fix("cnitool migrate\ncnitool migrate --remove")
+}
+
+const WHAT: &str = "chains and rules of the Go plugins";
 
 /// Returns what identifies attachments in the rules of the Go plugins: parts of the names of chains
 /// in the table `nat`, parts of the comments of rules in the plugins' own tables, and addresses
@@ -63,18 +88,20 @@ fn marks(node: &Node) -> Vec<Mark> {
 
 #[cfg(test)]
 mod tests {
+    use netlink::LinkKind;
     use nft::{Family, HeldChain};
     use node::HostLink;
 
     use super::super::finding::Level;
-    use super::super::tests::{attached, lease, levels, node};
+    use super::super::tests::{attached, lease, levels, link, node};
     use super::*;
     use node::Program;
 
     /// Returns a node with the Go plugins' rules for the container `a` of the network `pods`, and
     /// with rules of other programs.
     fn with_remnants() -> Node {
-        let mut node = node(&[]);
+        let list = r#"{"cniVersion": "1.0.0", "name": "pods", "plugins": [{"type": "bridge"}]}"#;
+        let mut node = node(&[("pods.conflist", list)]);
         let chain = |name: &str| HeldChain {
             family: Family::Ipv4,
             table: "nat".to_owned(),
@@ -115,7 +142,39 @@ mod tests {
         node.attached = vec![attached("pods", "a")];
         assert_eq!(levels(&judge(&node)), [Level::Ok]);
         node.attached[0].is_alive = false;
+        node.leases.clear();
+        let mut bridge = link(3, "cni0");
+        bridge.kind = LinkKind::Bridge;
+        node.links = vec![bridge];
         assert_eq!(levels(&judge(&node)), [Level::Warning]);
+    }
+
+    #[test]
+    fn rules_of_pods_that_may_be_live_have_no_fix() {
+        let mut node = with_remnants();
+        node.attached = vec![attached("pods", "a")];
+        node.attached[0].is_alive = false;
+        let [finding] = <[Finding; 1]>::try_from(judge(&node)).unwrap();
+        assert_eq!((finding.level, &*finding.fix), (Level::Ok, ""));
+        assert!(
+            finding.impact.contains("neither bridge cni0"),
+            "{finding:?}"
+        );
+        // A stale rule beside them still has its fix.
+        node.firewall.rule_comments[0].comment = "gone".to_owned();
+        let findings = judge(&node);
+        assert_eq!(levels(&findings), [Level::Warning, Level::Ok]);
+        assert!(
+            findings[0].message.ends_with("for deleted pods: 1"),
+            "{findings:?}"
+        );
+    }
+
+    #[test]
+    fn no_rule_is_stale_while_a_file_in_the_cache_is_invalid() {
+        let mut node = with_remnants();
+        node.invalid_entries = 1;
+        assert_eq!(levels(&judge(&node)), [Level::Ok]);
     }
 
     #[test]
@@ -127,13 +186,13 @@ mod tests {
             owner: None,
             addresses,
         };
-        node.host_links.0 = vec![link(Some([].into()))];
-        assert_eq!(levels(&judge(&node)), [Level::Warning]);
-        node.host_links.0 = vec![link(None)];
-        let findings = judge(&node);
-        assert_eq!(levels(&findings), [Level::Ok]);
-        let message = &findings[0].message;
-        assert!(message.ends_with("without known pod: 2"), "{message}");
+        for addresses in [None, Some([].into())] {
+            node.host_links.0 = vec![link(addresses)];
+            let findings = judge(&node);
+            assert_eq!(levels(&findings), [Level::Ok]);
+            let message = &findings[0].message;
+            assert!(message.ends_with("may be live: 2"), "{message}");
+        }
     }
 
     #[test]

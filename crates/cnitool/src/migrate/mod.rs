@@ -15,6 +15,7 @@ use anyhow::Context as _;
 use clap::Args;
 use cni::{all, note};
 use runtime::Directories;
+use upkeep::Life;
 
 use self::iptables::saved;
 use self::remnant::{Remnant, Shared, Table};
@@ -59,8 +60,9 @@ impl Migrate {
     }
 
     fn clean(&self, table: &Table, living: &Living) -> anyhow::Result<Vec<String>> {
-        let stays = |it: &&Remnant| living.has(&it.mark) || living.is_at(&it.addresses);
-        let (kept, gone): (Vec<_>, Vec<_>) = table.remnants.iter().partition(stays);
+        let judge = |it: &Remnant| living.life(&it.mark, &it.addresses);
+        let remnants = table.remnants.iter();
+        let (kept, gone): (Vec<_>, Vec<_>) = remnants.partition(|it| judge(it) != Life::Gone);
         let is_in_use = !kept.is_empty() || table.bridges.iter().any(|it| living.is_on(it));
         let shared = if table.is_shared && !is_in_use {
             Shared::Remove
@@ -73,7 +75,10 @@ impl Migrate {
         let line = |state: &str, what: &str| format!("{state:<8}{}: {what}", table.title);
         let of = |state, it: &Remnant| line(state, &format!("{}, {}", it.name, it.owner));
         let state = if self.remove { "removed" } else { "gone" };
-        let kept = kept.into_iter().map(|it| of("living", it));
+        let kept = kept.into_iter().map(|it| match judge(it) {
+            Life::Unseen(reason) => of("unseen", it) + &format!(", may be live: {reason}"),
+            _ => of("living", it),
+        });
         let gone = gone.into_iter().map(|it| of(state, it));
         let shared = match shared {
             Shared::Remove => Some(line(state, "what all attachments shared")),

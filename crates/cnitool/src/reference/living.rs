@@ -1,5 +1,7 @@
-//! Finds out which attachments are live, from the host's links, the runtime's cache and
-//! host-local's leases.
+//! Finds out to which attachments the rules of the Go plugins belong, and which of these
+//! attachments may be live.
+//!
+//! `life` of upkeep judges each attachment. This module only compares attachments with rules.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -8,34 +10,41 @@ use anyhow::{Context as _, bail, ensure};
 use cni::Attachment;
 use node::{HostLink, Node, Part};
 use runtime::Directories;
+use upkeep::{Life, Remains, life};
 
 use super::mark::Mark;
 
-/// The live attachments: `migrate` and doctor look up here whether rules of the Go plugins are
-/// stale.
+/// The attachments that may be live: `migrate` and doctor look up here whether rules of the Go
+/// plugins are stale.
 #[derive(Debug, Default)]
 pub struct Living {
-    attachments: Vec<Attachment>,
-    /// Addresses in live sandboxes whose attachment is not known: the host's end of the veth pair
-    /// has no tag, and no lease of the address names an attachment.
-    addresses: BTreeSet<IpAddr>,
-    /// Addresses of all live attachments, including those in `addresses`.
+    /// The attachments that are not proven to be gone.
+    attachments: Vec<Known>,
+    /// Addresses in live sandboxes, as the kernel lists them.
     held: BTreeSet<IpAddr>,
+    /// The addresses in `held` whose attachment is not known: the host's end of the veth pair has
+    /// no tag, and no lease of the address names an attachment.
+    unnamed: BTreeSet<IpAddr>,
     /// Names of the bridges with a port that this suite did not make.
     bridges: BTreeSet<String>,
 }
 
+/// An attachment, its addresses and its state.
+#[derive(Debug)]
+struct Known {
+    attachment: Attachment,
+    addresses: BTreeSet<IpAddr>,
+    life: Life,
+}
+
 impl Living {
-    /// Reads the live attachments. An attachment is live if one of these is true:
-    /// - The host's end of its veth pair exists.
-    /// - Its result is cached, and its sandbox exists or this process cannot find out.
-    /// - No result is cached, and it has a lease.
+    /// Reads the attachments that may be live.
     ///
     /// # Errors
     /// - A part of the node other than the firewall cannot be read: the configuration, leases, the
     ///   cache or links.
     /// - A file in the cache, or a lease file that is not empty, does not name its attachment.
-    /// - The addresses in a sandbox cannot be listed.
+    /// - The kernel does not show the addresses in a sandbox, as for [`Self::of`].
     pub fn read(directories: &Directories) -> anyhow::Result<Self> {
         for entry in directories.cache.entries()? {
             entry.context("find live attachments")?;
@@ -49,52 +58,53 @@ impl Living {
             let path = lease.path.display();
             ensure!(is_empty, "find the holder of lease {path}");
         }
-        if let Some(HostLink { name, .. }) = node.host_links.hidden() {
-            bail!("find live attachments: no address behind {name} can be read");
-        }
-        Ok(Self::of(&node))
+        Self::of(&node).context("find live attachments")
     }
 
-    /// Derives the live attachments from a node that was read before.
-    pub fn of(node: &Node) -> Self {
-        let mut living = Self::default();
-        let cached = node.attached.iter().map(|it| &it.attachment);
-        let cached = cached.map(|it| (it.network.as_str(), &it.container));
-        let cached: BTreeSet<_> = cached.collect();
-        for alive in node.alive() {
-            living.attachments.push(alive.attachment.clone());
-            let addresses = alive.addresses().into_iter();
-            living.held.extend(addresses.map(|it| it.ip()));
-        }
+    /// Derives the attachments that may be live from a node that was read before.
+    ///
+    /// # Errors
+    /// Any rule may be for a live attachment that cannot be identified:
+    /// - A file in the cache does not name its attachment.
+    /// - The kernel does not list the addresses in a sandbox, or lists none in a sandbox whose host
+    ///   link has no tag.
+    pub fn of(node: &Node) -> anyhow::Result<Self> {
         let links = &node.host_links;
-        let held = links.0.iter().flat_map(HostLink::known_addresses);
-        living.held.extend(held);
-        let bridges = links.untagged().filter_map(|it| it.master);
-        living.bridges = bridges.map(|it| node.link_name(it).to_owned()).collect();
-        let unnamed = links.untagged().flat_map(HostLink::known_addresses);
-        living.addresses.extend(unnamed);
-        let mut named = BTreeSet::new();
-        let held = node.leases.iter();
-        for (lease, holder) in held.filter_map(|it| Some((it, it.attachment()?))) {
-            let is_cached = cached.contains(&(&*lease.network, &holder.container));
-            if !is_cached || living.addresses.contains(&lease.address) {
-                living.attachments.push(holder);
-                living.held.insert(lease.address);
-            }
-            named.insert(lease.address);
+        ensure!(
+            node.invalid_entries == 0,
+            "a file in the cache names no attachment"
+        );
+        if let Some(link) = links.hidden().or_else(|| links.unexplained().next()) {
+            let name = &link.name;
+            bail!("the kernel shows no address of the sandbox behind {name}");
         }
-        living.addresses.retain(|it| !named.contains(it));
-        let tagged = links.owners().filter_map(Attachment::of_owner);
-        living.attachments.extend(tagged);
-        living
+        let leased = node.leases.iter().filter(|it| it.attachment().is_some());
+        let named: BTreeSet<_> = leased.map(|it| it.address).collect();
+        let unnamed = links.untagged().flat_map(HostLink::known_addresses);
+        let bridges = links.untagged().filter_map(|it| it.master);
+        Ok(Self {
+            attachments: known(node),
+            held: links.0.iter().flat_map(HostLink::known_addresses).collect(),
+            unnamed: unnamed.filter(|it| !named.contains(it)).collect(),
+            bridges: bridges.map(|it| node.link_name(it).to_owned()).collect(),
+        })
     }
 
-    /// Returns whether a chain or rule with this mark belongs to a live attachment.
-    pub fn has(&self, mark: &Mark) -> bool {
-        match mark {
-            Mark::Address(address) => self.held.contains(address),
-            mark => self.attachments.iter().any(|it| mark.is_of(it)),
+    /// Returns the state of the attachment to which a chain or rule with this mark and these
+    /// addresses belongs. If several attachments have the mark, returns the state that is closest
+    /// to [`Life::Lives`]. Returns [`Life::Gone`] if no attachment that may be live has the mark,
+    /// and no live sandbox of an unknown attachment has one of the addresses.
+    pub fn life(&self, mark: &Mark, addresses: &BTreeSet<IpAddr>) -> Life {
+        let has_mark = |it: &&Known| match mark {
+            Mark::Address(address) => it.addresses.contains(address),
+            mark => mark.is_of(&it.attachment),
+        };
+        let known = self.attachments.iter().filter(has_mark);
+        let is_held = matches!(mark, Mark::Address(it) if self.held.contains(it));
+        if is_held || !self.unnamed.is_disjoint(addresses) {
+            return Life::Lives;
         }
+        known.map(|it| it.life.clone()).min().unwrap_or(Life::Gone)
     }
 
     /// Returns whether the bridge has a port that this suite did not make. A Go plugin may have
@@ -103,15 +113,24 @@ impl Living {
         self.bridges.contains(bridge)
     }
 
-    /// Returns whether one of the addresses is in a live sandbox whose attachment is not known.
-    pub fn is_at(&self, addresses: &BTreeSet<IpAddr>) -> bool {
-        !self.addresses.is_disjoint(addresses)
-    }
-
     /// Returns whether there are live sandboxes whose attachment is not known. If so, a chain or
-    /// rule that matches no known live attachment may still belong to such a sandbox, so it is not
+    /// rule that matches no known attachment may still belong to such a sandbox, so it is not
     /// proven to be stale.
     pub fn has_unnamed(&self) -> bool {
-        !self.addresses.is_empty()
+        !self.unnamed.is_empty()
     }
+}
+
+/// Returns the attachments of the node that are not proven to be gone.
+fn known(node: &Node) -> Vec<Known> {
+    let traces = node.traces().into_iter();
+    let known = traces.filter_map(|(owner, traces)| {
+        let remains = Remains::of_traces(&owner, &traces)?;
+        Some(Known {
+            life: life(node, &remains),
+            attachment: remains.attachment,
+            addresses: remains.addresses,
+        })
+    });
+    known.filter(|it| it.life != Life::Gone).collect()
 }
