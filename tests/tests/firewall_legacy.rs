@@ -1,7 +1,9 @@
-//! firewall: chains of legacy iptables that drop, which only its own program reaches.
+//! firewall: chains of legacy iptables that drop, which only its own program reaches, and versions of
+//! iptables-nft that do not read all rules.
 
 use std::fs;
 
+use serde_json::Value;
 use tests::{Host, Place as _};
 
 const CLOSED: &str = "for p in iptables-legacy ip6tables-legacy; do $p -P FORWARD DROP; done";
@@ -65,6 +67,53 @@ fn a_table_of_an_earlier_boot_does_not_hide_missing_rules_in_legacy_iptables() {
     firewall.add(&a);
     assert_eq!(fence.opens(&a), [true; 2]);
     assert_eq!(rules(&host), before);
+}
+
+/// iptables before 1.8.8 saves and restores a comparison by `nf_tables` without it.
+#[test]
+fn rule_has_the_form_that_an_old_iptables_reads() {
+    let host = Host::new();
+    host.sh("for p in iptables-nft ip6tables-nft; do $p -P FORWARD DROP; done");
+    let fence = host.fence();
+    let a = host.sandbox("a");
+    let firewall = fence.join(&a, &[]);
+    host.script("iptables-nft", "echo 'iptables v1.8.7 (nf_tables)'");
+    let old = host.dir().join("plugins");
+    firewall.on("ADD", &a).env("PATH", old).ok();
+    assert_eq!(fence.opens(&a), [true; 2]);
+    let result = &firewall.config()["prevResult"];
+    assert_eq!(firewall.check(&a, result).ok(), Value::Null);
+    for family in ["ip", "ip6"] {
+        let list = ["--debug", "netlink", "list", "table", family, "filter"];
+        let table = host.run("nft", &list);
+        assert!(table.contains("[ match name mark rev 1 ]"), "{table}");
+    }
+}
+
+#[test]
+fn rule_that_lost_its_condition_is_reported_and_deleted() {
+    let host = Host::new();
+    host.sh("iptables-nft -P FORWARD DROP");
+    let fence = host.fence();
+    let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
+    let firewall = fence.add(&a, &[]);
+    fence.join(&b, &[]);
+    let condition = "-m mark --mark 0x1000/0x1000 ";
+    host.sh(&format!(
+        "iptables-nft-save | sed 's|{condition}||' > saved; iptables-nft-restore < saved"
+    ));
+    assert_eq!(
+        fence.opens(&b),
+        [true, true],
+        "the host forwards all packets"
+    );
+    let result = &firewall.config()["prevResult"];
+    let refusal = firewall.check(&a, result).error();
+    refusal.expect(100, &["CNI-FORWARD", "accepts all packets"]);
+    firewall.on("RELOAD", &a).ok();
+    assert_eq!(fence.opens(&b), [false, true], "IPv4 is closed again");
+    assert_eq!(fence.opens(&a), [true; 2]);
+    firewall.check(&a, result).ok();
 }
 
 #[test]

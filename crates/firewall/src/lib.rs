@@ -9,6 +9,7 @@ mod desired;
 mod firewalld;
 mod follow;
 mod installation;
+mod iptables;
 mod legacy;
 mod permission;
 mod raw;

@@ -4,6 +4,7 @@
 use nft::{BaseChain, ChainKind, Family, Hook, Standing, StandingChain, StandingRule};
 
 use crate::config::{CHAIN, Config};
+use crate::iptables;
 
 /// Returns the chains and rules for the table `filter` of iptables or ip6tables. The chain
 /// `FORWARD` has the hook and priority that iptables gives it. So if the plugin creates this chain,
@@ -22,6 +23,7 @@ pub(crate) fn standing(family: Family, config: &Config) -> Standing {
     Standing {
         family,
         table: "filter",
+        comparison: iptables::comparison,
         chains: vec![
             StandingChain {
                 base: Some(BaseChain {

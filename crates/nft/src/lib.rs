@@ -63,7 +63,7 @@ pub use limit::Limit;
 pub use netlink::IpVersion;
 pub use rule::Rule;
 pub use ruleset::{RulePlace, Ruleset};
-pub use standing::{Standing, StandingChain, StandingRule};
+pub use standing::{Comparison, Standing, StandingChain, StandingRule};
 pub use table::{BaseChain, Chain, ChainKind, Family, Hook, Set, Table, TargetType, Type};
 pub use trace::{EndVerdict, Ended, Tracer};
 pub use watch::Watch;

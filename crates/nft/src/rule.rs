@@ -230,7 +230,7 @@ impl Rule {
         self.with(&expression::compare(operator, value))
     }
 
-    fn with(mut self, expression: &Expression) -> Self {
+    pub(crate) fn with(mut self, expression: &Expression) -> Self {
         self.needs.extend(expression.option());
         Self {
             expressions: self.expressions.nest(ITEM, &expression.encode()),

@@ -9,18 +9,18 @@
 
 use netlink_packet_core::{NLM_F_APPEND, NLM_F_CREATE};
 
-use crate::attributes::{number, text, value};
+use crate::attributes::{Attributes, number, text, value};
 use crate::change::Updated;
 use crate::connection::Connection;
 use crate::error::Error;
 use crate::exchange::Committed;
 use crate::expression::{
-    ACCEPT, BITWISE_MASK, BITWISE_XOR, DATA_VALUE, JUMP, VERDICT_CHAIN, VERDICT_CODE, compared,
-    parts, verdict_of,
+    ACCEPT, BITWISE_MASK, BITWISE_XOR, DATA_VALUE, Expression, JUMP, VERDICT_CHAIN, VERDICT_CODE,
+    compared, parts, verdict_of,
 };
 use crate::field::{META_KEY, META_MARK};
 use crate::message::Message;
-use crate::raw::RULE_EXPRESSIONS;
+use crate::raw::{RULE_EXPRESSIONS, RULE_HANDLE};
 use crate::rule::Rule;
 use crate::table::{BaseChain, Chain, Family, Table};
 use crate::update::until_current;
@@ -35,6 +35,19 @@ pub struct Standing {
     pub table: &'static str,
     /// The chains that this table has to contain, each with its rules. A chain may have none.
     pub chains: Vec<StandingChain>,
+    /// Returns how an added rule compares the firewall mark. This crate calls the function only if
+    /// such a rule is missing.
+    pub comparison: fn() -> Comparison,
+}
+
+/// How a rule compares the firewall mark.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Comparison {
+    /// By expressions of `nf_tables`.
+    Native,
+    /// By the match `mark` of iptables. iptables before 1.8.8 reads no other comparison: it saves
+    /// and restores such a rule without its condition.
+    Iptables,
 }
 
 /// A chain to which this crate adds rules. The chain and its other rules stay as they are.
@@ -62,8 +75,17 @@ pub struct StandingRule {
 pub(crate) enum Deed {
     /// The rule sends all packets to the chain of this name.
     Jump(String),
-    /// The rule accepts packets whose firewall mark has all of these bits.
+    /// The rule accepts packets whose firewall mark has all of these bits. Without bits, it accepts
+    /// all packets.
     AcceptMarked(u32),
+}
+
+/// A rule that a chain has.
+struct Found {
+    /// The rule's effect; `None` if [`Deed`] cannot describe it.
+    deed: Option<Deed>,
+    comment: String,
+    handle: u64,
 }
 
 impl StandingRule {
@@ -80,13 +102,19 @@ impl StandingRule {
         Self { deed, comment }
     }
 
-    fn message(&self, table: &Table, chain: &str) -> Message {
+    fn message(&self, standing: &Standing, chain: &str) -> Message {
         let rule = Rule::new(self.comment);
         let (rule, place) = match &self.deed {
             Deed::Jump(to) => (rule.counted().jump(to), 0),
-            Deed::AcceptMarked(bits) => (rule.when_marked(*bits).counted().accept(), NLM_F_APPEND),
+            Deed::AcceptMarked(bits) => {
+                let marked = match (standing.comparison)() {
+                    Comparison::Native => rule.when_marked(*bits),
+                    Comparison::Iptables => rule.with(&match_of_mark(*bits)),
+                };
+                (marked.counted().accept(), NLM_F_APPEND)
+            }
         };
-        let message = table.add_rule(chain, &rule, self.comment);
+        let message = standing.as_table().add_rule(chain, &rule, self.comment);
         message.with(NLM_F_CREATE | place)
     }
 
@@ -100,11 +128,12 @@ impl StandingRule {
 
 impl Connection {
     /// Adds the missing rules of `standing`, and creates their table and chains if necessary.
-    /// Returns [`Updated::Rules`] if it added anything, else [`Updated::Nothing`].
+    /// Deletes rules of this crate that lost their condition ([`Comparison::Iptables`]). Returns
+    /// [`Updated::Rules`] if it changed anything, else [`Updated::Nothing`].
     ///
     /// # Errors
     /// [`Error::Refused`], [`Error::Unsupported`], [`Error::Owned`] and [`Error::Busy`]: nothing
-    /// was added.
+    /// was changed.
     pub fn stand(&self, standing: &Standing) -> Result<Updated, Error> {
         let mut updated = Updated::Nothing;
         until_current(|| {
@@ -122,7 +151,7 @@ impl Connection {
     }
 
     /// Returns a text for the operator about each table, chain and rule that [`Self::stand`] would
-    /// add.
+    /// add or delete.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -132,13 +161,14 @@ impl Connection {
     }
 
     /// Returns a text for the operator about each missing table, chain and rule, and the netlink
-    /// message that creates it. The messages are in the order in which the kernel accepts them.
+    /// message that creates it, and the same for each rule to delete. The messages are in the order
+    /// in which the kernel accepts them.
     fn lacking(&self, standing: &Standing) -> Result<Vec<(String, Message)>, Error> {
         let table = standing.as_table();
         let name = format!("table {} {}", table.family.name(), table.name);
         let (mut created, mut added) = (Vec::new(), Vec::new());
         for chain in &standing.chains {
-            let found = self.deeds(standing, &chain.name)?;
+            let found = self.rules(standing, &chain.name)?;
             let missing = chain.missing(&found);
             let of_chain = format!("chain {} of nf_tables {name}", chain.name);
             // If the chain has rules to contain, and all of them exist, the chain also exists and
@@ -148,9 +178,15 @@ impl Connection {
             {
                 created.push((format!("{of_chain} is missing"), chain.create(&table)));
             }
+            added.extend(chain.open(&found).map(|it| {
+                let what = format!(
+                    "{of_chain} accepts all packets: a rule lost its condition, as by iptables-restore before 1.8.8"
+                );
+                (what, table.delete_rule(&chain.name, it.handle))
+            }));
             added.extend(missing.into_iter().map(|it| {
                 let what = format!("{of_chain} lacks {}", it.describe());
-                (what, it.message(&table, &chain.name))
+                (what, it.message(standing, &chain.name))
             }));
         }
         if !created.is_empty() && !self.exists(&table)? {
@@ -169,12 +205,21 @@ impl Connection {
         Ok(self.find(table.get_chain(chain))?.is_some())
     }
 
-    /// Returns the effects of a chain's rules, in the order of the rules; `None` for a rule with an
-    /// effect that [`Deed`] cannot describe.
-    fn deeds(&self, standing: &Standing, chain: &str) -> Result<Vec<Option<Deed>>, Error> {
+    /// Returns the rules of a chain, in their order.
+    fn rules(&self, standing: &Standing, chain: &str) -> Result<Vec<Found>, Error> {
         let rules = self.dump(&standing.as_table().list_rules(chain))?;
-        let expressions = rules.iter().map(|it| it.value(RULE_EXPRESSIONS));
-        Ok(expressions.map(|it| it.and_then(Deed::read)).collect())
+        let found = rules.iter().map(|rule| {
+            let expressions = rule.value(RULE_EXPRESSIONS).unwrap_or_default();
+            Found {
+                deed: Deed::read(expressions),
+                comment: rule
+                    .rule_comment()
+                    .or_else(|| comment_of_iptables(expressions))
+                    .unwrap_or_default(),
+                handle: rule.number(RULE_HANDLE),
+            }
+        });
+        Ok(found.collect())
     }
 }
 
@@ -185,15 +230,14 @@ impl Standing {
 }
 
 impl StandingChain {
-    /// Returns those of the chain's described rules that the kernel lacks. `found` are the effects
-    /// of the rules that the kernel's chain has. A jump also counts as missing if one of the
-    /// described accepting rules precedes it in the chain, because accepted packets would not reach
-    /// the jump.
-    fn missing(&self, found: &[Option<Deed>]) -> Vec<&StandingRule> {
-        let is_wanted = |deed: &Option<Deed>| {
+    /// Returns those of the chain's described rules that the kernel lacks. `found` are the rules
+    /// that the kernel's chain has. A jump also counts as missing if one of the described accepting
+    /// rules precedes it in the chain, because accepted packets would not reach the jump.
+    fn missing(&self, found: &[Found]) -> Vec<&StandingRule> {
+        let is_wanted = |it: &Found| {
             let mut rules = self.rules.iter();
-            let accepts = matches!(deed, Some(Deed::AcceptMarked(_)));
-            accepts && rules.any(|it| Some(&it.deed) == deed.as_ref())
+            let accepts = matches!(it.deed, Some(Deed::AcceptMarked(_)));
+            accepts && rules.any(|rule| Some(&rule.deed) == it.deed.as_ref())
         };
         let accepting = found.iter().position(is_wanted);
         let is_there = |rule: &&StandingRule| {
@@ -202,9 +246,18 @@ impl StandingChain {
                 Deed::AcceptMarked(_) => found.len(),
             };
             let mut found = found.iter().take(end);
-            found.any(|it| it.as_ref() == Some(&rule.deed))
+            found.any(|it| it.deed.as_ref() == Some(&rule.deed))
         };
         self.rules.iter().filter(|it| !is_there(it)).collect()
+    }
+
+    /// Returns the rules that accept all packets, although they have the comment of a described
+    /// rule.
+    fn open<'f>(&self, found: &'f [Found]) -> impl Iterator<Item = &'f Found> {
+        let is_ours = |it: &&Found| self.rules.iter().any(|rule| rule.comment == it.comment);
+        let open = found.iter();
+        open.filter(|it| it.deed == Some(Deed::AcceptMarked(0)))
+            .filter(is_ours)
     }
 
     fn create(&self, table: &Table) -> Message {
@@ -245,12 +298,12 @@ impl Deed {
 
 /// Returns the effect of a rule with this verdict. If the rule compares the firewall mark, `marked`
 /// contains the bits that the mark must have. A jump without this comparison is a [`Deed::Jump`],
-/// and `accept` with this comparison is a [`Deed::AcceptMarked`]. Returns `None` for other rules.
+/// and `accept` is a [`Deed::AcceptMarked`]. Returns `None` for other rules.
 fn verdict(verdict: &[u8], marked: Option<u32>) -> Option<Deed> {
     let code = u32::try_from(number(value(verdict, VERDICT_CODE))).ok()?;
     match (code, marked) {
         (JUMP, None) => Some(Deed::Jump(text(value(verdict, VERDICT_CHAIN)?))),
-        (ACCEPT, Some(bits)) => Some(Deed::AcceptMarked(bits)),
+        (ACCEPT, marked) => Some(Deed::AcceptMarked(marked.unwrap_or(0))),
         _ => None,
     }
 }
@@ -261,6 +314,29 @@ fn mask_of(bitwise: &[u8]) -> Option<u32> {
     let [mask, flipped] = [BITWISE_MASK, BITWISE_XOR]
         .map(|kind| value(value(bitwise, kind)?, DATA_VALUE).and_then(native));
     mask.filter(|_| flipped == Some(0))
+}
+
+/// Returns the iptables match `-m mark --mark BITS/BITS`, revision 1: `struct xt_mark_mtinfo1` with
+/// the mark, the mask, `invert`, and the padding to a multiple of eight bytes.
+fn match_of_mark(bits: u32) -> Expression {
+    let bits = bits.to_ne_bytes();
+    let info = [bits, bits, [0; 4], [0; 4]].concat();
+    let data = Attributes::new().text(MATCH_NAME, "mark");
+    Expression::new(
+        "match",
+        data.number(MATCH_REVISION, 1).bytes(MATCH_INFO, &info),
+    )
+}
+
+/// Returns the text of the iptables match `-m comment`; `None` if there is none.
+fn comment_of_iptables(expressions: &[u8]) -> Option<String> {
+    let mut matches = parts(expressions)
+        .filter(|it| it.0 == "match")
+        .map(|it| it.1);
+    let comment =
+        matches.find(|it| value(it, MATCH_NAME).is_some_and(|it| text(it) == "comment"))?;
+    let text = value(comment, MATCH_INFO)?.split(|it| *it == 0).next()?;
+    Some(String::from_utf8_lossy(text).into_owned())
 }
 
 /// Returns the bits of the iptables match `-m mark --mark BITS/BITS` (`struct xt_mark_mtinfo1`:
@@ -277,6 +353,7 @@ fn native(bytes: &[u8]) -> Option<u32> {
     Some(u32::from_ne_bytes(bytes.try_into().ok()?))
 }
 
-/// In this order: `NFTA_MATCH_NAME` and `NFTA_MATCH_INFO`.
+/// In this order: `NFTA_MATCH_NAME`, `NFTA_MATCH_REV` and `NFTA_MATCH_INFO`.
 pub(crate) const MATCH_NAME: u16 = 1;
+const MATCH_REVISION: u16 = 2;
 const MATCH_INFO: u16 = 3;

@@ -1,7 +1,8 @@
 //! Rules in tables of iptables, which iptables reads and rewrites.
 
 use nft::{
-    BaseChain, ChainKind, Connection, Family, Hook, Standing, StandingChain, StandingRule, Updated,
+    BaseChain, ChainKind, Comparison, Connection, Family, Hook, Standing, StandingChain,
+    StandingRule, Updated,
 };
 
 use crate::{enter_new_namespace, run};
@@ -20,6 +21,7 @@ fn standing(admin: &str) -> Standing {
     Standing {
         family: Family::Ipv4,
         table: "filter",
+        comparison: || Comparison::Native,
         chains: vec![
             StandingChain {
                 base: Some(base),
@@ -102,6 +104,45 @@ fn rules_are_found_after_iptables_and_nft_have_saved_and_loaded_them() {
     );
     run("iptables-nft -A OURS -m mark --mark 0x1000/0x1000 -j ACCEPT");
     expect_complete(&connection);
+}
+
+/// iptables before 1.8.8 reads only this comparison.
+#[test]
+fn mark_is_compared_by_a_match_of_iptables_if_wanted() {
+    let connection = enter_new_namespace();
+    let wanted = Standing {
+        comparison: || Comparison::Iptables,
+        ..standing("ADMIN")
+    };
+    connection.stand(&wanted).unwrap();
+    expect_complete(&connection);
+    assert_eq!(rules("OURS"), ours());
+    run("iptables-nft-save | iptables-nft-restore");
+    expect_complete(&connection);
+}
+
+/// iptables before 1.8.8 saves and restores the rule in this form.
+#[test]
+fn rule_that_lost_its_condition_is_reported_and_deleted() {
+    let connection = enter_new_namespace();
+    connection.stand(&standing("ADMIN")).unwrap();
+    let theirs = ["OURS -j ACCEPT", "OURS -m comment --comment x -j ACCEPT"];
+    for rule in theirs {
+        run(&format!("iptables-nft -A {rule}"));
+    }
+    expect_complete(&connection);
+    run("iptables-nft -I OURS -m comment --comment marked -j ACCEPT");
+    let found = connection.not_standing(&standing("ADMIN")).unwrap();
+    let [open] = found.as_slice() else {
+        panic!("{found:#?}")
+    };
+    assert!(open.contains("OURS") && open.contains("accepts all packets"));
+    connection.stand(&standing("ADMIN")).unwrap();
+    expect_complete(&connection);
+    assert_eq!(
+        rules("OURS"),
+        [&ours()[..], &theirs.map(str::to_owned)].concat()
+    );
 }
 
 #[test]
