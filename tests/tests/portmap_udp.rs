@@ -98,29 +98,37 @@ fn senders_follow_a_port_that_is_taken_over() {
     assert_eq!(sender.asks().unwrap(), "b");
 }
 
+/// The plugin lists the connections if there are many ports.
 #[test]
 fn senders_to_other_ports_and_addresses_are_left_alone() {
-    let host = Host::new();
-    let outside = host.outside();
-    let a = host.sandbox("a");
-    let ports = host.ports();
-    ports.add(&a, &["8053:53/udp", "192.0.2.1:8054:53/udp"]);
-    serve(&a, "pod", 53);
-    assert_eq!(
-        Sender::new(&outside, "192.0.2.1:8053").asks().unwrap(),
-        "pod"
-    );
-    let tracked = || std::fs::read_to_string("/proc/thread-self/net/nf_conntrack").unwrap();
-    let b = host.sandbox("b");
-    ports.add(
-        &b,
-        &["127.0.0.1:8055:53/udp", "8053:53", "192.0.2.1:8056:53/udp"],
-    );
-    assert!(tracked().contains("dport=8053"), "{}", tracked());
-    ports.forgotten(&b).ok();
-    assert!(tracked().contains("dport=8053"), "{}", tracked());
-    ports.forgotten(&a).ok();
-    assert!(!tracked().contains("dport=8053"), "{}", tracked());
+    for more in [0, 100] {
+        let host = Host::new();
+        let outside = host.outside();
+        let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
+        let ports = host.ports();
+        let with_more = |mappings: &[&str], from: u16| {
+            let more = (from..from + more).map(|it| format!("{it}:53/udp"));
+            let mappings = mappings.iter().map(|it| (*it).to_owned());
+            mappings.chain(more).collect::<Vec<_>>()
+        };
+        let add = |pod, mappings: Vec<String>| {
+            let mappings: Vec<_> = mappings.iter().map(String::as_str).collect();
+            ports.add(pod, &mappings);
+        };
+        let of_a = ["8053:53/udp", "192.0.2.1:8054:53/udp"];
+        add(&a, with_more(&of_a, 20_000));
+        serve(&a, "pod", 53);
+        let sender = Sender::new(&outside, "192.0.2.1:8053");
+        assert_eq!(sender.asks().unwrap(), "pod");
+        let tracked = || std::fs::read_to_string("/proc/thread-self/net/nf_conntrack").unwrap();
+        let of_b = ["127.0.0.1:8055:53/udp", "8053:53", "192.0.2.1:8056:53/udp"];
+        add(&b, with_more(&of_b, 30_000));
+        assert!(tracked().contains("dport=8053"), "{}", tracked());
+        ports.forgotten(&b).ok();
+        assert!(tracked().contains("dport=8053"), "{}", tracked());
+        ports.forgotten(&a).ok();
+        assert!(!tracked().contains("dport=8053"), "{}", tracked());
+    }
 }
 
 /// A client of a name server elsewhere must not reach a pod that serves names here.

@@ -1,5 +1,6 @@
 //! Deletes conntrack entries, so that the current rules decide about the connections' next packets.
 
+use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 
 use ipnetwork::IpNetwork;
@@ -14,7 +15,7 @@ use crate::message::Message;
 use crate::raw::{DELETE_CONNECTIONS, GET_CONNECTIONS, RawMessage};
 use crate::tracked::{
     DESTINATION_TRANSLATED, Direction, Part, SEEN_REPLY, SOURCE_TRANSLATED, Status, destination,
-    filter,
+    destination_port, filter,
 };
 
 /// A search for tracked connections. The kernel's filter compares `parts` and `status`. Older
@@ -40,22 +41,52 @@ impl Connection {
     /// # Errors
     /// [`Error::Refused`]; some entries may have been deleted before the error.
     pub fn forget(&self, destinations: &[HostPort], host: &[IpNetwork]) -> Result<(), Error> {
-        let Some(single) = single_addresses(destinations, host) else {
-            return self.forget_listed_to(destinations, host);
+        let searches = single_addresses(destinations, host);
+        let searches = searches.map(|it| it.into_iter().map(HostPort::search).collect());
+        self.forget_all(searches, destinations, |index, connection| {
+            let mut meant = destinations.get(index).into_iter();
+            meant.any(|it| it.is_of(connection, host))
+        })
+    }
+
+    /// Lets the kernel delete the entries that match one of `searches`. If there are none, more
+    /// than [`MOST_DELETIONS`], or the kernel does not support their filter, deletes the entries of
+    /// the connections to `destinations` for which `is_meant` returns true. `is_meant` gets the
+    /// index of the destination, and a connection to its port.
+    fn forget_all(
+        &self,
+        searches: Option<Vec<Search<'_>>>,
+        destinations: &[HostPort],
+        is_meant: impl Fn(usize, &RawMessage) -> bool,
+    ) -> Result<(), Error> {
+        let Some(searches) = searches.filter(|it| it.len() <= MOST_DELETIONS) else {
+            return self.forget_listed_to(destinations, is_meant);
         };
-        let mut single = single.iter();
-        match single.try_for_each(|it| self.forget_found(&it.search())) {
+        let mut searches = searches.iter();
+        match searches.try_for_each(|it| self.forget_found(it)) {
             Err(error) if error.errno() == Some(Errno::EINVAL) => {
-                self.forget_listed_to(destinations, host)
+                self.forget_listed_to(destinations, is_meant)
             }
             forgotten => forgotten,
         }
     }
 
-    /// Deletes the same entries as [`Self::forget`], but this process selects them, not the kernel.
+    /// Deletes the entries of the connections to `destinations` for which `is_meant` returns true.
     /// Lists the connections once for each pair of IP version and protocol, even if there are many
-    /// ports.
-    fn forget_listed_to(&self, destinations: &[HostPort], host: &[IpNetwork]) -> Result<(), Error> {
+    /// ports, and compares each connection only with the destinations that have its port.
+    fn forget_listed_to(
+        &self,
+        destinations: &[HostPort],
+        is_meant: impl Fn(usize, &RawMessage) -> bool,
+    ) -> Result<(), Error> {
+        let mut by_port = HashMap::<u16, Vec<usize>>::new();
+        for (index, destination) in destinations.iter().enumerate() {
+            by_port.entry(destination.port).or_default().push(index);
+        }
+        let is_meant = |connection: &RawMessage| {
+            let same_port = destination_port(connection).and_then(|it| by_port.get(&it));
+            same_port.is_some_and(|it| it.iter().any(|index| is_meant(*index, connection)))
+        };
         let mut lists: Vec<_> = destinations
             .iter()
             .map(|it| it.of_every_address())
@@ -63,10 +94,6 @@ impl Connection {
         lists.sort_unstable_by_key(|it| (it.version, it.protocol, it.port));
         lists.dedup();
         for list in lists.chunk_by(|a, b| (a.version, a.protocol) == (b.version, b.protocol)) {
-            let is_meant = |connection: &RawMessage| {
-                let mut destinations = destinations.iter();
-                destinations.any(|it| it.is_of(connection, host))
-            };
             let search = match list {
                 [one] => one.search(),
                 [one, ..] => Search {
@@ -84,31 +111,17 @@ impl Connection {
         Ok(())
     }
 
-    /// Deletes the conntrack entries of connections to `destination` that the host translated
-    /// (DNAT) to `target`.
+    /// Deletes the conntrack entries of connections that the host translated (DNAT). Each of
+    /// `translations` has the former destination and the new one.
     ///
     /// # Errors
     /// As [`Self::forget`].
-    pub fn forget_translated(
-        &self,
-        destination: HostPort,
-        target: SocketAddr,
-    ) -> Result<(), Error> {
-        let mut parts = destination.parts();
-        parts.extend([
-            Direction::Reply.source(target.ip()),
-            Direction::Reply.protocol(destination.protocol),
-            Direction::Reply.source_port(target.port()),
-        ]);
-        let port = destination.port;
-        self.forget_those(&Search {
-            of: format!("to port {port} that were translated to {target}"),
-            parts,
-            status: Some(Status {
-                status: DESTINATION_TRANSLATED,
-                mask: DESTINATION_TRANSLATED,
-            }),
-            ..destination.search()
+    pub fn forget_translated(&self, translations: &[(HostPort, SocketAddr)]) -> Result<(), Error> {
+        let searches = || translations.iter().map(|it| translated(it.0, it.1));
+        let destinations: Vec<_> = translations.iter().map(|it| it.0).collect();
+        self.forget_all(Some(searches().collect()), &destinations, |index, it| {
+            let mut meant = translations.get(index).into_iter();
+            meant.any(|(from, to)| translated(*from, *to).includes(it))
         })
     }
 
@@ -184,10 +197,30 @@ impl Search<'_> {
     }
 }
 
+/// Returns a search for connections to `destination` that the host translated (DNAT) to `target`.
+fn translated(destination: HostPort, target: SocketAddr) -> Search<'static> {
+    let mut parts = destination.parts();
+    parts.extend([
+        Direction::Reply.source(target.ip()),
+        Direction::Reply.protocol(destination.protocol),
+        Direction::Reply.source_port(target.port()),
+    ]);
+    let port = destination.port;
+    Search {
+        of: format!("to port {port} that were translated to {target}"),
+        parts,
+        status: Some(Status {
+            status: DESTINATION_TRANSLATED,
+            mask: DESTINATION_TRANSLATED,
+        }),
+        ..destination.search()
+    }
+}
+
 /// Returns `destinations` with an address in each: replaces a destination without an address by one
 /// destination for each address of its IP version in `host`. Returns `None` if one of these entries
 /// of `host` is a network of several addresses, because the kernel's filter compares only single
-/// ones. Also returns `None` if there would be more than [`MOST_DELETIONS`] destinations.
+/// ones.
 fn single_addresses(destinations: &[HostPort], host: &[IpNetwork]) -> Option<Vec<HostPort>> {
     let mut single = Vec::new();
     for destination in destinations {
@@ -206,7 +239,7 @@ fn single_addresses(destinations: &[HostPort], host: &[IpNetwork]) -> Option<Vec
             }
         }
     }
-    Some(single).filter(|it| it.len() <= MOST_DELETIONS)
+    Some(single)
 }
 
 impl HostPort {

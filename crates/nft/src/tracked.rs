@@ -105,6 +105,14 @@ pub(crate) fn destination(connection: &RawMessage) -> Option<IpAddr> {
     address(v4.or_else(|| value(addresses, V6_DESTINATION))?)
 }
 
+/// Returns the destination port of the client's packets, before any translation. Returns `None` if
+/// `connection`, the kernel's description, contains no such port.
+pub(crate) fn destination_port(connection: &RawMessage) -> Option<u16> {
+    let transport = value(connection.value(Direction::Original as u16)?, TRANSPORT)?;
+    let port = value(transport, DESTINATION_PORT)?.try_into().ok()?;
+    Some(u16::from_be_bytes(port))
+}
+
 /// Returns the netlink attributes of a filter for connections with all `parts` and this `status`. A
 /// kernel that supports filters (`ctnetlink_alloc_filter`, Linux 5.8) then sends only these
 /// connections, not all connections of a busy host.

@@ -217,11 +217,10 @@ pub(crate) fn forget_translated(
     are_meant: impl Fn(HostPort) -> bool,
 ) {
     let translated = deleted.iter().filter_map(forward);
-    let mut translated = translated.filter(|it| are_meant(it.port));
-    let forgotten = translated.try_for_each(|it| {
-        let pod = SocketAddr::new(it.pod, it.container_port);
-        connection.forget_translated(it.port, pod)
-    });
+    let translated = translated.filter(|it| are_meant(it.port));
+    let translated = translated.map(|it| (it.port, SocketAddr::new(it.pod, it.container_port)));
+    let translated: Vec<_> = translated.collect();
+    let forgotten = connection.forget_translated(&translated);
     forgotten.unwrap_or_else(note_unforgotten);
 }
 
