@@ -25,6 +25,8 @@ fn gateway_of_another_links_network_is_refused_before_anything_changes() {
         .with("isGateway", false)
         .add(&host.sandbox("first"));
     let a = host.sandbox("a");
+    // In the second network, only a neighbour that the host knows is refused.
+    assert!(host.pings("192.0.2.2"));
     let before = host.snapshot();
     for (subnet, gateway, owned) in [
         ("192.0.2.0/24", "192.0.2.2", "192.0.2.0/24"),
@@ -37,7 +39,7 @@ fn gateway_of_another_links_network_is_refused_before_anything_changes() {
         network.on("ADD", &a).error().expect(7, &words);
         host.snapshot().assert_same_as(&before);
     }
-    // The neighbour with the address still answers.
+    // The neighbour still answers.
     assert!(host.pings("192.0.2.2") && outside.pings("192.0.2.1"));
     host.bridge().add(&a);
     assert!(a.pings("10.1.0.1"));

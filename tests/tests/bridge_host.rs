@@ -38,6 +38,33 @@ fn bridged_traffic_passes_netfilter_by_default() {
 }
 
 #[test]
+fn change_of_bridge_netfilter_is_reported_once() {
+    let host = Host::new();
+    if !host.show_bridged_frames(true) {
+        return;
+    }
+    let notes = |name: &str| {
+        let outcome = host.bridge().on("ADD", &host.sandbox(name)).run();
+        outcome.ok();
+        let lines = outcome.stderr.lines();
+        let notes = lines.filter(|it| it.contains("from 0 to 1"));
+        notes.map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(notes("a"), Vec::<String>::new());
+    let both = "net.bridge.bridge-nf-call-iptables and net.bridge.bridge-nf-call-ip6tables";
+    assert!(!host.show_bridged_frames(false));
+    let changed = notes("b");
+    assert_eq!(changed.len(), 1, "{changed:?}");
+    assert!(changed[0].contains(both) && changed[0].contains("bridgeNfCall: false"));
+    assert_eq!(notes("c"), Vec::<String>::new());
+    host.set_sysctl(NF_CALL[0], "0");
+    let changed = notes("d");
+    assert_eq!(changed.len(), 1, "{changed:?}");
+    assert!(!changed[0].contains("ip6tables"), "{changed:?}");
+    assert_eq!(notes("e"), Vec::<String>::new());
+}
+
+#[test]
 fn a_host_without_bridge_netfilter_is_warned() {
     let host = Host::new();
     if host.sysctl(NF_CALL[0]).is_some() {

@@ -212,8 +212,11 @@ fn overlapping_ranges_are_reported() {
         &["10.1.0.0/24 of others", "overlaps", "of pods"],
     );
     tool.configure_all("others", 2);
-    host.ip("address add 10.1.0.77/16 dev uplink");
-    let words = ["10.1.0.77/16 on uplink", "ADD fails"];
+    host.ip("address add 10.1.7.77/16 dev uplink");
+    let words = ["10.1.7.77/16 on uplink", "cannot be reached"];
+    tool.doctor().expect("warning", "range", &words);
+    host.ip("route add 198.51.100.0/24 via 10.1.0.1");
+    let words = ["10.1.7.77/16 on uplink", "ADD fails"];
     tool.doctor().expect("problem", "range", &words);
     let a = host.sandbox("a");
     let refused = tool.on("add", "pods", &a).run();

@@ -107,10 +107,16 @@ fn gateway_of_a_neighbour_on_another_link_is_refused() {
     let host = Host::new();
     let _outside = host.outside();
     let a = host.sandbox("a");
-    let range = json!([[{"subnet": "192.0.2.128/25", "gateway": "192.0.2.254"}]]);
-    let taken = host.ptp().with("ipam.ranges", range);
-    let taken = taken.with("ipam.routes", json!([]));
-    refused(&host, &taken, &a, (7, &["192.0.2.254", "uplink"]));
+    assert!(host.pings("192.0.2.2"));
+    for (subnet, gateway) in [
+        ("192.0.2.0/25", "192.0.2.2"),
+        ("192.0.2.0/24", "192.0.2.254"),
+    ] {
+        let range = json!([[{"subnet": subnet, "gateway": gateway}]]);
+        let taken = host.ptp().with("ipam.ranges", range);
+        let taken = taken.with("ipam.routes", json!([]));
+        refused(&host, &taken, &a, (7, &[gateway, "uplink"]));
+    }
 }
 
 #[test]

@@ -13,6 +13,7 @@ use netns::{Netns, Sysctl};
 use crate::addressing::{Addressing, Gateway};
 use crate::desired::{ContainerLink, Desired, HostSide, Topology, explain_full_bridge};
 use crate::gateway::{self, Gateways};
+use crate::gateway_conflict::expect_free;
 use crate::guard;
 use crate::keys::asked_mac;
 use crate::names;
@@ -209,7 +210,7 @@ impl<T: Topology> Add<'_, T> {
 
     fn desired(&self, side: HostSide, lease: &AddResult) -> anyhow::Result<Desired> {
         let addressing = Addressing::leased(self.topology.gateway(), lease, side.mtu)?;
-        gateway::expect_free(self.host, &side, &addressing.gateways)?;
+        expect_free(self.host, &side, &addressing)?;
         Ok(self.topology.desired(side, addressing))
     }
 

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use anyhow::bail;
 use cni::{Error, Undo, note};
 use ipnetwork::IpNetwork;
 use netlink::{
@@ -11,7 +10,7 @@ use netlink::{
 };
 use netns::Sysctl;
 
-use crate::desired::{HostSide, OtherAddress};
+use crate::desired::OtherAddress;
 use crate::names::HOST_LINK_PREFIX;
 
 /// The gateways of one attachment to a bridge.
@@ -29,61 +28,6 @@ pub(crate) struct Gateways<'a> {
     pub addresses: &'a [IpNetwork],
     /// What to do with an address of `link` that conflicts with a gateway address.
     pub other: OtherAddress,
-}
-
-/// Rejects a gateway address that may belong to a neighbour on another link. The host would
-/// otherwise answer ARP requests for the address of its own neighbour.
-///
-/// The function looks up the host's route to each gateway address that is not link-local. A route
-/// is a conflict if its destinations are neighbours on another link ([`Route::is_connected`]). If
-/// that link has no MAC, for example a tunnel, only a route whose destination is the gateway itself
-/// is a conflict: such a link has no neighbours, and its network is often wider than the bridge's.
-///
-/// Without a bridge, an address that the host itself has is no conflict: the host's end of each
-/// veth pair has the gateway address.
-///
-/// # Errors
-/// - Code 7: the gateway belongs to another link; the error names the gateway, the route and that
-///   link.
-/// - The kernel refuses a request.
-pub(crate) fn expect_free(
-    host: &Connection,
-    side: &HostSide,
-    gateways: &[IpNetwork],
-) -> anyhow::Result<()> {
-    let own = side.gateway_link().map(|link| link.index);
-    let gateways = gateways.iter().map(IpNetwork::ip);
-    let global: Vec<_> = gateways.filter(|it| !is_link_local(*it)).collect();
-    for (gateway, route) in global.iter().zip(host.routes_to(&global)?) {
-        let Some(route) = route.filter(Route::is_connected) else {
-            continue;
-        };
-        let Some(index) = route.links().find(|index| Some(*index) != own) else {
-            continue;
-        };
-        // Without a bridge, each veth pair has the gateway address on its host's end. So the
-        // address on another link is no conflict.
-        if own.is_none() && (route.is_local || has_address(host, index, *gateway)?) {
-            continue;
-        }
-        let link = host.link_by_index(index)?;
-        if link.mac.is_some() || route.destination.ip() == *gateway {
-            let reason = format!(
-                "the gateway {gateway} belongs to {} on {}; choose another subnet or gateway",
-                route.destination, link.name
-            );
-            bail!(Error::invalid("ipam", reason));
-        }
-    }
-    Ok(())
-}
-
-/// Returns whether the link has the address. A route lookup alone cannot show this, because the
-/// kernel makes no local route for a tentative address. The host's end of a veth pair that a Go
-/// plugin made has a tentative address until duplicate address detection ends.
-fn has_address(host: &Connection, link: u32, address: IpAddr) -> Result<bool, netlink::Error> {
-    let addresses = host.addresses(link)?;
-    Ok(addresses.iter().any(|it| it.address.ip() == address))
 }
 
 impl Gateways<'_> {
@@ -265,13 +209,6 @@ fn is_in_the_way(found: &Address, gateway: &IpNetwork) -> bool {
             overlap && !found.is_link_local
         }
         _ => false,
-    }
-}
-
-fn is_link_local(address: IpAddr) -> bool {
-    match address {
-        IpAddr::V4(address) => address.is_link_local(),
-        IpAddr::V6(address) => address.is_unicast_link_local(),
     }
 }
 

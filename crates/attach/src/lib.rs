@@ -29,6 +29,7 @@ mod desired;
 mod differences;
 mod frames;
 mod gateway;
+mod gateway_conflict;
 mod gc;
 mod guard;
 mod keys;
@@ -55,6 +56,7 @@ pub use desired::{
 };
 pub use differences::Differences;
 pub use frames::{BRIDGE_NF_CALL, FRAMES_TABLE};
+pub use gateway_conflict::{GatewayConflict, GatewayRefusal};
 pub use gc::{delete_stale_links, gc, remove_stale_elements};
 pub use guard::{Guard, Removal, coded, tables, take_back};
 pub use keys::{Backend, RawMtu, asked_mac};

@@ -152,22 +152,34 @@ fn random_mac() -> anyhow::Result<MacAddress> {
 
 /// Sets the sysctls `bridge-nf-call-iptables` and `bridge-nf-call-ip6tables` to 1, as Kubernetes
 /// requires of bridge plugins. Otherwise traffic between pods of one node would bypass the rules of
-/// Services. Only writes a message to standard error if the module `br_netfilter` is missing.
+/// Services. If the function changes a sysctl, it writes a message to standard error, because the
+/// sysctls concern all bridges of the host, such as those of virtual machines. If the module
+/// `br_netfilter` is missing, the function only writes a message.
 ///
 /// # Errors
 /// A sysctl exists and cannot be set.
 fn enable_bridge_nf_call() -> anyhow::Result<()> {
-    for name in BRIDGE_NF_CALL {
-        match Sysctl::new(&["net", "bridge", name]).ensure("1") {
-            Err(error) if error.is_not_found() => {
-                note(
-                    "the kernel module br_netfilter is not loaded, so Services do not work between pods of \
-                     this node; load it with: modprobe br_netfilter",
-                );
-                break;
-            }
-            outcome => outcome?,
-        }
+    let mut changed = Vec::new();
+    let outcome = BRIDGE_NF_CALL.iter().try_for_each(|name| {
+        let sysctl = Sysctl::new(&["net", "bridge", name]);
+        let was = sysctl.replace("1")?;
+        changed.extend(was.map(|_| sysctl.key()));
+        Ok::<_, netns::Error>(())
+    });
+    if !changed.is_empty() {
+        note(format_args!(
+            "set {} from 0 to 1, as Services need: frames that any bridge of this host forwards, such as \
+             those of virtual machines, now pass the firewall's FORWARD rules; bridgeNfCall: false \
+             leaves the value alone",
+            changed.join(" and ")
+        ));
+    }
+    match outcome {
+        Err(error) if error.is_not_found() => note(
+            "the kernel module br_netfilter is not loaded, so Services do not work between pods of this \
+             node; load it with: modprobe br_netfilter",
+        ),
+        outcome => outcome?,
     }
     Ok(())
 }

@@ -9,6 +9,7 @@ use crate::filter::HeldFilter;
 use crate::forwarding;
 use crate::link::Link;
 use crate::message::Message;
+use crate::neighbour::Neighbour;
 use crate::qdisc::Qdisc;
 use crate::route::Route;
 use crate::socket::{self, Content};
@@ -30,6 +31,7 @@ pub fn read_reply(bytes: &[u8]) {
         port.map(|it| PortVlans::from_message(&it));
         Address::from_answer(&message);
         Route::from_answer(&message);
+        Neighbour::from_answer(&message);
         Qdisc::from_answer(&message);
         CountedQdisc::from_answer(&message);
         LinkCounters::from_answer(&message);

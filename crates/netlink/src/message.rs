@@ -2,7 +2,7 @@
 //!
 //! This crate does not use netlink-packet-route's enum of all rtnetlink messages
 //! (`RouteNetlinkMessage`). With that enum, each executable would also contain the parsers of
-//! messages that this suite does not need, such as neighbours and rules.
+//! messages that this suite does not need, such as rules and prefixes.
 
 use netlink_packet_core::{Emitable, Parseable};
 use netlink_packet_route::AddressFamily;

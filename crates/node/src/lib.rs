@@ -28,7 +28,7 @@ mod traces;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use netlink::{Address, Link, LinkCounters, Route};
+use netlink::{Address, Link, LinkCounters, Neighbour, Route};
 use runtime::Directories;
 use tc::CountedLimit;
 
@@ -68,6 +68,8 @@ pub struct Node {
     pub routes: Vec<Route>,
     /// Routes that drop packets, of all tables.
     pub discarding_routes: Vec<Route>,
+    /// Neighbours of all links whose MACs the kernel knows. Only [`Node::read`] reads them.
+    pub neighbours: Vec<Neighbour>,
     /// Live attachments whose host end of the veth pair exists, with their sandboxes' links,
     /// addresses and routes.
     pub pods: Vec<Pod>,
@@ -144,6 +146,7 @@ impl Node {
         node.lacks = node.take(Part::Kernel, kernel::lacks());
         node.sysctls = sysctls::read(&node.forwarding_links());
         node.pods = node.take(Part::Links, pods::pods(&node));
+        node.neighbours = node.take(Part::Links, neighbours());
         node.localnet = node.take(Part::Policies, Localnet::read());
         node.managers = Managers::read(&node.links);
         node.sockets = sockets::listening();
@@ -271,6 +274,10 @@ impl Node {
     pub fn link_name(&self, index: u32) -> &str {
         self.link(index).map_or("?", |it| &it.name)
     }
+}
+
+fn neighbours() -> Result<Vec<Neighbour>, netlink::Error> {
+    netlink::Connection::open()?.neighbours()
 }
 
 /// Returns whether the kernel looks up every packet in the routing table with this number. These

@@ -1,6 +1,7 @@
 //! Checks ranges of addresses: they must not overlap each other or the node's networks, and must
 //! have free addresses.
 
+use attach::{GatewayConflict, GatewayRefusal};
 use ipnetwork::IpNetwork;
 use netlink::{Link, LinkKind, Route};
 use node::{Node, Range, is_looked_up};
@@ -59,15 +60,17 @@ fn foreign_addresses(node: &Node, range: &Range<'_>) -> Vec<Finding> {
         let network = range.source.name();
         let message = format!("{range} of {network} overlaps the node's own {own} on {link}");
         let is_wider = range.subnet.prefix() > own.prefix();
-        if is_wider && !is_gateway_refused(node, range, address.link) {
-            let impact =
-                format!("Neighbours on {link} with addresses of {range} cannot be reached.");
-            return Finding::warning(message).impact(impact);
-        }
-        let impact = if is_wider {
-            format!("ADD fails, because a neighbour on {link} may have the gateway's address.")
-        } else {
-            "Packets to pods leave by that link, or the node looks for pods there.".to_owned()
+        let impact = match refusal(node, range, address) {
+            _ if !is_wider => {
+                "Packets to pods leave by that link, or the node looks for pods there.".to_owned()
+            }
+            _ if range.leases(own.ip()) => "A pod may get the node's own address.".to_owned(),
+            Some(refusal) => format!("ADD fails because of the gateway's address: {refusal}."),
+            None => {
+                let impact =
+                    format!("Neighbours on {link} with addresses of {range} cannot be reached.");
+                return Finding::warning(message).impact(impact);
+            }
         };
         let finding = Finding::problem(message).impact(impact);
         finding.fix(format!("vi {}", quoted(&range.source.place())))
@@ -75,16 +78,29 @@ fn foreign_addresses(node: &Node, range: &Range<'_>) -> Vec<Finding> {
     overlapping.map(finding).collect()
 }
 
-/// Returns whether ADD refuses the gateway of `range`, because a neighbour on the link `other` may
-/// have the gateway's address. `other` is in a wider network that contains the subnet of `range`.
-/// ADD accepts the gateway if the pods' bridge already has an address in the subnet, or if `other`
-/// has no MAC: then it is a tunnel and has no neighbours.
-fn is_gateway_refused(node: &Node, range: &Range<'_>, other: u32) -> bool {
-    let own = node.links.iter().filter(|it| range.is_own_link(&it.name));
-    let mut own = own.flat_map(|it| node.addresses_of(it.index));
-    range.source.is_gateway()
-        && node.link(other).is_some_and(|it| it.mac.is_some())
-        && !own.any(|it| concerns(it.address, range))
+/// Returns why ADD refuses the gateway of `range`: the address is in the network of `other`, an
+/// address of another link. Returns `None` if ADD accepts the gateway, as in these cases:
+///
+/// - The pods' bridge already has an address in the subnet, or with `ptp`, a host end has the
+///   gateway's address.
+/// - The other link has no MAC: then it is a tunnel and has no neighbours.
+/// - [`GatewayConflict::refusal`] returns `None`.
+fn refusal(node: &Node, range: &Range<'_>, other: &netlink::Address) -> Option<GatewayRefusal> {
+    let conflict = GatewayConflict {
+        gateway: range.gateway()?.ip(),
+        subnet: range.subnet,
+        connected: other.address,
+        link: other.link,
+    };
+    let is_own = |it: &netlink::Address| {
+        let is_of_bridge = range.is_own_link(node.link_name(it.link));
+        range.is_gateway_of_pairs(it.address) || is_of_bridge && concerns(it.address, range)
+    };
+    let is_asked = range.source.is_gateway() && !node.addresses.iter().any(is_own);
+    let is_on_link = conflict.connected.contains(conflict.gateway);
+    let has_neighbours = node.link(other.link).is_some_and(|it| it.mac.is_some());
+    let refusal = conflict.refusal(&node.routes, &node.neighbours);
+    refusal.filter(|_| is_asked && is_on_link && has_neighbours)
 }
 
 /// Finds routes to the pods' subnet, or to a part of it, through a link that is not this network's.

@@ -74,6 +74,7 @@ fn networks_of_other_links_are_reported() {
         ("10.1.0.9/16", Level::Problem),
         ("10.1.7.9/24", Level::Problem),
         ("10.0.0.9/8", Level::Warning),
+        ("10.1.0.9/8", Level::Problem),
         ("10.2.0.9/16", Level::Ok),
     ] {
         let findings = judge(&with_addresses("10.1.0.0/16", eth0, "10.1.0.1/16"));
@@ -83,10 +84,12 @@ fn networks_of_other_links_are_reported() {
 
 #[test]
 fn a_wider_network_of_another_link_is_a_problem_where_add_refuses_the_gateway() {
-    for (keys, cni0, level) in [
-        ("", "192.0.2.1/24", Level::Warning),
-        (r#""isGateway": true, "#, "192.0.2.1/24", Level::Problem),
-        (r#""isGateway": true, "#, "10.1.0.1/16", Level::Warning),
+    let known = ["10.1.0.1", "10.1.0.2"].map(|it| it.parse().unwrap());
+    for (keys, cni0, neighbour, level) in [
+        ("", "192.0.2.1/24", known[0], Level::Warning),
+        (GATEWAY, "192.0.2.1/24", known[0], Level::Problem),
+        (GATEWAY, "192.0.2.1/24", known[1], Level::Warning),
+        (GATEWAY, "10.1.0.1/16", known[0], Level::Warning),
     ] {
         let mut node = with_addresses("10.1.0.0/16", "10.0.0.9/8", cni0);
         let ipam = r#""ipam": {"type": "host-local", "subnet": "10.1.0.0/16"}"#;
@@ -94,10 +97,16 @@ fn a_wider_network_of_another_link_is_a_problem_where_add_refuses_the_gateway() 
             format!(r#"{{"name": "pods", "plugins": [{{"type": "bridge", {keys}{ipam}}}]}}"#);
         node.configuration = super::super::tests::node(&[("pods.conflist", &list)]).configuration;
         node.links[0].mac = Some(netlink::MacAddress([2, 0, 0, 0, 0, 1]));
+        node.neighbours = vec![netlink::Neighbour {
+            link: 2,
+            address: neighbour,
+        }];
         let findings = judge(&node);
         assert_eq!(levels(&findings), [level], "{keys} {findings:?}");
     }
 }
+
+const GATEWAY: &str = r#""isGateway": true, "#;
 
 #[test]
 fn full_ranges_are_reported() {

@@ -1,0 +1,63 @@
+//! Reads the neighbours of links.
+
+use std::net::IpAddr;
+
+use netlink_packet_route::neighbour::{
+    NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState,
+};
+use nix::libc::{RTM_GETNEIGH, RTM_NEWNEIGH};
+
+use crate::connection::Connection;
+use crate::error::Error;
+use crate::message::Message;
+use crate::request::Request;
+
+/// A host on the network of a link, whose MAC the kernel knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Neighbour {
+    /// Index of the link.
+    pub link: u32,
+    /// IP address of the neighbour.
+    pub address: IpAddr,
+}
+
+impl Connection {
+    /// Returns the neighbours of all links. Leaves out addresses that did not answer, or have not
+    /// answered yet (`FAILED`, `INCOMPLETE`), and those that need no answer (`NOARP`). Equivalent
+    /// to `ip neighbour show`.
+    ///
+    /// # Errors
+    /// [`Error::Refused`].
+    pub fn neighbours(&self) -> Result<Vec<Neighbour>, Error> {
+        let every = NeighbourMessage::default();
+        let request = Request::list("read neighbours", RTM_GETNEIGH, &every);
+        self.objects(&[request], Neighbour::from_answer)
+    }
+}
+
+impl Neighbour {
+    pub(crate) fn from_answer(answer: &Message) -> Option<Self> {
+        let message: NeighbourMessage = answer.read(RTM_NEWNEIGH)?;
+        let is_known = matches!(
+            message.header.state,
+            NeighbourState::Reachable
+                | NeighbourState::Stale
+                | NeighbourState::Delay
+                | NeighbourState::Probe
+                | NeighbourState::Permanent
+        );
+        let address = message.attributes.iter().find_map(address);
+        Some(Self {
+            link: message.header.ifindex,
+            address: address.filter(|_| is_known)?,
+        })
+    }
+}
+
+fn address(attribute: &NeighbourAttribute) -> Option<IpAddr> {
+    match attribute {
+        NeighbourAttribute::Destination(NeighbourAddress::Inet(it)) => Some((*it).into()),
+        NeighbourAttribute::Destination(NeighbourAddress::Inet6(it)) => Some((*it).into()),
+        _ => None,
+    }
+}
