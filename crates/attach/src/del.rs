@@ -1,6 +1,7 @@
 //! DEL: deletes the veth pair and its `nf_tables` elements, then releases the lease. Missing
 //! objects are no error.
 
+use anyhow::bail;
 use cni::delegate::{Delegate, Started};
 use cni::{Attachment, DelRequest, Network, Verb, note};
 use netlink::{Connection, Link, LinkKind};
@@ -10,7 +11,7 @@ use crate::guard::{self, Removal};
 use crate::names;
 
 /// Deletes the veth pair, removes its `nf_tables` elements and releases the lease. A missing object
-/// counts as removed. Also deletes a veth pair that a Go plugin made. Such a pair has no alias, so
+/// counts as removed. Also deletes a veth pair that a Go plugin made. Such a pair has no tag, so
 /// DEL recognises it by [`Topology::is_foreign_end`].
 ///
 /// RELOAD, a verb of this suite, restores `nf_tables` elements. DEL needs no lock against a
@@ -19,8 +20,9 @@ use crate::names;
 /// RELOAD finds that the pair is gone and removes them itself.
 ///
 /// # Errors
-/// All errors of the steps. If the pair cannot be deleted, the elements and the lease stay, because
-/// the container's address must not be leased again while the pair exists.
+/// All errors of the steps. If the pair cannot be deleted, or a link may be its host end, the
+/// elements and the lease stay, because the container's address must not be leased again while the
+/// pair exists.
 pub fn del<T: Topology>(request: &DelRequest) -> anyhow::Result<()> {
     cni::step("start the IPAM plugin");
     // The executable of the IPAM plugin starts now, while DEL deletes the veth pair. DEL sends it
@@ -63,36 +65,60 @@ pub fn forward(network: &Network, verb: Verb) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Finds the host's end of the veth pair by the name that [`names::host_link_name`] derives from
-/// the attachment. Returns `None` if no link has this name, if the link is no veth, or if its alias
-/// names another attachment. Also returns a link without an alias, because an ADD that was killed
-/// may have left it.
+/// Finds the host's end of the veth pair, which [`names::is_host_end`] recognises. Returns `None`
+/// if it does not exist.
+///
+/// The host's end usually has the name that [`names::host_link_name`] derives from the attachment.
+/// If it does not, the function lists all links of the host, because an operator may have renamed
+/// the host's end, and an address must not be leased again while a link still has it.
+///
+/// # Errors
+/// - [`leave_alone`] refuses the link that has the derived name.
+/// - The kernel refuses a request.
 pub(crate) fn find_host_link(
     host: &Connection,
     attachment: &Attachment,
 ) -> anyhow::Result<Option<Link>> {
-    let name = names::host_link_name(attachment);
-    let owner = attachment.owner();
-    let found = host.find_link(&name)?;
-    Ok(found.filter(|link| match &link.alias {
-        _ if link.kind != LinkKind::Veth => {
-            note(format_args!(
-                "{name} is no veth, so no plugin of this suite made it: left alone"
-            ));
-            false
-        }
-        Some(alias) if *alias != owner => {
-            note(format_args!(
-                "{name} belongs to {alias}, not to {owner}: left alone"
-            ));
-            false
-        }
-        _ => true,
-    }))
+    let is_own = |link: &Link| names::is_host_end(link, attachment);
+    let named = host.find_link(&names::host_link_name(attachment))?;
+    if named.as_ref().is_some_and(is_own) {
+        return Ok(named);
+    }
+    let renamed = host.links()?.into_iter().find(is_own);
+    if renamed.is_none()
+        && let Some(link) = named
+    {
+        leave_alone(&link, attachment)?;
+    }
+    Ok(renamed)
+}
+
+/// Reports why `link` stays, although it has the name of the attachment's host end.
+///
+/// # Errors
+/// The link may be the host's end: it is a veth to another namespace, and an operator may have
+/// changed both its alias and its MAC.
+fn leave_alone(link: &Link, attachment: &Attachment) -> anyhow::Result<()> {
+    let (name, owner) = (&link.name, attachment.owner());
+    let alias = link.alias.as_deref().unwrap_or_default();
+    let reason = if link.kind != LinkKind::Veth {
+        "is no veth, so no plugin of this suite made it".to_owned()
+    } else if Attachment::is_owner(alias) {
+        format!("belongs to {alias}, not to {owner}")
+    } else if link.peer_namespace.is_none() {
+        "has its other end on the host, so it connects no sandbox".to_owned()
+    } else {
+        bail!(
+            "{name} has neither the alias {owner} nor the MAC of that attachment, but its name: \
+             delete the link if it is of the attachment, or else rename it"
+        );
+    };
+    note(format_args!("{name} {reason}: left alone"));
+    Ok(())
 }
 
 /// Deletes the veth pair of the interface in the sandbox, if a Go plugin made it: the host's end
-/// has no alias of another attachment, and [`Topology::is_foreign_end`] accepts the host's end.
+/// has no tag, and [`Topology::is_foreign_end`] accepts the host's end.
 fn delete_container_link<T: Topology>(
     host: &Connection,
     request: &DelRequest,
@@ -106,9 +132,8 @@ fn delete_container_link<T: Topology>(
     let Some(container) = sandbox.find_link(request.attachment.interface.as_str())? else {
         return Ok(());
     };
-    let owner = request.attachment.owner();
     let peer = host.other_end(&container, &namespace)?;
-    let untagged = peer.filter(|peer| peer.alias.as_ref().is_none_or(|alias| *alias == owner));
+    let untagged = peer.filter(|peer| !peer.alias.as_deref().is_some_and(Attachment::is_owner));
     if let Some(peer) = untagged
         && T::is_foreign_end(&request.network, host, &peer)?
     {

@@ -27,7 +27,7 @@ pub trait Topology: Sized {
     fn parse(network: &Network) -> Result<Self, Error>;
 
     /// Returns whether `end` is the host's end of a veth pair that a Go plugin made for this
-    /// network. The caller has checked that `end` has no alias of another attachment. DEL calls
+    /// network. The caller has checked that the alias of `end` is no attachment's tag. DEL calls
     /// this function without parsing the whole configuration, because DEL must work even if other
     /// keys are invalid.
     ///

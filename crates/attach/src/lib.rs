@@ -10,7 +10,9 @@
 //! An attachment is one interface of one container in one network. Its tag,
 //! [`cni::Attachment::owner`], is the alias of the host's end of the veth pair and the comment of
 //! each `nf_tables` element. The name of the host's end is derived from the attachment, too.
-//! [`del()`] and [`gc()`] recognise the objects of an attachment by this name and the tag.
+//! [`del()`] and [`gc()`] recognise the objects of an attachment by this name and the tag. They also
+//! recognise a host's end whose name or alias an operator has changed (`is_host_end` in
+//! `names.rs`).
 //!
 //! This crate configures the ports of a bridge. The `bridge` plugin creates the bridge and parses
 //! the keys that configure it. Without a bridge, the host's end of the veth pair has the gateway

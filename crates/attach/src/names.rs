@@ -1,10 +1,11 @@
-//! Names and MACs of a veth pair, derived from the attachment.
+//! Names and MACs of a veth pair, derived from the attachment, and the recognition of the host's
+//! end.
 
 use std::net::IpAddr;
 
 use cni::result::IpConfig;
 use cni::{Attachment, NetworkName, hex, is_hex};
-use netlink::MacAddress;
+use netlink::{Link, LinkKind, MacAddress};
 use sha2::{Digest as _, Sha256};
 
 /// Returns the name of the host's end of the veth pair: `veth` and 11 digits of the attachment's
@@ -19,6 +20,26 @@ pub(crate) fn host_link_name(attachment: &Attachment) -> String {
 /// recognises the link even if ADD was killed before it set the link's alias.
 pub(crate) fn host_mac(attachment: &Attachment) -> MacAddress {
     marked_mac(HOST_MAC, attachment)
+}
+
+/// Returns whether `link` is the host's end of the attachment's veth pair, also if an operator has
+/// changed its name or its alias. If the alias is a tag, it decides. Otherwise, the MAC decides, or
+/// the name of a link without an alias.
+///
+/// A link with another name must have its other end in another namespace. A container can set any
+/// alias, name and MAC on a link of the host that a runtime moves into its sandbox and back. If that
+/// link is a veth, its other end usually stays on the host.
+pub(crate) fn is_host_end(link: &Link, attachment: &Attachment) -> bool {
+    let is_named = link.name == host_link_name(attachment);
+    let is_placed = is_named || link.peer_namespace.is_some();
+    let has_mac = link.mac == Some(host_mac(attachment));
+    link.kind == LinkKind::Veth
+        && is_placed
+        && match &link.alias {
+            Some(alias) if Attachment::is_owner(alias) => *alias == attachment.owner(),
+            Some(_) => has_mac,
+            None => has_mac || is_named,
+        }
 }
 
 /// Returns whether `name` has the form that [`host_link_name`] returns.
@@ -122,6 +143,42 @@ mod tests {
         assert!(!must_announce(&ips[1..], mac));
         let v6 = derived_mac(&ips[..1], &attachment());
         assert!(v6.to_string().starts_with("0e:") && !must_announce(&ips[..1], v6));
+    }
+
+    #[test]
+    fn host_end_is_recognised_after_a_change_of_name_or_alias() {
+        let (attachment, other) = (attachment(), "cni:pods/c2/eth0");
+        let is_own = |name: &str, alias: Option<&str>, mac: Option<MacAddress>| {
+            let link = Link {
+                name: name.to_owned(),
+                kind: LinkKind::Veth,
+                mac,
+                peer_namespace: Some(0),
+                alias: alias.map(str::to_owned),
+                ..Link::default()
+            };
+            let on_host = Link {
+                peer_namespace: None,
+                ..link.clone()
+            };
+            [&link, &on_host].map(|it| is_host_end(it, &attachment))
+        };
+        let (name, owner) = (host_link_name(&attachment), attachment.owner());
+        let mac = Some(host_mac(&attachment));
+        for alias in [Some(owner.as_str()), Some("db primary"), None] {
+            assert_eq!(is_own(&name, alias, mac), [true, true], "{alias:?}");
+            assert_eq!(is_own("podb", alias, mac), [true, false], "{alias:?}");
+        }
+        assert_eq!(is_own(&name, Some(&owner), None), [true, true]);
+        assert_eq!(is_own("podb", Some(&owner), None), [true, false]);
+        assert_eq!(is_own(&name, None, None), [true, true]);
+        for (name, alias, mac) in [
+            (name.as_str(), Some(other), mac),
+            (&name, Some("db primary"), None),
+            ("podb", None, None),
+        ] {
+            assert_eq!(is_own(name, alias, mac), [false, false], "{alias:?}");
+        }
     }
 
     #[test]

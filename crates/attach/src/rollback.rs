@@ -2,11 +2,11 @@
 
 use std::cell::Cell;
 
-use anyhow::ensure;
+use anyhow::bail;
 use cni::{AddRequest, Verb};
 use netlink::{Connection, LinkChange, found};
 
-use crate::{del, names};
+use crate::del;
 
 /// Which objects of an attachment this ADD created. The rollback removes only these, because a
 /// concurrent ADD of the same attachment may have created the other objects.
@@ -34,9 +34,10 @@ impl Made {
         if !self.lease.get() {
             return Ok(());
         }
-        let name = names::host_link_name(&request.attachment);
-        let port = Connection::open()?.find_link(&name)?;
-        ensure!(port.is_none(), "{name} is there: kept");
+        let port = del::find_host_link(&Connection::open()?, &request.attachment)?;
+        if let Some(port) = port {
+            bail!("{} is there: kept", port.name);
+        }
         del::forward(&request.network, Verb::Del)
     }
 
