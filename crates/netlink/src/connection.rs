@@ -42,8 +42,9 @@ impl Connection {
     }
 
     /// Opens a socket in the calling thread's namespace, for lists that processes in a sandbox can
-    /// lengthen and change. Gives up a long list, and one that changes all the time. After such an
-    /// error, the kernel accepts no further list from this socket.
+    /// lengthen and change. Reading a list fails if it has more than 10,000 objects, or if it
+    /// changes during each of three attempts. After a list that is too long, open another socket:
+    /// the kernel refuses further lists on this one.
     ///
     /// # Errors
     /// [`Error::Open`].

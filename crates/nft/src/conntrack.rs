@@ -49,10 +49,10 @@ impl Connection {
         })
     }
 
-    /// Lets the kernel delete the entries that match one of `searches`. If there are none, more
-    /// than [`MOST_DELETIONS`], or the kernel does not support their filter, deletes the entries of
-    /// the connections to `destinations` for which `is_meant` returns true. `is_meant` gets the
-    /// index of the destination, and a connection to its port.
+    /// Lets the kernel delete the entries that match one of `searches`. If `searches` is `None` or
+    /// longer than [`MOST_DELETIONS`], or the kernel does not support the filter, deletes the
+    /// entries of the connections to `destinations` for which `is_meant` returns true. `is_meant`
+    /// gets the index of the destination, and a connection to its port.
     fn forget_all(
         &self,
         searches: Option<Vec<Search<'_>>>,
