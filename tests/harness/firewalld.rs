@@ -8,7 +8,7 @@ use nix::unistd::Pid;
 
 use crate::{Host, Invocation, Place as _, eventually};
 
-/// firewalld with a default zone that forwards nothing, and its bus.
+/// firewalld and its bus. Its default zone forwards nothing.
 #[derive(Debug)]
 pub struct Firewalld<'h> {
     host: &'h Host,
@@ -19,13 +19,25 @@ pub struct Firewalld<'h> {
 impl<'h> Firewalld<'h> {
     /// Starts the bus and firewalld, and waits until firewalld runs.
     pub fn start(host: &'h Host) -> Self {
+        Self::start_in_zone(host, Some("<zone/>"))
+    }
+
+    /// Starts both with the zones that firewalld's package installs.
+    pub fn start_with_defaults(host: &'h Host) -> Self {
+        Self::start_in_zone(host, None)
+    }
+
+    /// Starts both with `public` as the default zone; `None` leaves the one of the package.
+    fn start_in_zone(host: &'h Host, public: Option<&str>) -> Self {
         for directory in ["/etc/firewalld", "/var/log"] {
             host.run("mount", &["-t", "tmpfs", "tmpfs", directory]);
         }
         for directory in ["/etc/firewalld/zones", "/run/dbus", "/run/firewalld"] {
             fs::create_dir_all(directory).unwrap();
         }
-        fs::write("/etc/firewalld/zones/public.xml", "<zone/>").unwrap();
+        if let Some(public) = public {
+            fs::write("/etc/firewalld/zones/public.xml", public).unwrap();
+        }
         fs::write("/run/dbus/bus.conf", BUS).unwrap();
         let firewalld = Self {
             bus: bus(host),

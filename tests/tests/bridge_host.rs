@@ -2,10 +2,6 @@
 
 use tests::{Capture, Dnsmasq, Host, Place as _, Saying, eventually};
 
-const NF_CALL: [&str; 2] = [
-    "net/bridge/bridge-nf-call-iptables",
-    "net/bridge/bridge-nf-call-ip6tables",
-];
 const FORWARDING: [&str; 2] = ["net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding"];
 
 fn values(host: &Host, keys: [&str; 2]) -> [String; 2] {
@@ -23,51 +19,9 @@ fn forwarding_is_enabled_for_each_family_that_has_a_gateway() {
 }
 
 #[test]
-fn bridged_traffic_passes_netfilter_by_default() {
-    let host = Host::new();
-    if !host.show_bridged_frames(true) {
-        return;
-    }
-    assert!(!host.show_bridged_frames(false));
-    host.bridge()
-        .with("bridgeNfCall", false)
-        .add(&host.sandbox("a"));
-    assert_eq!(values(&host, NF_CALL), ["0", "0"]);
-    host.bridge().add(&host.sandbox("b"));
-    assert_eq!(values(&host, NF_CALL), ["1", "1"]);
-}
-
-#[test]
-fn change_of_bridge_netfilter_is_reported_once() {
-    let host = Host::new();
-    if !host.show_bridged_frames(true) {
-        return;
-    }
-    let notes = |name: &str| {
-        let outcome = host.bridge().on("ADD", &host.sandbox(name)).run();
-        outcome.ok();
-        let lines = outcome.stderr.lines();
-        let notes = lines.filter(|it| it.contains("from 0 to 1"));
-        notes.map(str::to_owned).collect::<Vec<_>>()
-    };
-    assert_eq!(notes("a"), Vec::<String>::new());
-    let both = "net.bridge.bridge-nf-call-iptables and net.bridge.bridge-nf-call-ip6tables";
-    assert!(!host.show_bridged_frames(false));
-    let changed = notes("b");
-    assert_eq!(changed.len(), 1, "{changed:?}");
-    assert!(changed[0].contains(both) && changed[0].contains("bridgeNfCall: false"));
-    assert_eq!(notes("c"), Vec::<String>::new());
-    host.set_sysctl(NF_CALL[0], "0");
-    let changed = notes("d");
-    assert_eq!(changed.len(), 1, "{changed:?}");
-    assert!(!changed[0].contains("ip6tables"), "{changed:?}");
-    assert_eq!(notes("e"), Vec::<String>::new());
-}
-
-#[test]
 fn a_host_without_bridge_netfilter_is_warned() {
     let host = Host::new();
-    if host.sysctl(NF_CALL[0]).is_some() {
+    if host.sysctl("net/bridge/bridge-nf-call-iptables").is_some() {
         host.hide("/proc/sys/net/bridge");
     }
     let a = host.sandbox("a");

@@ -75,14 +75,8 @@ fn node_that_stopped_forwarding_is_reported() {
         ("net/ipv4/ip_forward", "0", "problem"),
         ("net/ipv6/conf/all/forwarding", "0", "problem"),
         ("net/ipv4/conf/cni1/forwarding", "0", "problem"),
-        ("net/bridge/bridge-nf-call-iptables", "0", "warning"),
-        ("net/bridge/bridge-nf-call-ip6tables", "0", "warning"),
     ] {
         let host = Host::new();
-        // The sysctl does not exist without br_netfilter.
-        if sysctl.starts_with("net/bridge") && host.sysctl(sysctl).is_none() {
-            continue;
-        }
         host.hide("/etc/sysctl.d");
         let a = host.sandbox("a");
         let tool = healthy(&host, &a);
@@ -92,6 +86,27 @@ fn node_that_stopped_forwarding_is_reported() {
         fix(&host, &tool, &findings, "sysctl");
         let kept = fs::read_to_string("/etc/sysctl.d/cni.conf").unwrap();
         assert_eq!(kept, format!("{}=1\n", sysctl.replace('/', ".")));
+    }
+}
+
+#[test]
+fn bridge_whose_frames_bypass_netfilter_is_reported() {
+    let host = Host::new();
+    if !host.show_bridged_frames(true) {
+        return;
+    }
+    let a = host.sandbox("a");
+    let tool = healthy(&host, &a);
+    assert!(!host.show_bridged_frames(false));
+    let seen = ["netfilter sees bridged packets"];
+    tool.doctor().expect("ok", "sysctl", &seen);
+    for flag in ["nf_call_iptables", "nf_call_ip6tables"] {
+        host.ip(&format!("link set cni1 type bridge {flag} 0"));
+        let findings = tool.doctor();
+        let unseen = ["netfilter does not see frames of cni1"];
+        findings.expect("warning", "sysctl", &unseen);
+        fix(&host, &tool, &findings, "sysctl");
+        tool.doctor().expect("ok", "sysctl", &seen);
     }
 }
 

@@ -6,7 +6,9 @@ use std::net::IpAddr;
 use anyhow::Context as _;
 use cni::delegate::{Delegate, Started};
 use cni::result::Interface;
-use cni::{AddRequest, AddResult, Answer, Answered, Error, Network, Undo, Verb, note_failure};
+use cni::{
+    AddRequest, AddResult, Answer, Answered, CniArgs, Error, Network, Undo, Verb, note_failure,
+};
 use netlink::{Connection, Link, LinkChange, MacAddress, Monitor, VethEnd, VethPair};
 use netns::{Netns, Sysctl};
 
@@ -30,7 +32,8 @@ use crate::standby::Precedence;
 /// - Codes 2, 4 and 7: the configuration, an argument or the lease is invalid.
 /// - Other codes: a step failed.
 pub fn add<T: Topology>(request: &AddRequest, answer: Answer) -> anyhow::Result<Answered> {
-    let mac = asked_mac(&request.network, &request.args()?)?;
+    let args = request.args()?;
+    let mac = asked_mac(&request.network, &args)?;
     let topology = T::parse(&request.network)?;
     expect_first_of_chain(request, T::NAME)?;
     let lease = Lease::prepare(&request.network, topology.gateway())?;
@@ -43,6 +46,7 @@ pub fn add<T: Topology>(request: &AddRequest, answer: Answer) -> anyhow::Result<
         made: &made,
         request,
         topology: &topology,
+        args: &args,
         mac,
         namespace: &namespace,
         host: &host,
@@ -54,7 +58,7 @@ pub fn add<T: Topology>(request: &AddRequest, answer: Answer) -> anyhow::Result<
     let result = match lease {
         // Without an IPAM plugin, the container configures its interface itself.
         Lease::None => {
-            let side = topology.ensure_host_side(&host)?;
+            let side = topology.ensure_host_side(&host, &args)?;
             let desired = topology.desired(side, Addressing::default());
             add.connect(desired, AddResult::default())
         }
@@ -115,6 +119,7 @@ struct Add<'a, T> {
     made: &'a Made,
     request: &'a AddRequest,
     topology: &'a T,
+    args: &'a CniArgs,
     /// The MAC that the runtime or the operator requests; `None` if neither requests one.
     mac: Option<MacAddress>,
     namespace: &'a Netns,
@@ -169,7 +174,7 @@ impl<T: Topology> Add<'_, T> {
     /// because the leased addresses determine the MAC of the container's end.
     fn lease_first(&mut self, mut delegate: Started<'_>) -> anyhow::Result<AddResult> {
         delegate.proceed()?;
-        let side = self.topology.ensure_host_side(self.host);
+        let side = self.topology.ensure_host_side(self.host, self.args);
         cni::step("lease addresses");
         let lease = delegate.result();
         // If the plugin printed an error, it leased nothing to this ADD. A lease of the attachment
@@ -192,7 +197,7 @@ impl<T: Topology> Add<'_, T> {
     /// does not depend on the leased addresses. The `nf_tables` elements that need no address exist
     /// before the link can send, and [`Self::configure`] adds the others.
     fn link_first(&mut self, delegate: Delegate<'_>) -> anyhow::Result<AddResult> {
-        let side = self.topology.ensure_host_side(self.host)?;
+        let side = self.topology.ensure_host_side(self.host, self.args)?;
         let early = self.topology.desired(side, Addressing::default());
         let mut pair = self.make_pair(&early)?;
         pair.container = self

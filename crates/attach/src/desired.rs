@@ -2,7 +2,7 @@
 
 use anyhow::Context as _;
 use cni::result::Dns;
-use cni::{Error, Network};
+use cni::{CniArgs, Error, Network};
 use netlink::{
     Connection, Dad, Link, LinkChange, MacAddress, PortFlag, PortVlans, Request, Tagging,
     VlanCarrier,
@@ -53,11 +53,11 @@ pub trait Topology: Sized {
     }
 
     /// Creates what all attachments of the network share on the host (a bridge, for example), or
-    /// adds what is missing. Returns the new state.
+    /// adds what is missing. `args` are the caller's `CNI_ARGS`. Returns the new state.
     ///
     /// # Errors
     /// The kernel refuses a request. Another kind of link has the name of the bridge.
-    fn ensure_host_side(&self, host: &Connection) -> anyhow::Result<HostSide>;
+    fn ensure_host_side(&self, host: &Connection, args: &CniArgs) -> anyhow::Result<HostSide>;
 
     /// Reads the state of the host's side and changes nothing. Adds the differences from the
     /// configuration to `found`. Returns `None` if the network has a bridge and it no longer

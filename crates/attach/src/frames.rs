@@ -2,7 +2,7 @@
 //! source MAC other than the container's, and the host's copies of frames that a promiscuous bridge
 //! delivers to containers (see [`duplicates`]).
 
-use netlink::MacAddress;
+use netlink::{Link, MacAddress};
 use netns::Sysctl;
 use nft::{
     Chain, Element, Family, Field, Hook, IpVersion, Rule, Set, Table, TargetType, Type, Value,
@@ -29,16 +29,16 @@ pub(crate) fn sources(subject: &Subject<'_>) -> [Element; 2] {
 /// of its destination and also gives the host a copy. The host routes this copy back to the bridge.
 ///
 /// The addresses of an IP version get elements only if netfilter sees bridged frames of this
-/// version ([`BRIDGE_NF_CALL`]). The reason is frames to a Kubernetes Service. If netfilter sees
+/// version ([`sees_frames`]). The reason is frames to a Kubernetes Service. If netfilter sees
 /// them, it translates them (DNAT) on the bridge, which delivers them to a pod: the host's frames
 /// are duplicates. Otherwise only the host translates them and sends them to the pod. The rule must
 /// not drop these frames, because the pod receives no others.
 pub(crate) fn duplicates(subject: &Subject<'_>) -> anyhow::Result<Vec<Element>> {
-    let Some(MacAddress(bridge)) = subject.bridge.and_then(|it| it.mac) else {
+    let Some((bridge, MacAddress(mac))) = subject.bridge.and_then(|it| Some((it, it.mac?))) else {
         return Ok(Vec::new());
     };
-    let [v4, v6] = BRIDGE_NF_CALL.map(is_on);
-    let (v4, v6) = (v4?, v6?);
+    let sysctls = nf_call_sysctls()?;
+    let [v4, v6] = sees_frames(bridge, sysctls.each_ref().map(Option::as_deref));
     let addresses = hosts(subject.ips).into_iter();
     let concerned = addresses.filter(|it| if it.is_ipv4() { v4 } else { v6 });
     let elements = concerned.map(|address| {
@@ -47,20 +47,35 @@ pub(crate) fn duplicates(subject: &Subject<'_>) -> anyhow::Result<Vec<Element>> 
         } else {
             ROUTED_V6
         };
-        let key = [Value::EtherAddress(bridge), Value::Address(address)];
+        let key = [Value::EtherAddress(mac), Value::Address(address)];
         Element::new(set, &key, subject.owner)
     });
     Ok(elements.collect())
 }
 
-/// Returns whether netfilter sees bridged frames of an IP version: whether the sysctl `name` below
-/// `net.bridge` is 1. Without the module `br_netfilter`, the sysctl does not exist, and netfilter
-/// sees no bridged frames.
-fn is_on(name: &str) -> Result<bool, netns::Error> {
-    match Sysctl::new(&["net", "bridge", name]).read() {
-        Err(error) if error.is_not_found() => Ok(false),
-        value => Ok(value? == "1"),
-    }
+/// Returns whether netfilter sees the frames that `bridge` forwards, first of IPv4, then of IPv6:
+/// whether the sysctl or the bridge's own flag is on. `sysctls` are the values of [`BRIDGE_NF_CALL`];
+/// without the module `br_netfilter`, these do not exist, and netfilter sees no frames.
+pub fn sees_frames(bridge: &Link, sysctls: [Option<&str>; 2]) -> [bool; 2] {
+    let [v4, v6] = sysctls;
+    let [own_v4, own_v6] = bridge.nf_call.map_or([false; 2], |it| [it.v4, it.v6]);
+    [(v4, own_v4), (v6, own_v6)].map(|(sysctl, own)| match sysctl {
+        None => false,
+        Some(value) => own || value == "1",
+    })
+}
+
+/// Returns the values of [`BRIDGE_NF_CALL`], `None` without the module `br_netfilter`.
+///
+/// # Errors
+/// A sysctl exists and cannot be read.
+pub fn nf_call_sysctls() -> Result<[Option<String>; 2], netns::Error> {
+    let read = |name| match Sysctl::new(&["net", "bridge", name]).read() {
+        Err(error) if error.is_not_found() => Ok(None),
+        value => value.map(Some),
+    };
+    let [v4, v6] = BRIDGE_NF_CALL.map(read);
+    Ok([v4?, v6?])
 }
 
 /// Returns the table [`FRAMES_TABLE`] with its sets and rules, but without elements.

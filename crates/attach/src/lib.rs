@@ -57,7 +57,7 @@ pub use desired::{
     no_port_left,
 };
 pub use differences::Differences;
-pub use frames::{BRIDGE_NF_CALL, FRAMES_TABLE};
+pub use frames::{BRIDGE_NF_CALL, FRAMES_TABLE, nf_call_sysctls, sees_frames};
 pub use gateway_conflict::{GatewayConflict, GatewayRefusal};
 pub use gc::{delete_stale_links, gc, remove_stale_elements};
 pub use guard::{Guard, Removal, coded, tables, take_back};

@@ -4,8 +4,8 @@ use std::fs::{self, File};
 use std::io::Read as _;
 
 use anyhow::Context as _;
-use attach::{BRIDGE_NF_CALL, Gateway, HostSide, bridge_mac};
-use cni::{Error, note, note_failure};
+use attach::{Gateway, HostSide, bridge_mac};
+use cni::{CniArgs, Error, note, note_failure};
 use netlink::{Connection, Link, LinkChange, LinkKind, MacAddress, Request, created};
 use netns::Sysctl;
 
@@ -13,8 +13,8 @@ use crate::config::Config;
 use crate::host_end::HostEnd;
 use crate::vlan;
 
-/// Finds or creates the bridge, sets its MAC, VLAN filtering and sysctls as far as needed, and
-/// brings it up. If the gateway addresses belong to a VLAN, also does what [`HostEnd::ensure`]
+/// Finds or creates the bridge, sets its MAC, VLAN filtering, flags and sysctls as far as needed, and
+/// brings it up. `args` are the caller's `CNI_ARGS`. If the gateway addresses belong to a VLAN, also does what [`HostEnd::ensure`]
 /// does. Returns the new state.
 ///
 /// # Errors
@@ -22,7 +22,11 @@ use crate::vlan;
 /// - Code 7: a link of another kind has the name of the bridge or of its VLAN link, or the MTU is
 ///   invalid.
 /// - Code 100: the kernel refuses a request.
-pub(crate) fn ensure(host: &Connection, config: &Config) -> anyhow::Result<HostSide> {
+pub(crate) fn ensure(
+    host: &Connection,
+    config: &Config,
+    args: &CniArgs,
+) -> anyhow::Result<HostSide> {
     cni::step("ensure the bridge");
     let mtu = config.mtu.resolve(host)?;
     let asked = config.bridge.as_str();
@@ -33,12 +37,10 @@ pub(crate) fn ensure(host: &Connection, config: &Config) -> anyhow::Result<HostS
     expect_bridge(&link)?;
     let host_end = HostEnd::find(host, &link, config.gateway_vlan())?;
     let link = vlan::ensure_filtering(host, ensure_mac(host, link)?, &config.vlans)?;
+    let link = config.frame_filter.ensure(host, link, args)?;
     // The configured name may be an alternative name of the link. Sysctls need the main name.
     let name = link.name.as_str();
     ignore_router_advertisements(name, config.gateway)?;
-    if config.sets_nf_call {
-        enable_bridge_nf_call()?;
-    }
     let mut changes = Vec::new();
     if !link.is_up {
         changes.push(LinkChange::Up);
@@ -148,38 +150,4 @@ fn random_mac() -> anyhow::Result<MacAddress> {
     let [first, ..] = &mut bytes;
     *first = (*first & 0xfc) | 0x02;
     Ok(MacAddress(bytes))
-}
-
-/// Sets the sysctls `bridge-nf-call-iptables` and `bridge-nf-call-ip6tables` to 1, as Kubernetes
-/// requires of bridge plugins. Otherwise traffic between pods of one node would bypass the rules of
-/// Services. If the function changes a sysctl, it writes a message to standard error, because the
-/// sysctls concern all bridges of the host, such as those of virtual machines. If the module
-/// `br_netfilter` is missing, the function only writes a message.
-///
-/// # Errors
-/// A sysctl exists and cannot be set.
-fn enable_bridge_nf_call() -> anyhow::Result<()> {
-    let mut changed = Vec::new();
-    let outcome = BRIDGE_NF_CALL.iter().try_for_each(|name| {
-        let sysctl = Sysctl::new(&["net", "bridge", name]);
-        let was = sysctl.replace("1")?;
-        changed.extend(was.map(|_| sysctl.key()));
-        Ok::<_, netns::Error>(())
-    });
-    if !changed.is_empty() {
-        note(format_args!(
-            "set {} from 0 to 1, as Services need: frames that any bridge of this host forwards, such as \
-             those of virtual machines, now pass the firewall's FORWARD rules; bridgeNfCall: false \
-             leaves the value alone",
-            changed.join(" and ")
-        ));
-    }
-    match outcome {
-        Err(error) if error.is_not_found() => note(
-            "the kernel module br_netfilter is not loaded, so Services do not work between pods of this \
-             node; load it with: modprobe br_netfilter",
-        ),
-        outcome => outcome?,
-    }
-    Ok(())
 }

@@ -6,6 +6,7 @@ use cni::{Error, InterfaceName, Network, WhenFull, note};
 use netlink::PortFlag;
 use serde::Deserialize;
 
+use crate::nf_call::FrameFilter;
 use crate::raw::RawConfig;
 use crate::vlan::{Access, DefaultVlan, Vlans};
 
@@ -36,9 +37,8 @@ pub struct Config {
     pub container_link: ContainerLink,
     /// Duplicate address detection for IPv6 inside the sandbox.
     pub dad: netlink::Dad,
-    /// Whether ADD sets `net.bridge.bridge-nf-call-*` to 1, so that bridged traffic passes through
-    /// netfilter. Kubernetes requires this of bridge plugins.
-    pub sets_nf_call: bool,
+    /// `bridgeNfCall`: what ADD sets so that netfilter sees bridged frames.
+    pub frame_filter: FrameFilter,
     /// DNS settings that replace those of the IPAM plugin, if configured.
     pub dns: Option<Dns>,
     /// What STATUS does if the bridge has no free port: fails, or only writes a message.
@@ -84,20 +84,26 @@ impl Config {
     pub(crate) fn of(raw: RawConfig, ipam: Option<&str>) -> Result<Self, Error> {
         let bridge = named(raw.bridge.as_deref())?;
         let (keep, leave) = (DefaultVlan::Keep, DefaultVlan::Leave);
+        let container_link = container_link(&raw, ipam)?;
+        let masquerade = masquerade(&raw)?;
+        let gateway = gateway(&raw);
+        let is_routed = container_link == ContainerLink::Addressed
+            && (gateway != Gateway::None || masquerade.is_some());
+        let frame_filter = FrameFilter::parse(raw.bridge_nf_call.as_ref(), is_routed)?;
         let (replace, refuse) = (OtherAddress::Replace, OtherAddress::Refuse);
         Ok(Self {
             vlans: Vlans::parse(raw.vlan, &raw.vlan_trunk, &bridge)?,
             default_vlan: choose(raw.preserve_default_vlan, keep, leave),
-            gateway: gateway(&raw),
+            gateway,
             other_address: choose(raw.force_address, replace, refuse),
             mtu: MtuChoice::parse(raw.mtu, raw.mtu_overhead)?,
             is_promiscuous: is_promiscuous(&raw)?,
             port_flags: port_flags(&raw),
             checks_mac: raw.macspoofchk,
-            masquerade: masquerade(&raw)?,
-            container_link: container_link(&raw, ipam)?,
+            masquerade,
+            container_link,
             dad: choose(raw.enabledad, netlink::Dad::Perform, netlink::Dad::Skip),
-            sets_nf_call: raw.bridge_nf_call.unwrap_or(true),
+            frame_filter,
             bridge,
             dns: dns(raw.dns),
             when_full: raw.status_when_full,

@@ -1,12 +1,11 @@
 //! The desired state of an attachment to a bridge.
 
 use attach::{
-    Addressing, BRIDGE_NF_CALL, Container, Desired, Differences, Gateway, Guard, HostSide,
-    OtherAddress, Port, Topology,
+    Addressing, Container, Desired, Differences, Gateway, Guard, HostSide, OtherAddress, Port,
+    Topology,
 };
-use cni::{Error, Network};
+use cni::{CniArgs, Error, Network};
 use netlink::{Connection, Link, LinkKind};
-use netns::Sysctl;
 
 use crate::bridge;
 use crate::config::{self, Config};
@@ -45,9 +44,9 @@ impl Topology for Config {
         self.gateway
     }
 
-    fn ensure_host_side(&self, host: &Connection) -> anyhow::Result<HostSide> {
+    fn ensure_host_side(&self, host: &Connection, args: &CniArgs) -> anyhow::Result<HostSide> {
         self.note_idle_keys();
-        bridge::ensure(host, self)
+        bridge::ensure(host, self, args)
     }
 
     fn find_host_side(
@@ -70,11 +69,7 @@ impl Topology for Config {
         found.unless(self.vlans.is_empty() || vlan::is_filtering(&bridge), || {
             format!("bridge {name} does not filter VLANs")
         });
-        if self.sets_nf_call {
-            for name in BRIDGE_NF_CALL {
-                found.compare_enabled(&Sysctl::new(&["net", "bridge", name]))?;
-            }
-        }
+        self.frame_filter.compare(&bridge, found)?;
         let vlan_link = match HostEnd::find(host, &bridge, self.gateway_vlan())? {
             HostEnd::Bridge => None,
             HostEnd::Link(link) => Some(link),

@@ -6,11 +6,13 @@ mod bridge;
 mod config;
 mod desired;
 mod host_end;
+mod nf_call;
 mod raw;
 mod status;
 mod vlan;
 
 pub use config::{Config, DEFAULT_BRIDGE};
+pub use nf_call::FrameFilter;
 pub use raw::RawConfig;
 
 /// The plugin and its verbs.

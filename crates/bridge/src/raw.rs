@@ -5,6 +5,7 @@ use attach::{Backend, RawDns, RawMtu};
 use cni::WhenFull;
 use schemars::JsonSchema;
 use serde::Deserialize;
+use serde_json::Value;
 
 /// Joins the sandbox to a Linux bridge by a veth pair.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -32,9 +33,10 @@ pub struct RawConfig {
     pub promisc_mode: bool,
     /// IPv6 duplicate address detection in the sandbox; ADD waits 1 to 2 s for it.
     pub enabledad: bool,
-    /// Sets `net.bridge.bridge-nf-call-iptables` and `-ip6tables` to 1, as Kubernetes requires.
-    #[schemars(extend("default" = true))]
-    pub bridge_nf_call: Option<bool>,
+    /// Whose bridged frames pass the firewall's rules, which Services need: `"bridge"`, those of this
+    /// bridge; `"host"` or `true`, those of all bridges of the host; `false` changes nothing.
+    #[schemars(with = "NfCall")]
+    pub bridge_nf_call: Option<Value>,
     /// Name resolution of the result, instead of the IPAM plugin's.
     pub dns: RawDns,
     /// Masquerades the container's traffic to destinations outside its own network and multicast.
@@ -63,6 +65,23 @@ pub struct RawConfig {
     pub disable_container_interface: bool,
     /// Result of STATUS when the bridge has no port left: a line on standard error, or code 50.
     pub status_when_full: WhenFull,
+}
+
+/// Values of `bridgeNfCall`.
+#[derive(JsonSchema)]
+#[serde(untagged)]
+#[expect(dead_code, reason = "only the JSON Schema has it")]
+enum NfCall {
+    Switch(bool),
+    Scope(NfCallScope),
+}
+
+#[derive(JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[expect(dead_code, reason = "only the JSON Schema has it")]
+enum NfCallScope {
+    Bridge,
+    Host,
 }
 
 /// A VLAN, a range of VLANs, or both.

@@ -51,7 +51,7 @@ pub use events::{RouteEvent, RouteEvents};
 pub use fair_queue::FairQueue;
 pub use filter::{Filter, HeldFilter, Packets};
 pub use ip_version::{IpVersion, octets};
-pub use link::{BridgePort, BridgeVlans, Carrier, Link, LinkKind, Multicast};
+pub use link::{BridgePort, BridgeVlans, Carrier, Link, LinkKind, Multicast, NfCall};
 pub use link_change::LinkChange;
 pub use mac::{InvalidMac, MacAddress};
 pub use monitor::{Monitor, Wait};

@@ -51,6 +51,9 @@ pub struct Link {
     pub port: Option<BridgePort>,
     /// VLAN settings, if the link is a bridge.
     pub bridge_vlans: Option<BridgeVlans>,
+    /// Which frames of the link pass netfilter, if the link is a bridge; `None` if the kernel lacks
+    /// `CONFIG_BRIDGE_NETFILTER`, too.
+    pub nf_call: Option<NfCall>,
     /// `route_localnet`: the link accepts and sends packets from and to 127.0.0.0/8.
     pub routes_localnet: bool,
     /// IPv6 settings; `None` if the kernel lacks IPv6 or the MTU is under 1280 bytes.
@@ -105,6 +108,16 @@ pub struct BridgeVlans {
     pub filtering: bool,
     /// Default VLAN of new ports, untagged; 0 if new ports carry no VLAN.
     pub default: u16,
+}
+
+/// Whether frames of a bridge pass netfilter, by the bridge's own flags. If a flag is off, the sysctl
+/// `net.bridge.bridge-nf-call-*` decides. Without the module `br_netfilter`, no frame passes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NfCall {
+    /// `nf_call_iptables`: frames of IPv4.
+    pub v4: bool,
+    /// `nf_call_ip6tables`: frames of IPv6.
+    pub v6: bool,
 }
 
 /// Settings of a bridge port.
@@ -179,6 +192,7 @@ impl Link {
             }
             LinkInfo::Data(InfoData::Bridge(attributes)) => {
                 self.bridge_vlans = Some(BridgeVlans::read(attributes));
+                self.nf_call = NfCall::read(attributes);
             }
             LinkInfo::Data(InfoData::Vlan(attributes)) => {
                 for attribute in attributes {
@@ -206,6 +220,24 @@ impl BridgeVlans {
             }
         }
         vlans
+    }
+}
+
+impl NfCall {
+    fn read(attributes: &[InfoBridge]) -> Option<Self> {
+        let v4 = attributes.iter().find_map(|it| match it {
+            InfoBridge::NfCallIpTables(is_on) => Some(*is_on),
+            _ => None,
+        })?;
+        let v6 = attributes.contains(&InfoBridge::NfCallIp6Tables(true));
+        Some(Self { v4, v6 })
+    }
+
+    /// Returns the attributes that turn on the flags that are on here.
+    pub(crate) fn attributes(self) -> Vec<InfoBridge> {
+        let v4 = self.v4.then_some(InfoBridge::NfCallIpTables(true));
+        let v6 = self.v6.then_some(InfoBridge::NfCallIp6Tables(true));
+        v4.into_iter().chain(v6).collect()
     }
 }
 

@@ -7,7 +7,7 @@ use netlink_packet_route::link::{
 use nix::libc::RTM_NEWLINK;
 
 use crate::conf::{self, LinkLocalOrigin};
-use crate::link::message;
+use crate::link::{NfCall, message};
 use crate::mac::MacAddress;
 use crate::port_flag::PortFlag;
 use crate::request::Request;
@@ -44,6 +44,9 @@ pub enum LinkChange<'a> {
     /// Lets each port of the bridge pass only the VLANs that the port carries. Equivalent to `ip
     /// link set … type bridge vlan_filtering 1`.
     VlanFiltering,
+    /// Turns on flags of a bridge. Equivalent to `ip link set … type bridge nf_call_iptables 1
+    /// nf_call_ip6tables 1`.
+    NfCall(NfCall),
 }
 
 impl Request {
@@ -98,14 +101,19 @@ impl LinkChange<'_> {
             Self::ArpNotify => ("set arp_notify of", conf::arp_notify()),
             Self::RouteLocalnet(value) => ("set route_localnet of", conf::route_localnet(*value)),
             Self::LinkLocal(origin) => ("set addrgenmode of", origin.attribute()),
-            Self::VlanFiltering => {
-                let filtering = InfoData::Bridge(vec![InfoBridge::VlanFiltering(true)]);
-                let info = vec![LinkInfo::Kind(InfoKind::Bridge), LinkInfo::Data(filtering)];
-                ("filter VLANs on bridge", LinkAttribute::LinkInfo(info))
-            }
+            Self::VlanFiltering => (
+                "filter VLANs on bridge",
+                of_bridge(vec![InfoBridge::VlanFiltering(true)]),
+            ),
+            Self::NfCall(flags) => ("set nf_call flags of bridge", of_bridge(flags.attributes())),
         };
         (words, message(0, vec![attribute]))
     }
+}
+
+fn of_bridge(attributes: Vec<InfoBridge>) -> LinkAttribute {
+    let data = LinkInfo::Data(InfoData::Bridge(attributes));
+    LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::Bridge), data])
 }
 
 fn flag(flag: LinkFlags, on: bool) -> LinkMessage {

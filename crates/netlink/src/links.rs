@@ -1,12 +1,12 @@
 //! Reads, creates and deletes links.
 
 use netlink_packet_route::AddressFamily;
-use netlink_packet_route::link::{LinkAttribute, LinkExtentMask, LinkMessage};
+use netlink_packet_route::link::{InfoKind, LinkAttribute, LinkExtentMask, LinkInfo, LinkMessage};
 use nix::libc::{RTM_DELLINK, RTM_GETLINK};
 
 use crate::connection::Connection;
 use crate::error::{Error, found};
-use crate::link::{Link, message};
+use crate::link::{Link, LinkKind, message};
 use crate::link_change::LinkChange;
 use crate::request::Request;
 
@@ -76,6 +76,17 @@ impl Connection {
     /// [`Error::Refused`].
     pub fn links_without_master(&self) -> Result<Vec<Link>, Error> {
         self.links_like(vec![LinkAttribute::Controller(NONE)])
+    }
+
+    /// Returns all bridges. Equivalent to `ip link show type bridge`.
+    ///
+    /// # Errors
+    /// [`Error::Refused`].
+    pub fn bridges(&self) -> Result<Vec<Link>, Error> {
+        let kind = LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::Bridge)]);
+        let mut bridges = self.links_like(vec![kind])?;
+        bridges.retain(|it| it.kind == LinkKind::Bridge);
+        Ok(bridges)
     }
 
     /// Returns all ports of the bridge with this index. Equivalent to `ip link show master BRIDGE`.

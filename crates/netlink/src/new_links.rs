@@ -19,7 +19,7 @@ use crate::request::Request;
 /// send test packets through a stand-in without touching that namespace.
 #[derive(Debug, Clone, Copy)]
 pub enum StandIn<'a> {
-    /// A bridge without ports.
+    /// A bridge without ports, with the flags of netfilter of the imitated one.
     Bridge,
     /// One end of a veth pair. The fields are the namespace and the name of the other end.
     Pair(&'a Netns, &'a str),
@@ -62,7 +62,10 @@ impl Connection {
             LinkAttribute::IfName(link.name.clone()),
             LinkAttribute::Mtu(link.mtu.clamp(LEAST_MTU, MOST_MTU)),
             LinkAttribute::LinkInfo(match stand_in {
-                StandIn::Bridge => info(InfoKind::Bridge, None),
+                StandIn::Bridge => {
+                    let flags = link.nf_call.map(|it| InfoData::Bridge(it.attributes()));
+                    info(InfoKind::Bridge, flags)
+                }
                 StandIn::Pair(namespace, name) => {
                     pair_with(vec![LinkAttribute::IfName(name.to_owned())], namespace)
                 }

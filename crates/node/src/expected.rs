@@ -1,12 +1,12 @@
 //! Finds the `nf_tables` tables that should have elements of a live attachment, according to the
 //! configuration that ADD used.
 
-use attach::BRIDGE_NF_CALL;
 use netlink::LinkKind;
 use portmap::{HostAddress, Mapping};
+use runtime::PluginConfig;
 use serde_json::Value;
 
-use super::{Attached, Consequence, Node, Traces};
+use super::{Attached, Consequence, Node, Traces, bridge_of};
 
 impl Node {
     /// Returns whether this suite made the attachment: whether a link or an element in `nf_tables`
@@ -28,7 +28,8 @@ impl Node {
             match plugin.program.as_str() {
                 "bridge" => {
                     wanted.extend(plugin.is_set("ipMasq").then_some(attach::MASQUERADE_TABLE));
-                    let drops_copies = plugin.is_set("promiscMode") && has_copies(self, attached);
+                    let drops_copies =
+                        plugin.is_set("promiscMode") && has_copies(self, &plugin, attached);
                     let has_frames = plugin.is_set("macspoofchk") || drops_copies;
                     wanted.extend(has_frames.then_some(attach::FRAMES_TABLE));
                 }
@@ -80,8 +81,9 @@ fn has_backstop(node: &Node, attached: &Attached) -> bool {
 /// promiscuous bridge also gives the host a copy of each frame, and the host sends this copy
 /// through the bridge again. ADD adds such elements only for IP versions whose bridged frames
 /// netfilter sees.
-fn has_copies(node: &Node, attached: &Attached) -> bool {
-    let [v4, v6] = BRIDGE_NF_CALL.map(|it| node.sysctl(&format!("net.bridge.{it}")) == Some("1"));
+fn has_copies(node: &Node, plugin: &PluginConfig, attached: &Attached) -> bool {
+    let bridge = bridge_of(plugin).and_then(|it| node.link_called(it));
+    let [v4, v6] = bridge.map_or([false; 2], |it| node.sees_frames(it));
     let mut addresses = attached.addresses().into_iter();
     addresses.any(|it| if it.is_ipv4() { v4 } else { v6 })
 }

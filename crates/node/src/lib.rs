@@ -28,6 +28,7 @@ mod traces;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+use attach::{BRIDGE_NF_CALL, sees_frames};
 use netlink::{Address, Link, LinkCounters, Neighbour, Route};
 use runtime::Directories;
 use tc::CountedLimit;
@@ -229,6 +230,13 @@ impl Node {
     /// the parameter or [`Node::read`] does not read it.
     pub fn sysctl(&self, key: &str) -> Option<&str> {
         self.sysctls.get(key).map(String::as_str)
+    }
+
+    /// Returns whether netfilter sees the frames that `bridge` forwards, first of IPv4, then of IPv6,
+    /// by the sysctls or by the bridge's own flags.
+    pub fn sees_frames(&self, bridge: &Link) -> [bool; 2] {
+        let keys = BRIDGE_NF_CALL.map(|it| format!("net.bridge.{it}"));
+        sees_frames(bridge, keys.each_ref().map(|it| self.sysctl(it)))
     }
 
     /// Returns the link with this name; `None` if there is none.

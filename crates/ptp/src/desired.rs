@@ -4,7 +4,7 @@ use attach::{
     Addressing, Container, ContainerLink, Desired, Differences, Gateway, Guard, HostSide,
     OtherAddress, Port, Topology,
 };
-use cni::{Error, Network};
+use cni::{CniArgs, Error, Network};
 use netlink::{Connection, Dad, Link};
 
 use crate::config::Config;
@@ -43,7 +43,7 @@ impl Topology for Config {
 
     /// Returns the MTU and creates nothing, because the attachments of a `ptp` network share
     /// nothing on the host.
-    fn ensure_host_side(&self, host: &Connection) -> anyhow::Result<HostSide> {
+    fn ensure_host_side(&self, host: &Connection, _: &CniArgs) -> anyhow::Result<HostSide> {
         Ok(HostSide {
             mtu: self.mtu.resolve(host)?,
             ..HostSide::default()

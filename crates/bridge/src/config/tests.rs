@@ -23,7 +23,7 @@ fn defaults_are_those_of_the_reference() {
         (config.dad, config.other_address),
         (netlink::Dad::Skip, OtherAddress::Refuse)
     );
-    assert!(config.sets_nf_call);
+    assert_eq!(config.frame_filter, FrameFilter::None);
 }
 
 #[test]
@@ -44,8 +44,29 @@ fn keys_mean_what_they_say() {
         (config.dad, config.other_address),
         (netlink::Dad::Perform, OtherAddress::Replace)
     );
-    assert!(!config.sets_nf_call);
+    assert_eq!(config.frame_filter, FrameFilter::None);
     assert_eq!(config.dns.unwrap().nameservers, ["10.1.0.1"]);
+}
+
+#[test]
+fn networks_with_a_gateway_or_masquerading_need_netfilter() {
+    let filter = |keys: &Value| config(keys).unwrap().frame_filter;
+    for key in ["isGateway", "isDefaultGateway", "ipMasq"] {
+        assert_eq!(filter(&json!({key: true})), FrameFilter::Pods);
+        let off = json!({key: true, "bridgeNfCall": false});
+        assert_eq!(filter(&off), FrameFilter::None);
+        let raw = cni::json::read(&json!({key: true}), "").unwrap().value;
+        let without_addresses = Config::of(raw, None).unwrap();
+        assert_eq!(without_addresses.frame_filter, FrameFilter::None);
+    }
+    for (value, expected) in [
+        (json!(true), FrameFilter::Host),
+        (json!("host"), FrameFilter::Host),
+        (json!("bridge"), FrameFilter::Bridge),
+        (json!(null), FrameFilter::None),
+    ] {
+        assert_eq!(filter(&json!({"bridgeNfCall": value})), expected);
+    }
 }
 
 #[test]
@@ -53,6 +74,8 @@ fn values_that_make_no_sense_are_refused_with_their_key() {
     for (keys, key) in [
         (json!({"bridge": "a/b"}), "bridge"),
         (json!({"bridge": "sixteen-letters."}), "bridge"),
+        (json!({"bridgeNfCall": "Host"}), "bridgeNfCall"),
+        (json!({"bridgeNfCall": 1}), "bridgeNfCall"),
         (json!({"mtu": 67}), "mtu"),
         (json!({"mtu": 65536}), "mtu"),
         (json!({"mtu": -1}), "mtu"),

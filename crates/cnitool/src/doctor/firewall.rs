@@ -135,6 +135,7 @@ mod tests {
             let mut node = node(&[("pods.conflist", &list)]);
             let sysctl = "net.bridge.bridge-nf-call-iptables";
             node.sysctls.insert(sysctl.to_owned(), "1".to_owned());
+            node.links = vec![super::super::tests::link(1, "cni0")];
             let attached = attached_at("10.1.0.2/16", &list, ["pods", "a"]);
             let tables = node.expected_tables(&attached);
             assert!(tables.contains(&table), "{key} {tables:?}");

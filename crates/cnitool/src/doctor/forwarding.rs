@@ -1,5 +1,7 @@
 //! Checks that the node forwards packets, and whether netfilter sees bridged packets.
 
+use std::collections::BTreeSet;
+
 use cni::Attachment;
 use ipnetwork::IpNetwork;
 use netns::Sysctl;
@@ -60,33 +62,61 @@ pub fn not_forwarding(node: &Node, link: &str) -> Option<String> {
     (is_node && node.sysctl(&key) == Some("0")).then_some(key)
 }
 
-/// Reports whether `br_netfilter` is loaded and its sysctls are 1. Without that, Services do not
-/// work between pods of the node. Returns `None` if no network uses `bridge`, or if all of them set
-/// `bridgeNfCall` to `false`.
+/// Reports whether `br_netfilter` is loaded, and whether netfilter sees the frames of the bridges
+/// whose networks need that. Otherwise, Services do not work between pods of the node. Returns
+/// `None` if no network needs it.
 fn bridged(node: &Node) -> Option<Finding> {
-    let wants = |it: &Source<'_>| it.plugin.key("bridgeNfCall") != Some(&false.into());
-    let sources = node.configuration.sources().filter(wants);
-    let bridges: Vec<_> = sources.filter_map(Source::bridge).collect();
-    let is = |key: &&&str, value| node.sysctl(key) == value;
+    let sources = node.configuration.sources().filter(|it| needs_frames(*it));
+    let sources: Vec<_> = sources.filter(|it| it.bridge().is_some()).collect();
     let impact = "Services do not work between pods of this node.";
-    if bridges.is_empty() {
+    if sources.is_empty() {
         return None;
     }
-    if BRIDGED.iter().any(|it| is(&it, None)) {
+    if BRIDGED.iter().any(|it| node.sysctl(it).is_none()) {
         let message = "the kernel module br_netfilter is not loaded";
         let fix = format!("modprobe br_netfilter\necho br_netfilter >> {MODULES}");
         return Some(Finding::warning(message).impact(impact).fix(fix));
     }
-    let off = BRIDGED.iter().filter(|it| is(it, Some("0")));
-    let off: Vec<_> = off.copied().collect();
-    let message = format!("{} is 0", some_of(&off));
-    Some(if off.is_empty() {
+    let is_unseen = |it: &&Source<'_>| {
+        let bridge = it.bridge().and_then(|name| node.link_called(name));
+        bridge.is_none_or(|it| node.sees_frames(it).contains(&false))
+    };
+    let unseen: Vec<_> = sources.iter().filter(is_unseen).collect();
+    let mut used = unseen.iter().filter(|it| has_pods(node, ***it));
+    Some(if let Some(source) = used.next() {
+        unseen_bridge(node, source).impact(impact)
+    } else if unseen.is_empty() {
         Finding::ok("netfilter sees bridged packets")
-    } else if !bridges.iter().any(|it| node.is_in_use(it)) {
-        Finding::ok(message).impact("The first ADD sets it.")
     } else {
-        Finding::warning(message).impact(impact).fix(set(&off))
+        let bridges = unseen.iter().filter_map(|it| it.bridge());
+        let bridges = some_of(bridges.collect::<BTreeSet<_>>());
+        Finding::ok(format!("netfilter does not see frames of {bridges}"))
+            .impact("The first ADD changes that.")
     })
+}
+
+/// Returns whether `bridge` makes netfilter see the frames of the network: its key `bridgeNfCall`
+/// says so, or it is absent and the network has a gateway or masquerading.
+fn needs_frames(source: Source<'_>) -> bool {
+    match source.plugin.key("bridgeNfCall") {
+        Some(value) => *value != false,
+        None => source.is_gateway() || source.plugin.is_set("ipMasq"),
+    }
+}
+
+/// Returns the finding for a bridge with pods whose frames netfilter does not see, with the command
+/// that does what ADD would do.
+fn unseen_bridge(node: &Node, source: &Source<'_>) -> Finding {
+    let bridge = source.bridge().unwrap_or_default();
+    let key = source.plugin.key("bridgeNfCall");
+    if key.is_some_and(|it| *it == true || *it == "host") {
+        let off = BRIDGED.iter().filter(|it| node.sysctl(it) == Some("0"));
+        let off: Vec<_> = off.copied().collect();
+        return Finding::warning(format!("{} is 0", some_of(&off))).fix(set(&off));
+    }
+    let flags = "nf_call_iptables 1 nf_call_ip6tables 1";
+    let set = format!("ip link set {} type bridge {flags}", quoted(bridge));
+    Finding::warning(format!("netfilter does not see frames of {bridge}")).fix(set)
 }
 
 /// Returns commands that set these sysctls to 1, now and at each boot.
@@ -188,5 +218,8 @@ mod tests {
             let findings = judged(&[forwards, off[0], off[1]], ports);
             assert_eq!(levels(&findings), [Level::Ok, level]);
         }
+        let findings = judged(&[forwards, off[0], off[1]], 1);
+        let flags = "ip link set cni0 type bridge nf_call_iptables 1 nf_call_ip6tables 1";
+        assert_eq!(findings[1].fix, flags);
     }
 }
