@@ -22,16 +22,7 @@ impl Sandbox {
     pub(crate) fn new(name: &str) -> Self {
         let path = Path::new("/run/netns").join(name);
         File::create_new(&path).unwrap();
-        let made = thread::scope(|scope| {
-            let make = || {
-                unshare(CloneFlags::CLONE_NEWNET)?;
-                let nothing = None::<&str>;
-                let own = Some("/proc/thread-self/ns/net");
-                mount(own, &path, nothing, MsFlags::MS_BIND, nothing)
-            };
-            scope.spawn(make).join().unwrap()
-        });
-        made.unwrap();
+        mount_new(&path);
         Self {
             name: name.to_owned(),
             path,
@@ -57,6 +48,12 @@ impl Sandbox {
     /// Ends the namespace but keeps its mount point, as after a crash.
     pub fn unmount(&self) {
         umount2(&self.path, MntFlags::MNT_DETACH).unwrap();
+    }
+
+    /// Replaces the namespace by a new one, as a reboot does.
+    pub fn renew(&self) {
+        self.unmount();
+        mount_new(&self.path);
     }
 
     /// Starts a process inside, for at most a minute.
@@ -93,6 +90,20 @@ impl Place for Sandbox {
         let joined = thread::scope(|scope| scope.spawn(inside).join());
         joined.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
+}
+
+/// Mounts a new namespace at `path`.
+fn mount_new(path: &Path) {
+    let made = thread::scope(|scope| {
+        let make = || {
+            unshare(CloneFlags::CLONE_NEWNET)?;
+            let nothing = None::<&str>;
+            let own = Some("/proc/thread-self/ns/net");
+            mount(own, path, nothing, MsFlags::MS_BIND, nothing)
+        };
+        scope.spawn(make).join().unwrap()
+    });
+    made.unwrap();
 }
 
 #[expect(

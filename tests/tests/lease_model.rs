@@ -51,25 +51,33 @@ fn step() -> impl Strategy<Value = Step> {
 #[derive(Debug, Default)]
 struct Model {
     boot: u32,
+    /// Whether ours has run ADD in this boot: only ADD creates the marker of a boot.
+    has_marker: bool,
     leases: BTreeMap<u8, Held>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Held {
     address: String,
-    /// Boot in which ours first recorded it, if the record still exists.
+    /// Boot in which ours first recorded it with the boot's marker, if the record still exists.
     seen: Option<u32>,
 }
 
 impl Model {
     /// Every change by ours records all existing leases.
     fn seen_by_ours(&mut self) {
+        for held in self.leases.values_mut() {
+            held.seen = held.seen.or(self.has_marker.then_some(self.boot));
+        }
+    }
+
+    /// ADD by ours also releases the leases of earlier boots.
+    fn added_by_ours(&mut self) {
         let boot = self.boot;
+        self.has_marker = true;
         self.leases
             .retain(|_, held| held.seen.is_none_or(|seen| seen == boot));
-        for held in self.leases.values_mut() {
-            held.seen = Some(boot);
-        }
+        self.seen_by_ours();
     }
 
     fn contents(&self) -> BTreeMap<String, String> {
@@ -99,6 +107,7 @@ impl Run<'_> {
             Step::Check(container) => self.check(*container),
             Step::Reboot => {
                 self.model.boot += 1;
+                self.model.has_marker = false;
                 self.host.reboot(&self.model.boot.to_string());
             }
             Step::LoseIndex => {
@@ -115,7 +124,9 @@ impl Run<'_> {
 
     fn add(&mut self, by: By, container: u8) {
         let outcome = self.call(by, "ADD", container).run();
-        self.note_call(by);
+        if by == By::Ours {
+            self.model.added_by_ours();
+        }
         let is_full = self.model.leases.len() >= ADDRESSES.into();
         if is_full || self.model.leases.contains_key(&container) {
             outcome.error();
@@ -139,8 +150,10 @@ impl Run<'_> {
             .filter(|content| content.is_empty())
             .collect();
         assert!(by == By::Reference || empty.is_empty(), "an empty file");
+        // The killed ADD may have released leases of an earlier boot. This one releases them all.
+        drop(self.call(By::Ours, "ADD", u8::MAX).run());
         self.call(By::Ours, "DEL", u8::MAX).ok();
-        self.note_call(By::Ours);
+        self.model.added_by_ours();
         let content = format!("c{container}\r\neth0");
         let leases = self.host.leases("pods");
         let made = leases.iter().find(|(_, holder)| **holder == content);

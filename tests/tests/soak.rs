@@ -202,7 +202,8 @@ impl Soak<'_> {
         }
     }
 
-    /// Reboots: deletes links, rules and port records, but keeps the leases.
+    /// Reboots: renews the sandboxes, and deletes links, rules and port records, but keeps the
+    /// leases.
     fn reboot(&self) {
         let mut boots = self.boots.write().unwrap();
         let has_bridge = self.host.has_link("cni0");
@@ -212,6 +213,7 @@ impl Soak<'_> {
             if *state != State::Absent && pod.sandbox.has_link("eth0") {
                 pod.sandbox.ip("link delete eth0");
             }
+            pod.sandbox.renew();
             *state = State::Absent;
         }
         for link in self.host.links().iter().filter(|it| *it != "lo") {

@@ -64,7 +64,7 @@ pub use guard::{Guard, Removal, coded, tables, take_back};
 pub use keys::{Backend, RawMtu, asked_mac};
 pub use masquerade::{MASQUERADE_TABLE, Masquerade, RawMasquerade, stands_by};
 pub use mtu::MtuChoice;
-pub use names::{HOST_LINK_PREFIX, bridge_mac, derived_mac, marked_mac};
+pub use names::{HOST_LINK_PREFIX, bridge_mac, derived_mac, is_host_end, marked_mac};
 pub use owner_files::{OwnerFiles, Retired, Writing};
 pub use protection::Protection;
 pub use reload::reload;

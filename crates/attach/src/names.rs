@@ -29,7 +29,7 @@ pub(crate) fn host_mac(attachment: &Attachment) -> MacAddress {
 /// A link with another name must have its other end in another namespace. A container can set any
 /// alias, name and MAC on a link of the host that a runtime moves into its sandbox and back. If that
 /// link is a veth, its other end usually stays on the host.
-pub(crate) fn is_host_end(link: &Link, attachment: &Attachment) -> bool {
+pub fn is_host_end(link: &Link, attachment: &Attachment) -> bool {
     let is_named = link.name == host_link_name(attachment);
     let is_placed = is_named || link.peer_namespace.is_some();
     let has_mac = link.mac == Some(host_mac(attachment));

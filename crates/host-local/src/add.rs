@@ -8,8 +8,10 @@ use cni::{AddRequest, AddResult, Answer, Answered, Undo};
 use ipnetwork::IpNetwork;
 use nix::unistd::getppid;
 
+use crate::boot;
 use crate::config::Config;
 use crate::lease::Holder;
+use crate::origin::Origin;
 use crate::range::RangeSet;
 use crate::request::wanted;
 use crate::store::Store;
@@ -31,7 +33,9 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
     let wanted = wanted(request, &config.sets)?;
     let dns = config.dns()?;
     cni::step("wait for the lock");
-    let store = Store::open(&config.storage, &request.network.name)?;
+    boot::mark();
+    let origin = Origin::of(request);
+    let store = Store::open(&config.storage, &request.network.name, origin)?;
     // The runtime may have killed the parent process, the plugin that called this one, while this
     // process waited for the lock. Then no DEL would release the addresses.
     ensure!(

@@ -69,6 +69,21 @@ pub struct Identity {
     ctime: Stamp,
 }
 
+impl Identity {
+    /// Returns the identity of a file.
+    pub fn of(metadata: &fs::Metadata) -> Self {
+        Self {
+            inode: metadata.ino(),
+            ctime: Stamp(metadata.ctime(), metadata.ctime_nsec()),
+        }
+    }
+
+    /// Returns whether both files have one inode, whatever their times are.
+    pub fn has_inode_of(&self, other: &Self) -> bool {
+        self.inode == other.inode
+    }
+}
+
 impl Content {
     /// Returns the content of the lease's file at `path`; `None` if there is no file. A symbolic
     /// link, pipe, socket or device counts as [`Content::Garbled`].
@@ -162,10 +177,7 @@ impl Directory {
         let path = self.file(address);
         let metadata = if_present(fs::symlink_metadata(&path))
             .with_context(|| format!("look at lease {}", path.display()))?;
-        Ok(metadata.map(|metadata| Identity {
-            inode: metadata.ino(),
-            ctime: Stamp(metadata.ctime(), metadata.ctime_nsec()),
-        }))
+        Ok(metadata.as_ref().map(Identity::of))
     }
 
     /// Returns the address that was last leased from range set `set`; `None` if it is unknown. The

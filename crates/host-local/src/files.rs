@@ -11,6 +11,8 @@ use crate::storage::Storage;
 /// The files of one network. A caller that changes them must hold the network's lock.
 #[derive(Debug)]
 pub(crate) struct Files {
+    /// The network.
+    pub network: NetworkName,
     /// The leases, which are authoritative if the index disagrees with them.
     pub leases: Directory,
     /// The index of the leases. It speeds up the search for leases, and shows which leases are from
@@ -27,6 +29,7 @@ impl Files {
         let beside = storage.index_directory(network);
         let leases = Directory::new(storage.lease_directory(network), Scratch(beside.clone()));
         Self {
+            network: network.clone(),
             cooldown: storage.cooldown(network),
             index: Index::open(beside, &leases),
             leases,

@@ -2,8 +2,8 @@
 //!
 //! The directory `<dataDir>/.host-local/<network>` contains the directory `records`, with a record
 //! file for each holder, and the file `state`. The plugin writes `state` when the records agree
-//! with the lease files. `state` contains the boot ID, and the modification times of two
-//! directories: the directory of the leases, and `records`.
+//! with the lease files. `state` contains the identifiers of the boot, and the modification times of
+//! two directories: the directory of the leases, and `records`.
 //!
 //! The index is only a hint. `state` no longer matches after a reboot, after an interrupted change,
 //! or after another program added or removed a lease file. Then the plugin does not trust the index
@@ -12,18 +12,18 @@
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fs;
-use std::io;
 use std::net::IpAddr;
 use std::path::PathBuf;
-use std::sync::LazyLock;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use cni::files::if_present;
 use cni::{FirstFormat, note, or_note};
 use serde::{Deserialize, Serialize};
 
+use crate::boot::Boot;
 use crate::directory::{Directory, Identity, Stamp};
 use crate::lease::{Holder, Lease};
+use crate::origin::Origin;
 use crate::read;
 use crate::scratch::{Scratch, make_directory, remove_file};
 
@@ -46,9 +46,13 @@ pub struct Record {
     pub address: IpAddr,
     /// Inode and ctime of the lease's file, to recognise a later file for the same address.
     pub identity: Identity,
-    /// ID of the boot in which the lease was made. If a lease had no record, the ID of the boot in
-    /// which the index was rebuilt.
-    pub boot: String,
+    /// The boot in which the lease was made. If a lease had no record, the boot in which the index
+    /// was rebuilt.
+    #[serde(flatten)]
+    pub boot: Boot,
+    /// The request for which the address was leased; `None` if another program leased it.
+    #[serde(default, flatten)]
+    pub origin: Option<Origin>,
 }
 
 /// All records of the index, by the holder of the leases.
@@ -71,7 +75,8 @@ enum Standing {
 struct State {
     #[serde(default)]
     format: FirstFormat,
-    boot: String,
+    #[serde(flatten)]
+    boot: Boot,
     leases: Stamp,
     records: Stamp,
 }
@@ -79,7 +84,7 @@ struct State {
 impl Index {
     /// Opens the index in `directory`.
     ///
-    /// The index is trusted if the file `state` has the current boot ID and the present
+    /// The index is trusted if the file `state` has the identifiers of this boot and the present
     /// modification times of `leases` and `records`: then no other program has added or removed a
     /// lease since `state` was written. If the index is trusted, this function also starts to watch
     /// `leases` for changes by other programs.
@@ -129,14 +134,16 @@ impl Index {
 
     /// Adds the record of a new lease, whose file is in `leases`. Does nothing if the index is not
     /// trusted. A failure marks the index as not trusted.
-    pub fn insert(&self, Lease { address, holder }: &Lease, leases: &Directory) {
+    pub fn insert(&self, lease: &Lease, leases: &Directory, origin: Option<&Origin>) {
+        let Lease { address, holder } = lease;
         self.change(|| {
             let identity = leases.identity(*address)?;
             let mut records = self.records_of(holder)?;
             records.push(Record {
                 address: *address,
                 identity: identity.context("the lease is deleted already")?,
-                boot: boot_id()?,
+                boot: Boot::current()?,
+                origin: origin.cloned(),
             });
             self.write_records(holder, &records)
         });
@@ -229,7 +236,7 @@ impl Index {
     fn state(&self, leases: Stamp) -> anyhow::Result<State> {
         Ok(State {
             format: FirstFormat,
-            boot: boot_id()?,
+            boot: Boot::current()?,
             leases,
             records: Stamp::of(&fs::metadata(&self.records)?),
         })
@@ -251,15 +258,6 @@ impl Index {
     }
 }
 
-/// Returns the current boot's ID (random(4)), which does not change in a process's lifetime.
-pub(crate) fn boot_id() -> anyhow::Result<String> {
-    static TEXT: LazyLock<io::Result<String>> = LazyLock::new(|| fs::read_to_string(BOOT_ID));
-    match &*TEXT {
-        Ok(text) => Ok(text.trim().to_owned()),
-        Err(error) => bail!("read {BOOT_ID}: {error}"),
-    }
-}
-
 /// Returns the holder whose record file is called `name`; `None` if `name` is not a valid name of a
 /// record file.
 fn parse_name(name: &str) -> Option<Holder> {
@@ -270,8 +268,6 @@ fn parse_name(name: &str) -> Option<Holder> {
 /// Separator of the parts in a record's file name. Container IDs and interface names contain no
 /// colon.
 const SEPARATOR: &str = ":";
-
-const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 #[cfg(test)]
 mod tests;

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use cni::{Attachment, ContainerId, InterfaceName};
+use cni::{Attachment, ContainerId, InterfaceName, NetworkName};
 
 /// An address and its holder.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,6 +51,15 @@ impl Holder {
             container: attachment.container.clone(),
             interface: Some(attachment.interface.clone()),
         }
+    }
+
+    /// Returns the attachment of this holder to `network`; `None` if the holder has no interface.
+    pub fn on(&self, network: &NetworkName) -> Option<Attachment> {
+        Some(Attachment {
+            network: network.clone(),
+            container: self.container.clone(),
+            interface: self.interface.clone()?,
+        })
     }
 
     /// Returns the holder that an old version of the Go plugin wrote for this attachment: the

@@ -2,33 +2,47 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::path::Path;
 
 use cni::{note, note_failure, or_note};
 
+use crate::boot::Boot;
 use crate::directory::{Content, Directory, Identity};
 use crate::files::Files;
-use crate::index::{Record, Records, boot_id};
+use crate::index::{Record, Records};
+use crate::judge::Judge;
+use crate::lease::Holder;
 use crate::storage::EarlierBoot;
 
 /// Reads all leases and rebuilds the index.
 ///
-/// Removes empty and garbled lease files. If `earlier` is [`EarlierBoot::Release`], releases the
-/// leases of an earlier boot. A lease is from an earlier boot if its record in the index has
-/// another boot ID, and if the lease's file is still the file that the record identifies. All other
-/// leases stay. A lease without a record gets a record with the current boot ID.
+/// Removes empty and garbled lease files. If `earlier` is [`EarlierBoot::Release`], and the caller
+/// has the request's sandbox `own`, releases the leases of an earlier boot
+/// ([`Judge::is_of_earlier_boot`]), if the lease's file is still the file that the record
+/// identifies. All other leases stay. A lease without a record gets a record with the current boot.
 ///
-/// If `earlier` is [`EarlierBoot::Undecided`], the index stays untrusted. So the next verb rebuilds
-/// it again, and can then release the leases of an earlier boot.
+/// Only ADD has such a sandbox: DEL and GC may run in a container that sees no sandboxes. After
+/// them, and with [`EarlierBoot::Undecided`], the index stays untrusted while it has records of
+/// another boot, so that the next ADD can release these leases.
 ///
 /// # Errors
 /// The leases cannot be read, or the index cannot be written. In both cases, the index is not
 /// trusted.
-pub(crate) fn rebuild(files: &Files, earlier: EarlierBoot) -> anyhow::Result<()> {
+pub(crate) fn rebuild(
+    files: &Files,
+    earlier: EarlierBoot,
+    own: Option<&Path>,
+) -> anyhow::Result<()> {
     let Files { leases, index, .. } = files;
     index.distrust();
     leases.watch();
     let old = index.read_all();
-    let Findings { kept, stale } = Findings::of(leases, &old, earlier)?;
+    let now = Boot::current()?;
+    let judge = own.filter(|_| earlier == EarlierBoot::Release);
+    let judge = judge.map(|own| Judge::new(&files.network, now.clone(), Some(own)));
+    let Findings { kept, stale } = Findings::of(leases, &old, (&now, judge.as_ref()))?;
+    let is_decided = judge.is_some() || earlier == EarlierBoot::Keep;
+    let is_complete = is_decided || kept.values().flatten().all(|it| it.boot.id == now.id);
     if !stale.is_empty() {
         let outcomes = leases.remove(stale.keys().copied());
         for ((address, reason), outcome) in stale.into_iter().zip(outcomes) {
@@ -37,20 +51,25 @@ pub(crate) fn rebuild(files: &Files, earlier: EarlierBoot) -> anyhow::Result<()>
         }
     }
     index.replace(&old, &kept)?;
-    match earlier {
-        EarlierBoot::Undecided => index.distrust(),
-        EarlierBoot::Release | EarlierBoot::Keep => index.settle(leases),
+    if is_complete {
+        index.settle(leases);
+    } else {
+        index.distrust();
     }
     Ok(())
 }
 
-/// Returns the addresses that would remain leased after [`rebuild`], for STATUS; changes nothing.
+/// Returns the addresses that would remain leased after the [`rebuild`] of an ADD, for STATUS;
+/// changes nothing.
 ///
 /// # Errors
 /// The leases cannot be read.
 pub(crate) fn survivors(files: &Files, earlier: EarlierBoot) -> anyhow::Result<BTreeSet<IpAddr>> {
     let Files { leases, index, .. } = files;
-    let Findings { stale, .. } = Findings::of(leases, &index.read_all(), earlier)?;
+    let now = Boot::after_mark()?;
+    let judge = Judge::new(&files.network, now.clone(), None);
+    let judge = Some(&judge).filter(|_| earlier == EarlierBoot::Release);
+    let Findings { stale, .. } = Findings::of(leases, &index.read_all(), (&now, judge))?;
     let mut addresses = leases.addresses()?;
     addresses.retain(|address| !stale.contains_key(address));
     Ok(addresses)
@@ -67,8 +86,12 @@ struct Findings {
 }
 
 impl Findings {
-    fn of(leases: &Directory, known: &Records, earlier: EarlierBoot) -> anyhow::Result<Self> {
-        let boot = boot_id()?;
+    /// Without a judge, keeps all leases that name a holder.
+    fn of(
+        leases: &Directory,
+        known: &Records,
+        (now, judge): (&Boot, Option<&Judge<'_>>),
+    ) -> anyhow::Result<Self> {
         let mut findings = Self::default();
         for address in leases.addresses()? {
             let lease = or_note(identified(leases, address), "the lease stays");
@@ -79,14 +102,13 @@ impl Findings {
                 Content::Empty => "its file is empty, so no DEL can release it".into(),
                 Content::Garbled => "its file names no container, so no DEL can release it".into(),
                 Content::Holder(holder) => {
-                    let mut records = known.get(&holder).into_iter().flatten();
-                    let is_it = |it: &&Record| it.address == address && it.identity == identity;
-                    let record = records.find(is_it).cloned().unwrap_or_else(|| Record {
-                        address,
-                        identity,
-                        boot: boot.clone(),
-                    });
-                    if record.boot == boot || earlier != EarlierBoot::Release {
+                    let mut record = record_of(known, &holder, (address, identity), now);
+                    if !judge.is_some_and(|it| it.is_of_earlier_boot(&holder, &record)) {
+                        // A record without marker says too little to be judged after a reboot.
+                        let is_same = record.boot.id == now.id && now.run.is_some();
+                        if is_same || judge.is_some() && record.boot.run.is_none() {
+                            record.boot = now.clone();
+                        }
                         findings.kept.entry(holder).or_default().push(record);
                         continue;
                     }
@@ -97,6 +119,24 @@ impl Findings {
         }
         Ok(findings)
     }
+}
+
+/// Returns the record of a lease file; a new one if it is not among the known ones.
+fn record_of(
+    known: &Records,
+    holder: &Holder,
+    (address, identity): (IpAddr, Identity),
+    now: &Boot,
+) -> Record {
+    let mut records = known.get(holder).into_iter().flatten();
+    let is_it = |it: &&Record| it.address == address && it.identity == identity;
+    let new = || Record {
+        address,
+        identity,
+        boot: now.clone(),
+        origin: None,
+    };
+    records.find(is_it).cloned().unwrap_or_else(new)
 }
 
 /// Returns the identity and the content of the lease file of `address`; `None` if there is no file.

@@ -7,6 +7,7 @@
 use std::collections::HashSet;
 use std::fs::File;
 use std::net::IpAddr;
+use std::path::Path;
 
 use anyhow::{Context as _, bail};
 use cni::{Attachment, GOING_ON, NetworkName, or_note};
@@ -16,6 +17,7 @@ use crate::free::{Free, near};
 use crate::index::Record;
 use crate::lease::{Holder, Lease};
 use crate::lock;
+use crate::origin::Origin;
 use crate::range::RangeSet;
 use crate::rebuild::rebuild;
 use crate::request::Wanted;
@@ -26,6 +28,8 @@ use crate::storage::{EarlierBoot, Storage};
 #[derive(Debug)]
 pub struct Store {
     files: Files,
+    /// The request of an ADD, for the records of its leases.
+    origin: Option<Origin>,
     /// The locked file. Rust closes it, and so releases the lock, after `Store::drop` has written
     /// the state of the index.
     _lock: File,
@@ -34,14 +38,17 @@ pub struct Store {
 impl Store {
     /// Locks the leases of `network` and creates missing directories. Rebuilds the index of leases
     /// if it may disagree with the lease files. The rebuild also releases leases of an earlier
-    /// boot, unless `storage` keeps them.
+    /// boot, unless `storage` keeps them. `origin` is the request of the ADD that calls this
+    /// function.
     ///
     /// # Errors
     /// The directories cannot be created, or another process holds the lock for too long.
-    pub fn open(storage: &Storage, network: &NetworkName) -> anyhow::Result<Self> {
+    pub fn open(storage: &Storage, network: &NetworkName, origin: Origin) -> anyhow::Result<Self> {
         make_directory(&storage.lease_directory(network))?;
         make_directory(&storage.index_directory(network))?;
-        Ok(Self::lock(storage, network)?.with_current_index(storage.earlier_boot))
+        let mut store = Self::lock(storage, network)?;
+        store.origin = Some(origin);
+        Ok(store.with_current_index(storage.earlier_boot))
     }
 
     /// Locks the leases of `network` and rebuilds the index like [`Self::open`]. Returns `None`,
@@ -92,6 +99,7 @@ impl Store {
         Ok(Self {
             _lock: lock::take(&file, storage.lock_timeout)?,
             files: Files::open(storage, network),
+            origin: None,
         })
     }
 
@@ -99,10 +107,15 @@ impl Store {
     fn with_current_index(self, earlier: EarlierBoot) -> Self {
         if !self.files.index.is_trusted() {
             self.files.cooldown.tidy();
-            let rebuilt = rebuild(&self.files, earlier).context("index of leases");
+            let rebuilt = rebuild(&self.files, earlier, self.own()).context("index of leases");
             or_note(rebuilt, GOING_ON);
         }
         self
+    }
+
+    /// Returns the sandbox of the request of an ADD.
+    fn own(&self) -> Option<&Path> {
+        self.origin.as_ref().map(|it| it.sandbox.path.as_path())
     }
 
     /// Leases the requested address or, if none is requested, the next free address of the set.
@@ -166,7 +179,7 @@ impl Store {
         if !leases.create(&lease)? {
             return Ok(None);
         }
-        index.insert(&lease, leases);
+        index.insert(&lease, leases, self.origin.as_ref());
         Ok(Some(lease))
     }
 

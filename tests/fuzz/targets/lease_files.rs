@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use host_local::{Config, EarlierBoot, Holder, Storage, Store, wanted};
+use host_local::{Config, EarlierBoot, Holder, Origin, Sandbox, Storage, Store, wanted};
 use libfuzzer_sys::fuzz_target;
 use tempfile::TempDir;
 
@@ -35,9 +35,9 @@ fuzz_target!(|input: &[u8]| {
     let holder = Holder::parse(b"c1\r\neth0").expect("a holder");
     let address = "10.1.0.9".parse().expect("an address");
     // Creates the directories and a trusted state.
-    drop(Store::open(&storage, &network).expect("opens"));
+    drop(Store::open(&storage, &network, origin()).expect("opens"));
     write(root, input);
-    let store = Store::open(&storage, &network).expect("no content of a file is an error");
+    let store = Store::open(&storage, &network, origin()).expect("no content of a file is an error");
     let is_held = |store: &Store| {
         let leases = store.leases_except(&HashSet::new()).expect("are read");
         let mut leases = leases.iter();
@@ -52,7 +52,7 @@ fuzz_target!(|input: &[u8]| {
     let wanted = wanted(&request, &config.sets).expect("a set");
     let next = store.lease(&wanted[0], &holder).expect("is leased");
     drop(store);
-    let store = Store::open(&storage, &network).expect("opens again");
+    let store = Store::open(&storage, &network, origin()).expect("opens again");
     let attachment = cni::Attachment {
         network: network.clone(),
         container: holder.container.clone(),
@@ -89,5 +89,12 @@ fn write(root: &Path, mut input: &[u8]) {
         fs::create_dir_all(path.parent().expect("a directory")).ok();
         fs::write(path, content).ok();
         input = rest;
+    }
+}
+
+fn origin() -> Origin {
+    Origin {
+        sandbox: Sandbox::at(Path::new("/run/netns/never-was")),
+        plugin: "bridge".into(),
     }
 }

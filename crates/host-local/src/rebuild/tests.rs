@@ -8,11 +8,20 @@ fn identity(inode: u64) -> Identity {
     serde_json::from_value(serde_json::json!({"inode": inode, "ctime": [7, 8]})).unwrap()
 }
 
+/// Returns a boot with this ID, whose marker has the same text.
+fn of(id: &str) -> Boot {
+    Boot {
+        id: id.into(),
+        run: Some(id.into()),
+    }
+}
+
 fn record(boot: &str, identity: Identity) -> Record {
     Record {
         address: ADDRESS.into(),
         identity,
-        boot: boot.into(),
+        boot: of(boot),
+        origin: None,
     }
 }
 
@@ -25,12 +34,19 @@ fn findings(content: &str, boot: &str) -> Findings {
     let identity = leases.identity(ADDRESS.into()).unwrap().unwrap();
     let holder = Holder::parse(b"c1\r\neth0").unwrap();
     let known = Records::from([(holder, vec![record(boot, identity)])]);
-    Findings::of(&leases, &known, EarlierBoot::Release).unwrap()
+    judged(&leases, &known, "now")
+}
+
+/// Returns the findings in the boot `now`, in which the host has no link of the attachment.
+fn judged(leases: &Directory, known: &Records, now: &str) -> Findings {
+    let network = "pods".parse().unwrap();
+    let judge = Judge::new(&network, of(now), None);
+    Findings::of(leases, known, (&of(now), Some(&judge))).unwrap()
 }
 
 #[test]
 fn lease_is_released_only_if_its_record_names_another_boot() {
-    for (boot, is_kept) in [(boot_id().unwrap().as_str(), true), ("before", false)] {
+    for (boot, is_kept) in [("now", true), ("before", false)] {
         let Findings { kept, stale } = findings("c1\r\neth0", boot);
         assert_eq!((!kept.is_empty(), stale.is_empty()), (is_kept, is_kept));
     }
@@ -39,7 +55,7 @@ fn lease_is_released_only_if_its_record_names_another_boot() {
 #[test]
 fn file_without_holder_is_removed_whatever_the_boot() {
     for content in ["", " \n", "../c1"] {
-        let findings = findings(content, &boot_id().unwrap());
+        let findings = findings(content, "now");
         assert!(findings.kept.is_empty());
         assert_eq!(findings.stale.len(), 1, "{findings:?}");
     }
@@ -57,12 +73,12 @@ fn record_is_about_one_file_of_one_holder() {
     let recorded = |content: &str, identity| {
         let holder = Holder::parse(content.as_bytes()).unwrap();
         let known = Records::from([(holder, vec![record("before", identity)])]);
-        let earlier = |earlier| Findings::of(&leases, &known, earlier).unwrap();
-        let kept = earlier(EarlierBoot::Keep).kept.into_values().flatten();
-        let is_stale = !earlier(EarlierBoot::Release).stale.is_empty();
-        (kept.map(|it| it.boot).collect::<String>(), is_stale)
+        let all = Findings::of(&leases, &known, (&of("now"), None)).unwrap();
+        let kept = all.kept.into_values().flatten();
+        let is_stale = !judged(&leases, &known, "now").stale.is_empty();
+        (kept.map(|it| it.boot.id).collect::<String>(), is_stale)
     };
-    let now = boot_id().unwrap();
+    let now = "now".to_owned();
     assert_eq!(
         recorded("c1\r\neth0", identity_now),
         ("before".into(), true)

@@ -3,7 +3,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::*;
-use crate::index::boot_id;
+use crate::boot::Boot;
+use crate::sandbox::Sandbox;
 
 fn attachment(container: &str) -> Attachment {
     Attachment {
@@ -22,8 +23,16 @@ fn storage(data_dir: &Path) -> Storage {
     }
 }
 
+fn opened(storage: &Storage) -> Store {
+    let origin = Origin {
+        sandbox: Sandbox::at(Path::new("/never-was")),
+        plugin: "bridge".into(),
+    };
+    Store::open(storage, &"pods".parse().unwrap(), origin).unwrap()
+}
+
 fn open(data_dir: &Path) -> Store {
-    Store::open(&storage(data_dir), &"pods".parse().unwrap()).unwrap()
+    opened(&storage(data_dir))
 }
 
 fn lease(address: &str, container: &str) -> Lease {
@@ -151,10 +160,11 @@ fn leases_of_an_earlier_boot_are_released_after_an_invalid_key_is_corrected() {
     }
     drop(store);
     // After a boot, the records name another boot.
+    let now = Boot::current().unwrap().id;
     let index = data_dir.path().join(".host-local/pods");
     for record in files(&index.join("records")) {
         let text = fs::read_to_string(&record).unwrap();
-        fs::write(record, text.replace(&boot_id().unwrap(), "before")).unwrap();
+        fs::write(record, text.replace(&now, "before")).unwrap();
     }
     fs::remove_file(index.join("state")).unwrap();
     let undecided = Storage {
@@ -162,7 +172,7 @@ fn leases_of_an_earlier_boot_are_released_after_an_invalid_key_is_corrected() {
         ..storage(data_dir.path())
     };
     for container in ["c1", "c3"] {
-        let store = Store::open(&undecided, &"pods".parse().unwrap()).unwrap();
+        let store = opened(&undecided);
         let leases = store.leases_of(&attachment(container)).unwrap();
         store.release(&leases).unwrap();
         assert_eq!(held(&store, "c2"), ["10.1.0.3"]);

@@ -1,0 +1,79 @@
+//! Judges whether the attachment of a lease is gone. Unknown is never gone.
+//!
+//! The record of a lease has three facts of its ADD: the identifiers of the boot, the sandbox, and
+//! the plugin that called this one. The host's links are the fourth fact: as long as the host's end
+//! of its veth pair exists, an attachment is live.
+
+use std::cell::OnceCell;
+use std::path::Path;
+
+use anyhow::Context as _;
+use cni::{Attachment, NetworkName, or_note};
+use netlink::{Connection, Link};
+
+use crate::boot::Boot;
+use crate::index::Record;
+use crate::lease::Holder;
+use crate::sandbox::Presence;
+
+/// The facts from which attachments are judged.
+#[derive(Debug)]
+pub(crate) struct Judge<'a> {
+    pub network: &'a NetworkName,
+    pub now: Boot,
+    /// The sandbox of the request; `None` for STATUS, which has none.
+    pub own: Option<&'a Path>,
+    /// The links of the host; `None` inside if they cannot be read.
+    pub links: OnceCell<Option<Vec<Link>>>,
+}
+
+impl<'a> Judge<'a> {
+    pub fn new(network: &'a NetworkName, now: Boot, own: Option<&'a Path>) -> Self {
+        Self {
+            network,
+            now,
+            own,
+            links: OnceCell::new(),
+        }
+    }
+
+    /// Returns whether `holder` got the lease in an earlier boot. A differing identifier is not
+    /// enough: the sandbox must be gone, too. If both identifiers differ, it is enough that the
+    /// sandbox is not known to exist.
+    pub fn is_of_earlier_boot(&self, holder: &Holder, record: &Record) -> bool {
+        let is_same_id = record.boot.id == self.now.id;
+        let is_ended = match (is_same_id, record.boot.has_run_of(&self.now)) {
+            (true, None | Some(true)) | (false, Some(true)) => false,
+            (true, Some(false)) | (false, None) => self.presence(record) == Presence::Gone,
+            (false, Some(false)) => self.presence(record) != Presence::Exists,
+        };
+        let attachment = holder.on(self.network);
+        is_ended && !attachment.is_some_and(|it| self.has_link(&it))
+    }
+
+    fn presence(&self, record: &Record) -> Presence {
+        let sandbox = record.origin.as_ref().map(|it| &it.sandbox);
+        sandbox.map_or(Presence::Unknown, |it| it.presence(self.own))
+    }
+
+    /// Returns whether the host has a link of the attachment, or of another attachment of its
+    /// container to this network. Returns true if the links cannot be read.
+    fn has_link(&self, attachment: &Attachment) -> bool {
+        let owner = attachment.owner();
+        let is_beside = |tag: &str| {
+            Attachment::is_owner_in(tag, self.network) && Attachment::is_same_container(tag, &owner)
+        };
+        let is_of = |it: &Link| {
+            it.alias.as_deref().is_some_and(is_beside) || attach::is_host_end(it, attachment)
+        };
+        self.links().is_none_or(|it| it.iter().any(is_of))
+    }
+
+    fn links(&self) -> Option<&[Link]> {
+        let read = || {
+            let links = Connection::open().and_then(|it| it.links());
+            or_note(links.context("read the links of the host"), "leases stay")
+        };
+        self.links.get_or_init(read).as_deref()
+    }
+}
