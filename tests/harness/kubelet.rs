@@ -140,6 +140,14 @@ impl Kubelet {
         start.elapsed()
     }
 
+    /// Another plugin registered this resource and has ended: the devices are unhealthy, and this
+    /// kubelet still reads the lists of the first plugin.
+    pub fn lost_to_another(&self, resource: &str) {
+        let mut state = self.seen.state();
+        state.readers.remove(resource);
+        state.forget(resource);
+    }
+
     /// Returns the accepted registrations.
     pub fn registrations(&self) -> Vec<RegisterRequest> {
         self.seen.state().registrations.clone()
@@ -316,10 +324,17 @@ async fn read(mut client: DevicePluginClient<Channel>, resource: String, seen: A
     if let Some(reader) = state.readers.remove(&resource) {
         reader.abort();
     }
-    for device in state.devices.entry(resource).or_default() {
-        "Unhealthy".clone_into(&mut device.health);
-    }
+    state.forget(&resource);
     seen.changed.notify_all();
+}
+
+impl State {
+    /// The devices of this resource are unhealthy from now on.
+    fn forget(&mut self, resource: &str) {
+        for device in self.devices.entry(resource.to_owned()).or_default() {
+            "Unhealthy".clone_into(&mut device.health);
+        }
+    }
 }
 
 impl Seen {

@@ -51,6 +51,7 @@ fn metrics_have_what_the_kubelet_allocated_and_ask_seldom() {
     resources.gives("web", &[(TUN, 1), ("example.org/gpu", 4), (TUN, 1)]);
     resources.gives("other", &[("example.org/gpu", 1)]);
     let agent = agent(&host);
+    assert!(eventually(|| allocated("web").is_some()));
     for _ in 0..20 {
         assert_eq!((allocated("web"), allocated("other")), (Some(2), None));
     }
@@ -84,7 +85,7 @@ fn the_last_answer_stays_with_its_age_whatever_the_kubelet_does() {
     let resources = PodResources::serve(&root(&host));
     resources.gives("web", &[(TUN, 2)]);
     let agent = agent(&host);
-    assert_eq!(allocated("web"), Some(2));
+    assert!(eventually(|| allocated("web") == Some(2)));
     for (manner, words) in [
         (Manner::Hangs, "the kubelet does not answer"),
         (
@@ -120,7 +121,7 @@ fn the_last_answer_stays_if_another_service_has_the_socket() {
     let resources = PodResources::serve(&root(&host));
     resources.gives("web", &[(TUN, 2)]);
     let agent = agent(&host);
-    assert_eq!(allocated("web"), Some(2));
+    assert!(eventually(|| allocated("web") == Some(2)));
     drop(resources);
     let garbage = |mut it: UnixStream| while it.write_all(&[0xa5; 4096]).is_ok() {};
     let silent = |mut it: UnixStream| drop(it.read_to_end(&mut Vec::new()));
@@ -154,7 +155,7 @@ fn expect_kept(agent: &Agent, words: &str) {
 }
 
 #[test]
-fn a_kubelet_that_lists_other_devices_than_announced_is_reported() {
+fn a_resource_that_another_plugin_took_is_reported_and_registered_again() {
     let host = node();
     let kubelet = Kubelet::start(&root(&host));
     let resources = PodResources::serve(&root(&host));
@@ -176,10 +177,16 @@ fn a_kubelet_that_lists_other_devices_than_announced_is_reported() {
         "devices: kubelet: the kubelet may allocate 2 devices of example.org/tun, not the 3";
     let is_reported = || listed() == Some(2) && health().starts_with(words);
     assert!(eventually(is_reported), "{} {}", health(), agent.log());
+    // That plugin ends. The kubelet still reads the agent's list, but allocates none of its devices.
+    kubelet.lost_to_another(TUN);
+    resources.lists_devices(TUN, 0);
+    kubelet.wait_for(TUN, 3);
     resources.lists_devices(TUN, 3);
-    assert!(
-        eventually(|| listed() == Some(3) && health() == "ok\n"),
-        "{}",
-        agent.log()
-    );
+    assert_eq!(kubelet.registrations().len(), 2);
+    assert!(eventually(|| health() == "ok\n"), "{}", agent.log());
+    let log = agent.log();
+    let good = log.find("works again").expect(&log);
+    let registered = log.find("no longer lists devices of example.org/tun");
+    assert!(registered.is_some_and(|it| it < good), "{log}");
+    kubelet.allocate("pod", TUN, 1).unwrap();
 }

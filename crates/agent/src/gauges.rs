@@ -75,11 +75,6 @@ impl Gauges {
         self.values().extend(values);
     }
 
-    /// Returns the value with these labels; `None` if the family has no such value.
-    pub fn get(&self, labels: &Labels) -> Option<i64> {
-        self.values().get(labels).copied()
-    }
-
     fn values(&self) -> MutexGuard<'_, BTreeMap<Labels, i64>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

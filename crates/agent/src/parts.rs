@@ -43,9 +43,9 @@ fn start(config: Config, dropped: Counter) -> anyhow::Result<JoinSet<anyhow::Res
     if let Some(config) = config.devices {
         let counters = devices::Counters::default();
         counters.register(own);
-        let allocated = devices::Allocated::new(&config, counters.clone(), shared.health.clone());
-        own.register_collector(Box::new(allocated));
-        parts.spawn(devices::run(config, shared.clone(), counters));
+        let allocated = devices::Allocated::default();
+        own.register_collector(Box::new(allocated.clone()));
+        parts.spawn(devices::run(config, shared.clone(), counters, allocated));
     }
     if let Some(config) = config.gc {
         let counters = gc::Counters::default();

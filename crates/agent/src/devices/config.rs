@@ -59,6 +59,11 @@ impl Config {
         self.kubelet_dir.join("device-plugins")
     }
 
+    /// Returns the socket on which the kubelet lists the devices of pods.
+    pub fn pod_resources(&self) -> PathBuf {
+        self.kubelet_dir.join("pod-resources/kubelet.sock")
+    }
+
     /// Returns whether at least one resource divides the capacity of the uplink into devices. The
     /// state of such devices follows the uplink's carrier.
     pub fn needs_uplink(&self) -> bool {

@@ -58,12 +58,6 @@ impl Counters {
             (of_health(resource, health), count.into())
         }));
     }
-
-    /// Returns how many devices of this resource the kubelet may allocate; `None` before the first
-    /// [`Self::set`].
-    pub fn healthy(&self, resource: &str) -> Option<i64> {
-        self.devices.get(&of_health(resource, HEALTHY))
-    }
 }
 
 fn of(resource: &str) -> Labels {

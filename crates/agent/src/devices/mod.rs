@@ -5,6 +5,7 @@
 //! module, limits a pod to the bandwidth of its devices.
 
 mod allocated;
+mod answers;
 mod config;
 mod counters;
 mod directory;
@@ -18,6 +19,7 @@ mod socket;
 mod stocks;
 mod uplink;
 
+use self::answers::Answers;
 use self::directory::Directory;
 use self::registration::Registration;
 use self::stocks::Stocks;
@@ -36,14 +38,23 @@ pub(crate) use self::counters::Counters;
 /// - Another agent offers devices on this node.
 /// - The kernel refuses a netlink socket.
 /// - Events of the kubelet's directory cannot be read.
-pub(crate) async fn run(config: Config, shared: Shared, counters: Counters) -> anyhow::Result<()> {
+pub(crate) async fn run(
+    config: Config,
+    shared: Shared,
+    counters: Counters,
+    allocated: Allocated,
+) -> anyhow::Result<()> {
     let health = shared.health;
     let directory = Directory::watch(config.directory(), health.clone()).await;
     let uplink = Uplink::find(&config, &health).await?;
-    let mut stocks = Stocks::start(config, uplink, health.clone(), counters).await?;
-    let mut registration = Registration::new(stocks.plugins(), health);
+    let mut stocks = Stocks::start(config.clone(), uplink, health.clone(), counters).await?;
+    let plugins = stocks.plugins();
+    let of_answers = plugins.iter().map(|(plugin, _)| plugin.clone()).collect();
+    let mut answers = Answers::new(&config, of_answers, allocated, health.clone());
+    let mut registration = Registration::new(plugins, health);
     tokio::select! {
         ended = registration.keep(directory) => ended,
         ended = stocks.follow() => ended,
+        ended = answers.follow() => match ended {},
     }
 }

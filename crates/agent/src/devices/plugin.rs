@@ -26,6 +26,8 @@ pub(crate) struct Plugin {
     pub resource: Resource,
     stock: watch::Receiver<Stock>,
     readers: Arc<watch::Sender<usize>>,
+    /// A change ends all open streams of device lists.
+    ends: Arc<watch::Sender<()>>,
     allocations: Counter,
 }
 
@@ -43,6 +45,7 @@ impl Plugin {
             resource,
             stock,
             readers: Arc::default(),
+            ends: Arc::default(),
             allocations,
         }
     }
@@ -50,6 +53,22 @@ impl Plugin {
     /// Returns a receiver for the number of streams in which the kubelet reads lists of devices.
     pub fn readers(&self) -> watch::Receiver<usize> {
         self.readers.subscribe()
+    }
+
+    /// Returns the number of devices that the kubelet may allocate by the agent's last list.
+    pub fn announced(&self) -> i64 {
+        let stock = *self.stock.borrow();
+        if stock.is_healthy {
+            stock.count.into()
+        } else {
+            0
+        }
+    }
+
+    /// Ends all streams in which the kubelet reads lists of devices. The kubelet does not open them
+    /// again by itself: the agent has to register.
+    pub fn end_streams(&self) {
+        self.ends.send_replace(());
     }
 
     /// Returns what a container needs to use its devices. Refuses a device that does not exist. The
@@ -92,12 +111,18 @@ impl DevicePlugin for Plugin {
         let reader = Reader::new(&self.readers)?;
         let mut stock = self.stock.clone();
         stock.mark_changed();
-        let start = (self.resource.clone(), stock, reader);
-        let lists = stream::unfold(start, |(resource, mut stock, reader)| async move {
-            stock.changed().await.ok()?;
-            let list = resource.list(*stock.borrow_and_update());
-            Some((Ok(list), (resource, stock, reader)))
-        });
+        let start = (self.resource.clone(), stock, self.ends.subscribe(), reader);
+        let lists = stream::unfold(
+            start,
+            |(resource, mut stock, mut ends, reader)| async move {
+                tokio::select! {
+                    changed = stock.changed() => changed.ok()?,
+                    _ = ends.changed() => return None,
+                }
+                let list = resource.list(*stock.borrow_and_update());
+                Some((Ok(list), (resource, stock, ends, reader)))
+            },
+        );
         Ok(Response::new(lists.boxed()))
     }
 

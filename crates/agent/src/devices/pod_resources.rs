@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
@@ -10,7 +9,6 @@ use kubelet::pod_resources::pod_resources_lister_client::PodResourcesListerClien
 use kubelet::pod_resources::{AllocatableRequest, ContainerDevices, ListRequest, ListResponse};
 use tokio::time::timeout;
 
-use crate::ending::event_loop;
 use crate::gauges::{Labels, number};
 use crate::grpc::{connect, refusal};
 
@@ -25,24 +23,14 @@ pub(super) struct Known {
     pub allocatable: Option<BTreeMap<String, i64>>,
 }
 
-/// Asks the kubelet for the devices of `resources`, and blocks until it answers. Uses an event loop
-/// on a thread of its own, because a metrics collector may run on any thread: tokio panics if a
-/// thread that runs an event loop starts another one.
+/// Asks the kubelet for the devices of `resources`.
 ///
 /// # Errors
 /// The kubelet does not list the devices of containers within [`LONGEST`].
-pub(super) fn ask(socket: &Path, resources: &[String]) -> anyhow::Result<Known> {
-    let asked = thread::scope(|scope| scope.spawn(|| on_this_thread(socket, resources)).join());
-    let known = asked.map_err(|_| anyhow::anyhow!("the thread panicked"))?;
+pub(super) async fn ask(socket: &Path, resources: &[String]) -> anyhow::Result<Known> {
+    let known = timeout(LONGEST, call(socket, resources)).await;
+    let known = known.unwrap_or_else(|_| bail!("the kubelet does not answer"));
     known.with_context(|| format!("list by {}", socket.display()))
-}
-
-fn on_this_thread(socket: &Path, resources: &[String]) -> anyhow::Result<Known> {
-    let runtime = event_loop()?;
-    // `timeout` needs the clock of this event loop, so it is called in the async block, which runs
-    // in the loop.
-    let known = runtime.block_on(async { timeout(LONGEST, call(socket, resources)).await });
-    known.unwrap_or_else(|_| bail!("the kubelet does not answer"))
 }
 
 async fn call(socket: &Path, resources: &[String]) -> anyhow::Result<Known> {
