@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 use tests::devices::{
     EGRESS, INGRESS, TUN, node, node_with_driver, plugins, refused, root, three, tun,
 };
-use tests::{Agent, Kubelet, Place as _};
+use tests::repair::health;
+use tests::{Agent, Kubelet, Place as _, eventually};
 
 #[test]
 fn the_kubelet_lists_all_devices_of_the_node() {
@@ -173,7 +174,7 @@ fn the_agent_waits_for_a_carrier_and_for_a_default_route() {
     let mut config = three(&host);
     config["devices"]["uplink"] = json!("uplink");
     let agent = Agent::start(&host, &config);
-    agent.says("uplink has no carrier, so its speed is unknown");
+    agent.says("uplink has no carrier");
     host.ip("link set uplink up");
     kubelet.wait_for(INGRESS, 1_000);
 }
@@ -199,8 +200,37 @@ fn devices_are_unhealthy_while_the_uplink_has_no_carrier() {
     kubelet.wait_for(INGRESS, 1_000);
     kubelet.wait_for(EGRESS, 20);
     assert_eq!(kubelet.lists(), before + 2);
-    agent.says("uplink lost its carrier");
-    agent.says("uplink has its carrier");
+    agent.says("devices: uplink: uplink has no carrier, so pods get no bandwidth");
+    agent.says("devices: uplink: works again");
+}
+
+#[test]
+fn an_uplink_that_is_missing_or_dead_and_a_missing_file_are_reported() {
+    let host = node();
+    let kubelet = Kubelet::start(&root(&host));
+    host.hide("/dev/net");
+    let config = json!({"metrics": {}, "devices": {
+        "domain": "example.org",
+        "kubeletDir": root(&host),
+        "uplink": "nolink",
+        "egress": {"unitMbit": 100, "capacityMbit": 2000},
+        "tun": 3,
+    }});
+    let agent = Agent::start(&host, &config);
+    let texts = [
+        "devices: uplink: there is no link nolink, so pods get no bandwidth",
+        "devices: tun: /dev/net/tun is missing: run modprobe tun",
+    ];
+    texts.iter().for_each(|it| agent.says(it));
+    assert!(texts.iter().all(|it| health().contains(it)), "{}", health());
+    host.ip("link add nolink type veth peer name peer");
+    agent.says("devices: uplink: nolink has no carrier, so pods get no bandwidth");
+    fs::write("/dev/net/tun", "").unwrap();
+    host.ip("link set nolink up");
+    host.ip("link set peer up");
+    kubelet.wait_for(EGRESS, 20);
+    kubelet.wait_for(TUN, 3);
+    assert!(eventually(|| health() == "ok\n"), "{}", agent.log());
 }
 
 #[test]

@@ -147,7 +147,7 @@ impl Direction {
 pub(crate) const OWN: &str = "cni-agent";
 
 /// The device file of tun and tap links.
-const TUN: &str = "/dev/net/tun";
+pub(crate) const TUN: &str = "/dev/net/tun";
 
 #[cfg(test)]
 mod tests {

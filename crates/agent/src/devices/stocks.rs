@@ -1,14 +1,13 @@
 //! Number and state of the devices of all resources, which depend on the uplink.
 
 use anyhow::{Context as _, bail};
-use cni::note;
 use prometheus_client::metrics::counter::Counter;
 use tokio::sync::watch;
 
 use super::config::Config;
 use super::counters::Counters;
 use super::plugin::Plugin;
-use super::resource::{Kind, Stock};
+use super::resource::{Kind, Stock, TUN};
 use super::uplink::{self, State, Uplink};
 use crate::health::Health;
 
@@ -44,11 +43,9 @@ impl Stocks {
             if let Some(counts) = counts(&config, &uplink, state)? {
                 break (counts, state);
             }
-            let reason = format!("{} has no carrier, so its speed is unknown", uplink.name());
-            health.set(uplink::HEALTH, Some(reason));
+            health.set(uplink::HEALTH, uplink.failure(state));
             uplink.changed().await?;
         };
-        health.set(uplink::HEALTH, None);
         let senders = counts.iter().map(|_| watch::Sender::default()).collect();
         let stocks = Self {
             config,
@@ -81,35 +78,31 @@ impl Stocks {
     /// # Errors
     /// The kernel refuses a netlink socket.
     pub async fn follow(&mut self) -> anyhow::Result<()> {
-        let mut before = self.uplink.state().await?;
         loop {
-            let now = self.uplink.state().await?;
-            self.update(now);
-            self.publish(now);
-            if now.has_carrier != before.has_carrier {
-                let state = if now.has_carrier { "has" } else { "lost" };
-                note(format_args!(
-                    "devices: {} {state} its carrier",
-                    self.uplink.name()
-                ));
-            }
-            before = now;
+            let state = self.uplink.state().await?;
+            self.update(state);
+            self.publish(state);
             self.uplink.changed().await?;
         }
     }
 
     /// Computes the numbers of devices again. Keeps the old numbers if the speed is unknown now, or
-    /// if the new numbers are invalid.
+    /// if the new numbers are invalid. Sets the agent's health to failing if pods get no devices.
     fn update(&mut self, state: State) {
-        match counts(&self.config, &self.uplink, state) {
+        let failure = match counts(&self.config, &self.uplink, state) {
             Ok(counts) => {
-                self.health.set(uplink::HEALTH, None);
                 if let Some(counts) = counts {
                     self.counts = counts;
                 }
+                self.uplink.failure(state)
             }
-            Err(error) => self.health.set(uplink::HEALTH, Some(format!("{error:#}"))),
-        }
+            Err(error) => Some(format!("{error:#}")),
+        };
+        self.health.set(uplink::HEALTH, failure);
+        let mut kinds = self.config.offers.iter().map(|it| it.resource.kind);
+        let lacks_tun = kinds.any(|it| it.is_usable() == Some(false));
+        let failure = lacks_tun.then(|| format!("{TUN} is missing: run modprobe tun"));
+        self.health.set(TUN_HEALTH, failure);
     }
 
     /// Passes a changed number or state of devices to the streams that the kubelet reads, and to
@@ -146,3 +139,6 @@ fn counts(config: &Config, uplink: &Uplink, state: State) -> anyhow::Result<Opti
     let counts = config.counts(speed).map(Some);
     counts.with_context(|| format!("devices: {}", uplink.name()))
 }
+
+/// Name under which the agent's health shows that the device file of tun links is missing.
+const TUN_HEALTH: &str = "devices: tun";

@@ -28,7 +28,9 @@ pub(crate) struct Uplink {
 /// The state of the uplink, on which the number and the state of devices depend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct State {
-    /// Whether the link exists and has a carrier.
+    /// Whether a link of this name exists.
+    exists: bool,
+    /// Whether the link has a carrier.
     pub has_carrier: bool,
     /// The speed of the link in Mbit/s. `None` if no resource needs it, or if the driver does not
     /// know it.
@@ -61,6 +63,17 @@ impl Uplink {
     /// Returns the name of the link; an empty text if the uplink has no name.
     pub fn name(&self) -> &str {
         self.name.as_deref().unwrap_or_default()
+    }
+
+    /// Returns why pods get no share of the link in this state; `None` if they get it, or if no
+    /// resource shares the capacity of a link.
+    pub fn failure(&self, state: State) -> Option<String> {
+        let name = self.name.as_ref().filter(|_| !state.has_carrier)?;
+        Some(if state.exists {
+            format!("{name} has no carrier, so pods get no bandwidth")
+        } else {
+            format!("there is no link {name}, so pods get no bandwidth: set the key uplink")
+        })
     }
 
     /// Returns the current state of the link. Reads it on another thread, because the kernel may
@@ -104,6 +117,7 @@ fn state(directory: &Path, needs_speed: bool) -> State {
     let number = |file: &str| read(directory.join(file));
     let speed = needs_speed.then(|| number("speed")).flatten();
     State {
+        exists: directory.exists(),
         // The kernel refuses to read `carrier` of a link that is down.
         has_carrier: number("carrier") == Some(1),
         // `speed` contains -1 if the driver does not know the speed.
