@@ -57,6 +57,7 @@ fn devices_are_listed_again_at_once_after_the_kubelet_removed_all_sockets() {
         assert!(needed < Duration::from_millis(500), "{needed:?}");
         assert_eq!(kubelet.registrations().len(), 3, "one registration each");
     }
+    assert!(!agent.log().contains("refused"), "{}", agent.log());
     // Someone removes our sockets, and the kubelet keeps its connections.
     for name in sockets(&host) {
         if name != "kubelet.sock" {
@@ -92,6 +93,52 @@ fn the_agent_waits_for_the_kubelets_directory_and_follows_it() {
     let kubelet = Kubelet::start(&root(&host));
     kubelet.wait_for(TUN, 3);
     drop(agent);
+}
+
+#[test]
+fn a_file_system_that_is_mounted_over_the_kubelets_directory_is_noticed() {
+    let host = node();
+    fs::create_dir_all(plugins(&host)).unwrap();
+    let agent = Agent::start(&host, &tun(&host));
+    agent.says("the kubelet does not run");
+    host.hide(root(&host));
+    let kubelet = Kubelet::start(&root(&host));
+    assert!(kubelet.wait_for(TUN, 3) < Duration::from_millis(500));
+    // Mounts elsewhere change nothing.
+    host.hide("/mnt");
+    drop(kubelet);
+    let kubelet = Kubelet::start(&root(&host));
+    assert!(kubelet.wait_for(TUN, 3) < Duration::from_millis(500));
+    assert_eq!(kubelet.registrations().len(), 1);
+}
+
+#[test]
+fn the_socket_of_a_kubelet_that_ended_is_reported_as_such() {
+    let host = node();
+    drop(Kubelet::start(&root(&host)));
+    let agent = Agent::start(&host, &tun(&host));
+    agent.says("devices: the kubelet does not run: nothing listens on /run/test/kubelet/");
+    let kubelet = Kubelet::start(&root(&host));
+    assert!(kubelet.wait_for(TUN, 3) < Duration::from_millis(500));
+    assert!(!agent.log().contains("refused"), "{}", agent.log());
+}
+
+#[test]
+fn a_lack_of_inotify_instances_is_reported_with_the_sysctl() {
+    let host = node();
+    let script = "echo 0 >/proc/sys/user/max_inotify_instances; exec \"$@\"";
+    let unshare = [
+        "unshare",
+        "--user",
+        "--map-root-user",
+        "sh",
+        "-c",
+        script,
+        "sh",
+    ];
+    let run = Agent::run(&host, &tun(&host)).under(&unshare.map(str::to_owned));
+    let agent = Agent::spawn(&host, &run);
+    agent.says("raise the sysctl fs.inotify.max_user_instances");
 }
 
 #[test]

@@ -140,6 +140,8 @@ fn agent_gets_its_mounts_and_three_capabilities() {
     let expected = json!({"drop": ["ALL"], "add": ["NET_ADMIN", "NET_RAW", "SYS_ADMIN"]});
     assert_eq!(security["capabilities"], expected);
     assert_eq!(security["readOnlyRootFilesystem"], true);
+    let probe = json!({"host": "127.0.0.1", "port": 9799, "path": "/healthz"});
+    assert_eq!(container["readinessProbe"]["httpGet"], probe);
     let volumes = pod["volumes"].as_array().unwrap();
     for mount in container["volumeMounts"].as_array().unwrap() {
         assert!(
@@ -202,6 +204,9 @@ fn agent_runs_with_the_example_and_few_capabilities() {
     assert!(unit.contains("ExecStart=/usr/sbin/cni-agent --config /etc/cni/agent.json\n"));
     let bounding = "CapabilityBoundingSet=CAP_NET_ADMIN CAP_NET_RAW CAP_SYS_ADMIN\n";
     assert!(unit.contains(bounding));
+    // The kubelet admits no pod before the agent can register.
+    assert!(unit.contains("Before=kubelet.service\n"));
+    assert!(unit.contains("RequiresMountsFor=/opt/cni/bin /var/lib/cni /var/lib/kubelet\n"));
     // What plugins need: namespaces of pods, sysctls, device files.
     assert!(unit.contains("RestrictNamespaces=net mnt\n"));
     assert!(unit.contains("RestrictAddressFamilies=AF_UNIX AF_NETLINK AF_INET AF_INET6\n"));

@@ -37,7 +37,7 @@ pub(crate) use self::counters::Counters;
 /// - With the uplink's speed, the node would have too many devices, or a resource would have none.
 /// - Another agent offers devices on this node.
 /// - The kernel refuses a netlink socket.
-/// - Events of the kubelet's directory cannot be read.
+/// - Events of the kubelet's directory, or changes of mounts, cannot be read.
 pub(crate) async fn run(
     config: Config,
     shared: Shared,
@@ -45,7 +45,7 @@ pub(crate) async fn run(
     allocated: Allocated,
 ) -> anyhow::Result<()> {
     let health = shared.health;
-    let directory = Directory::watch(config.directory(), health.clone()).await;
+    let directory = Directory::watch(config.directory(), health.clone()).await?;
     let uplink = Uplink::find(&config, &health).await?;
     let mut stocks = Stocks::start(config.clone(), uplink, health.clone(), counters).await?;
     let plugins = stocks.plugins();

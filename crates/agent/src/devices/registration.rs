@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 use std::{fs, io};
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
 use cni::note;
 use futures::future::{join_all, select_all};
 use kubelet::device_plugin::registration_client::RegistrationClient;
@@ -21,6 +21,7 @@ use super::server::{self, Places};
 use super::socket::{Claim, Socket, Trouble};
 use crate::grpc::{connect, refusal};
 use crate::health::Health;
+use crate::unix_socket::is_abandoned;
 
 /// Keeps the device plugins registered with the kubelet. Contains their sockets, and the agent's
 /// lock in the directory of device plugins.
@@ -145,8 +146,14 @@ impl Registration {
         let Ok(kubelet) = Kubelet::at(&socket) else {
             return Err(Trouble::NoKubelet(socket));
         };
-        let open = self.served.iter_mut().filter(|it| !it.is_read_by(kubelet));
-        let registered = join_all(open.map(|it| it.register(&socket, kubelet))).await;
+        let open = self.served.iter_mut();
+        let open: Vec<_> = open.filter(|it| !it.is_read_by(kubelet)).collect();
+        if !open.is_empty() && !is_served(&socket).await {
+            let socket = socket.display();
+            return Err(anyhow!("the kubelet does not run: nothing listens on {socket}").into());
+        }
+        let registering = open.into_iter().map(|it| it.register(&socket, kubelet));
+        let registered = join_all(registering).await;
         let registered: anyhow::Result<()> = registered.into_iter().collect();
         Ok(registered?)
     }
@@ -229,6 +236,20 @@ impl Kubelet {
     }
 }
 
+/// Waits up to [`LONGEST_START`] until a process listens on the socket, and returns whether one
+/// does. A kubelet that starts creates the socket a moment before it listens there. The socket of a
+/// kubelet that has ended stays until the next one starts.
+async fn is_served(socket: &Path) -> bool {
+    let start = Instant::now();
+    while is_abandoned(socket).await {
+        if start.elapsed() > LONGEST_START {
+            return false;
+        }
+        sleep(LISTENS).await;
+    }
+    true
+}
+
 async fn call(kubelet: &Path, request: RegisterRequest) -> anyhow::Result<()> {
     let mut client = RegistrationClient::new(connect(kubelet).await?);
     client.register(request).await.map_err(|it| refusal(&it))?;
@@ -237,6 +258,12 @@ async fn call(kubelet: &Path, request: RegisterRequest) -> anyhow::Result<()> {
 
 /// Name under which the agent's health shows failures to register.
 const HEALTH: &str = "devices";
+
+/// Time limit for a kubelet to listen on its socket, which exists already.
+const LONGEST_START: Duration = Duration::from_secs(1);
+
+/// The time between two attempts to connect to a kubelet that does not listen yet.
+const LISTENS: Duration = Duration::from_millis(20);
 
 /// Time limit for a registration, and then for the kubelet to read the devices.
 const LONGEST_CALL: Duration = Duration::from_secs(5);
