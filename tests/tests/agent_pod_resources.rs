@@ -2,15 +2,16 @@
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::sync::mpsc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use tests::cri::{Manner, peer};
-use tests::devices::{TUN, node, root, tun};
+use tests::devices::{EGRESS, TUN, node, root, three, tun};
 use tests::http::metrics;
 use tests::repair::health;
-use tests::{Agent, Host, Kubelet, PodResources, eventually, http};
+use tests::{Agent, Checkpoint, Host, Kubelet, PodResources, eventually, http, leaks};
 
 /// Starts an agent with devices and metrics.
 fn agent(host: &Host) -> Agent {
@@ -189,4 +190,43 @@ fn a_resource_that_another_plugin_took_is_reported_and_registered_again() {
     let registered = log.find("no longer lists devices of example.org/tun");
     assert!(registered.is_some_and(|it| it < good), "{log}");
     kubelet.allocate("pod", TUN, 1).unwrap();
+}
+
+/// Attaches a pod of the kubelet by bridge and bandwidth with `podResources`.
+fn attach(host: &Host, name: &str) {
+    let sandbox = host.sandbox(name);
+    let bandwidth = json!({"type": "bandwidth", "podResources": true});
+    let tool = host.tool();
+    tool.configure("pods", &[host.bridge_v4().config().clone(), bandwidth]);
+    let args = format!(
+        "IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME={name};K8S_POD_UID=uid-{name}"
+    );
+    tool.on("add", "pods", &sandbox).env("CNI_ARGS", args).ok();
+}
+
+#[test]
+fn a_pod_with_devices_of_bandwidth_and_no_limit_is_reported() {
+    let host = node();
+    let _kubelet = Kubelet::start(&root(&host));
+    let resources = PodResources::serve(&root(&host));
+    for name in ["lost", "good", "young", "absent"] {
+        resources.gives(name, &[(EGRESS, 1), (TUN, 1)]);
+    }
+    resources.gives("tun", &[(TUN, 1)]);
+    let checkpoint = Checkpoint::new().give("uid-good", EGRESS, &["egress-00001"]);
+    checkpoint.write();
+    for name in ["lost", "good", "tun"] {
+        attach(&host, name);
+    }
+    leaks::age(Path::new("/var/lib/cni"));
+    attach(&host, "young");
+    let mut config = three(&host);
+    config["metrics"] = json!({});
+    let agent = Agent::start(&host, &config);
+    agent.says("devices: limits: default/lost has devices of bandwidth and no limit");
+    assert!(
+        health().contains("default/lost has devices"),
+        "{}",
+        health()
+    );
 }

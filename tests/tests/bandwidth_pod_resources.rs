@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;
+use std::os::unix::net::UnixListener;
 use std::path::Path;
 
 use nix::sys::stat::Mode;
@@ -297,7 +298,19 @@ fn checkpoint_that_cannot_be_read_fails_add_and_status() {
         ];
         let refusal = a.call(&network).error();
         refusal.expect(100, &words);
-        let status = network.with("cniVersion", "1.1.0").call("STATUS").error();
+        let status = network.with("cniVersion", "1.1.0").call("STATUS");
+        if name == "missing" {
+            // A node that is not ready would not start the pod of the first device plugin.
+            let outcome = status.run();
+            assert!(outcome.status.success(), "{outcome:?}");
+            let words = words.iter();
+            assert!(
+                words.clone().all(|it| outcome.stderr.contains(it)),
+                "{outcome:?}"
+            );
+            continue;
+        }
+        let status = status.error();
         status.expect(50, &words);
         assert!(status.mentions(&refusal.msg) && status.mentions(&refusal.details));
     }
@@ -308,6 +321,35 @@ fn checkpoint_that_cannot_be_read_fails_add_and_status() {
     a.call(&other)
         .error()
         .expect(7, &["kubeletCheckpoint", "absolute"]);
+}
+
+#[test]
+fn a_missing_checkpoint_beside_a_kubelet_that_runs_means_no_devices() {
+    let host = Host::new();
+    let a = Pod::new(&host, "a");
+    let directory = host.dir().join("device-plugins");
+    fs::create_dir(&directory).unwrap();
+    let checkpoint = directory.join("kubelet_internal_checkpoint");
+    let network = a.network().with("kubeletCheckpoint", checkpoint.to_str());
+    let refused = || a.call(&network).error().expect(100, &["No such file"]);
+    refused();
+    let socket = directory.join("kubelet.sock");
+    fs::write(&socket, "").unwrap();
+    refused();
+    fs::remove_file(&socket).unwrap();
+    let kubelet = UnixListener::bind(&socket).unwrap();
+    let outcome = a.call(&network).run();
+    outcome.ok();
+    let text = format!("podResources: {} is missing", checkpoint.display());
+    assert!(outcome.stderr.contains(&text), "{outcome:?}");
+    assert_eq!((a.limits(), a.record()), ([0, 0], None));
+    // An unreadable file stays an error.
+    fs::write(&checkpoint, "").unwrap();
+    a.call(&network).error().expect(100, &["EOF while parsing"]);
+    fs::remove_file(&checkpoint).unwrap();
+    // The socket of a kubelet that has ended.
+    drop(kubelet);
+    refused();
 }
 
 #[test]

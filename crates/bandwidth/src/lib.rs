@@ -29,6 +29,7 @@ pub use backstop::{TABLE, tables};
 pub use config::{ANNOTATIONS, Config, POD_ANNOTATIONS};
 pub use pod_resources::PodResources;
 pub use raw::RawConfig;
+pub use record::exists as has_record;
 
 /// The plugin and its verbs.
 pub const PLUGIN: Plugin = Plugin {

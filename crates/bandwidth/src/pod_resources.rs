@@ -1,9 +1,12 @@
 //! The key `podResources`: limits from the devices that the kubelet allocated to the pod.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::io::{self, ErrorKind};
+use std::os::fd::AsRawFd as _;
+use std::path::{Path, PathBuf};
 
 use cni::{AddRequest, Error, note};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
 use tc::BitsPerSecond;
 
 use crate::allocation::Allocation;
@@ -97,23 +100,41 @@ impl PodResources {
     /// # Errors
     /// - Code 4: `CNI_ARGS` is malformed.
     /// - Code 7: the pod has two resources of one direction, or a rate is out of range.
-    /// - Code 100: the checkpoint cannot be read.
+    /// - Code 100: the checkpoint cannot be read. If only the file is missing, while the kubelet
+    ///   accepts connections beside it, the kubelet has allocated nothing yet.
     pub(crate) fn allocated(&self, request: &AddRequest) -> anyhow::Result<Allocation> {
         let args = request.args()?;
         let Some(pod) = args.value("K8S_POD_UID").filter(|uid| !uid.is_empty()) else {
             note("podResources: CNI_ARGS has no K8S_POD_UID, so the kubelet allocated nothing");
             return Ok(Allocation::default());
         };
-        let devices = checkpoint::read(&self.checkpoint, pod)?;
+        let devices = match checkpoint::read(&self.checkpoint, pod) {
+            Err(error) if is_missing(&error) && kubelet_runs_beside(&self.checkpoint) => {
+                note(format_args!(
+                    "podResources: {} is missing, so the kubelet allocated nothing",
+                    self.checkpoint.display()
+                ));
+                return Ok(Allocation::default());
+            }
+            devices => devices?,
+        };
         Ok(self.allocation(&devices)?)
     }
 
-    /// Checks that the kubelet's checkpoint can be read.
+    /// Checks that the kubelet's checkpoint can be read. Reports a missing file only on standard
+    /// error: the kubelet writes it when the first device plugin registers, and that plugin may be
+    /// a pod, which the kubelet does not start while the node's network is not ready.
     ///
     /// # Errors
-    /// The file cannot be read or is not a checkpoint.
+    /// The file exists and cannot be read, or is not a checkpoint.
     pub(crate) fn expect_readable(&self) -> anyhow::Result<()> {
-        checkpoint::read(&self.checkpoint, "").map(|_| ())
+        match checkpoint::read(&self.checkpoint, "") {
+            Err(error) if is_missing(&error) => {
+                note(format_args!("{error:#}"));
+                Ok(())
+            }
+            read => read.map(|_| ()),
+        }
     }
 
     /// Returns the rates that a pod's devices give it. `devices` maps the name of a resource to the
@@ -137,6 +158,23 @@ impl PodResources {
             egress: rate(&shares, Direction::Egress)?,
         })
     }
+}
+
+fn is_missing(error: &anyhow::Error) -> bool {
+    let error = error.downcast_ref::<io::Error>();
+    error.is_some_and(|it| it.kind() == ErrorKind::NotFound)
+}
+
+/// Returns whether a process accepts connections on the kubelet's socket, which is in the directory
+/// of the checkpoint. Does not wait for it.
+fn kubelet_runs_beside(checkpoint: &Path) -> bool {
+    let connected = || {
+        let address = UnixAddr::new(&checkpoint.with_file_name("kubelet.sock"))?;
+        let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
+        let own = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
+        connect(own.as_raw_fd(), &address)
+    };
+    connected().is_ok()
 }
 
 /// A pod's devices of one resource.

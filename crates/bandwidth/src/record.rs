@@ -11,8 +11,9 @@ use cni::{Attachment, GcRequest, note};
 
 use crate::allocation::Allocation;
 
-/// Returns whether the attachment with the tag `owner` ([`Attachment::owner`]) has a record.
-pub(crate) fn exists(owner: &str) -> bool {
+/// Returns whether the attachment with the tag `owner` ([`Attachment::owner`]) has a record: its ADD
+/// limited it to the bandwidth of its devices.
+pub fn exists(owner: &str) -> bool {
     files().has(owner)
 }
 

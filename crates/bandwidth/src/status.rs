@@ -1,5 +1,5 @@
-//! STATUS: reports missing kernel features, and whether the kubelet's checkpoint (its list of
-//! allocated devices) is unreadable.
+//! STATUS: reports missing kernel features, and a kubelet's checkpoint (its list of allocated
+//! devices) that is missing or unreadable.
 
 use cni::{Error, StatusRequest, note};
 use netlink::Connection;
@@ -13,7 +13,7 @@ use crate::config::Config;
 ///
 /// # Errors
 /// - The configuration is invalid.
-/// - Code 50: the kubelet's checkpoint cannot be read, so the ADD of every pod would fail.
+/// - Code 50: the kubelet's checkpoint exists and cannot be read, so the ADD of every pod would fail.
 pub(crate) fn status(request: &StatusRequest) -> anyhow::Result<()> {
     let config = Config::parse(&request.network)?;
     if let Some(resources) = &config.pod_resources {

@@ -9,6 +9,7 @@ mod life;
 mod loss;
 mod lost;
 mod reload;
+mod unlimited;
 mod uplinks;
 
 pub use firewall::follow as hear_firewalld;
@@ -19,4 +20,5 @@ pub use loss::{Losses, Suspicion};
 pub use lost::Loss;
 pub use nft::Heard;
 pub use reload::{Outcome, Reloads, follow_firewalld, reload, reload_each};
+pub use unlimited::{PodName, unlimited};
 pub use uplinks::{Uplink, Uplinks};

@@ -18,13 +18,16 @@ use super::allocated::Allocated;
 use super::config::Config;
 use super::plugin::Plugin;
 use super::pod_resources::ask;
+use super::unlimited::Unlimited;
 use crate::health::Health;
+use crate::shared::Shared;
 
 /// Compares the kubelet's answers with the lists of devices that the agent announced.
 pub(super) struct Answers {
     socket: PathBuf,
     plugins: Vec<Plugin>,
     allocated: Allocated,
+    unlimited: Unlimited,
     health: Health,
     /// Why the kubelet did not answer the last request.
     failure: Option<String>,
@@ -43,18 +46,19 @@ struct Difference {
 }
 
 impl Answers {
-    /// Compares with the lists of `plugins`, and passes each answer to `allocated`.
+    /// Compares with the lists of `plugins`. Passes each answer to `allocated`.
     pub fn new(
         config: &Config,
         plugins: Vec<Plugin>,
         allocated: Allocated,
-        health: Health,
+        shared: &Shared,
     ) -> Self {
         Self {
             socket: config.pod_resources(),
             plugins,
             allocated,
-            health,
+            unlimited: Unlimited::new(config, shared),
+            health: shared.health.clone(),
             failure: None,
             differing: BTreeMap::new(),
             listed: BTreeSet::new(),
@@ -78,6 +82,7 @@ impl Answers {
                 if let Some(listed) = &known.allocatable {
                     self.compare(listed);
                 }
+                self.unlimited.look(&known).await;
                 self.allocated.set(known);
                 self.failure = None;
             }

@@ -17,6 +17,7 @@ mod resource;
 mod server;
 mod socket;
 mod stocks;
+mod unlimited;
 mod uplink;
 
 use self::answers::Answers;
@@ -44,13 +45,13 @@ pub(crate) async fn run(
     counters: Counters,
     allocated: Allocated,
 ) -> anyhow::Result<()> {
-    let health = shared.health;
+    let health = shared.health.clone();
     let directory = Directory::watch(config.directory(), health.clone()).await?;
     let uplink = Uplink::find(&config, &health).await?;
     let mut stocks = Stocks::start(config.clone(), uplink, health.clone(), counters).await?;
     let plugins = stocks.plugins();
     let of_answers = plugins.iter().map(|(plugin, _)| plugin.clone()).collect();
-    let mut answers = Answers::new(&config, of_answers, allocated, health.clone());
+    let mut answers = Answers::new(&config, of_answers, allocated, &shared);
     let mut registration = Registration::new(plugins, health);
     tokio::select! {
         ended = registration.keep(directory) => ended,
