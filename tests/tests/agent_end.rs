@@ -4,12 +4,15 @@ use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 use tests::cri::Cri;
+use tests::http::metrics;
 use tests::leaks::{
     age, agent, agent_with, has_stale_lease, round, socket, stale_lease, with_a_pod,
 };
@@ -64,34 +67,56 @@ fn a_log_that_is_read_again_has_the_waiting_lines_and_the_number_of_the_others()
     let bridge = host.bridge_v4().with("bridge", "cni1");
     let talks = json!({"type": "talks"});
     tool.configure("pods", &[bridge.config().clone(), talks]);
-    host.script("talks", "seq 5000 >&2; touch /run/test/talked");
+    host.script("talks", "seq 5000 >&2");
     stale_lease(&host);
     let cri = Cri::serve(&socket(&host));
     let gc = json!({"runtimeSocket": socket(&host)});
-    let (child, mut reader) = with_full_log(&host, &json!({ "gc": gc }));
-    assert!(eventually(|| host.dir().join("talked").exists()));
+    let (child, reader) = with_full_log(&host, &json!({"gc": gc, "metrics": {}}));
+    let dropped = || {
+        metrics()?
+            .all("cni_agent_log_lines_dropped_total", &[])
+            .pop()
+    };
+    assert!(eventually(|| dropped().is_some_and(|it| it > 0)));
     assert!(eventually(|| !has_stale_lease(&host)));
-    let reading = std::thread::spawn(move || {
-        let mut text = String::new();
-        reader.read_to_string(&mut text).unwrap();
-        text
-    });
-    // The next line follows the number of those that were dropped.
+    let log = Read::start(reader);
+    // The queue has room again for the next line, which follows the number of those that were dropped.
+    log.has("\nDEL container gone interface eth0 on network pods\n1\n2\n");
+    log.has("\n1000\n");
     stale_lease(&host);
     let number = Pid::from_raw(child.id().try_into().unwrap());
     let lists = cri.lists();
     kill(number, Signal::SIGHUP).unwrap();
     assert!(eventually(|| cri.lists() > lists && !has_stale_lease(&host)));
+    log.has(" lines were dropped: nothing read standard error\n");
     assert!(end(child) < Duration::from_secs(1));
-    let text = reading.join().unwrap();
-    assert!(
-        text.contains("\nDEL container gone interface eth0 on network pods\n1\n2\n"),
-        "{text}"
-    );
-    assert!(
-        text.contains(" lines were dropped: nothing read standard error\n"),
-        "{text}"
-    );
+}
+
+/// What a thread has read from the log.
+struct Read(Arc<Mutex<String>>);
+
+impl Read {
+    fn start(mut reader: io::PipeReader) -> Self {
+        let text = Arc::<Mutex<String>>::default();
+        let so_far = Arc::clone(&text);
+        thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            while let Ok(count @ 1..) = reader.read(&mut bytes) {
+                let part = String::from_utf8_lossy(&bytes[..count]);
+                so_far.lock().unwrap().push_str(&part);
+            }
+        });
+        Self(text)
+    }
+
+    /// Waits for this text. If it does not come, shows the first lines that are not empty.
+    #[track_caller]
+    fn has(&self, text: &str) {
+        let is_there = eventually(|| self.0.lock().unwrap().contains(text));
+        let log = self.0.lock().unwrap();
+        let start: Vec<_> = log.trim_start().lines().take(20).collect();
+        assert!(is_there, "{text:?}: {start:#?}");
+    }
 }
 
 #[test]
