@@ -13,7 +13,7 @@ use kubelet::device_plugin::{AllocateRequest, ContainerAllocateRequest, Empty};
 use nix::sys::signal::Signal;
 use serde_json::json;
 use tests::devices::{EGRESS, INGRESS, TUN, node, plugins, refused, root, sockets, three, tun};
-use tests::{Agent, Host, Kubelet, Manner, eventually};
+use tests::{Agent, Host, Kubelet, Manner, PodResources, eventually};
 
 #[test]
 fn no_allocation_is_lost_by_fifty_restarts_in_any_order() {
@@ -116,6 +116,7 @@ fn a_file_system_that_is_mounted_over_the_kubelets_directory_is_noticed() {
 fn the_socket_of_a_kubelet_that_ended_is_reported_as_such() {
     let host = node();
     drop(Kubelet::start(&root(&host)));
+    drop(PodResources::serve(&root(&host)));
     let agent = Agent::start(&host, &tun(&host));
     agent.says("devices: the kubelet does not run: nothing listens on /run/test/kubelet/");
     let kubelet = Kubelet::start(&root(&host));

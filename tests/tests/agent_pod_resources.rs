@@ -184,9 +184,10 @@ fn a_resource_that_another_plugin_took_is_reported_and_registered_again() {
     kubelet.wait_for(TUN, 3);
     resources.lists_devices(TUN, 3);
     assert_eq!(kubelet.registrations().len(), 2);
-    assert!(eventually(|| health() == "ok\n"), "{}", agent.log());
+    agent.says("devices: kubelet: works again");
+    assert_eq!(health(), "ok\n");
     let log = agent.log();
-    let good = log.find("works again").expect(&log);
+    let good = log.find("works again").unwrap();
     let registered = log.find("no longer lists devices of example.org/tun");
     assert!(registered.is_some_and(|it| it < good), "{log}");
     kubelet.allocate("pod", TUN, 1).unwrap();

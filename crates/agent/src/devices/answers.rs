@@ -87,13 +87,14 @@ impl Answers {
                 self.failure = None;
             }
             Err(error) => {
-                let reason = format!("{error:#}");
-                if self.failure.as_ref() != Some(&reason) {
+                let reason = Some(format!("{error:#}"));
+                // A kubelet that does not read the devices may not run at all.
+                if self.plugins.iter().any(is_read) && self.failure != reason {
                     note(format_args!(
-                        "devices: no list of allocated devices: {reason}"
+                        "devices: no list of allocated devices: {error:#}"
                     ));
+                    self.failure = reason;
                 }
-                self.failure = Some(reason);
             }
         }
     }
@@ -104,8 +105,7 @@ impl Answers {
     /// and the health is good again only without any difference.
     fn compare(&mut self, listed: &BTreeMap<String, i64>) {
         let mut differing = BTreeMap::new();
-        let read = self.plugins.iter().filter(|it| *it.readers().borrow() > 0);
-        for plugin in read {
+        for plugin in self.plugins.iter().filter(|it| is_read(it)) {
             let name = &plugin.resource.name;
             let announced = plugin.announced();
             let listed = listed.get(name).copied().unwrap_or_default();
@@ -155,6 +155,11 @@ impl Difference {
              agent announced; another device plugin may have registered the resource"
         )
     }
+}
+
+/// Returns whether the kubelet reads the devices of the plugin.
+fn is_read(plugin: &Plugin) -> bool {
+    *plugin.readers().borrow() > 0
 }
 
 /// The time between two requests to the kubelet.
