@@ -112,6 +112,8 @@ fn kubernetes_gives_network_ports_and_limits() {
     let pods = Example::list(&host, "kubernetes.conflist").pods();
     assert_eq!(pods.results[0]["ips"][0]["address"], "10.244.1.3/24");
     assert_eq!(pods.results[0]["ips"][1]["address"], "fd00:244:0:1::3/64");
+    // As FLANNEL_MTU is with VXLAN.
+    assert_eq!(pods.a.link("eth0")["mtu"], 1450);
     pods.reach_each_other(2).leave_as_the_host().forward_ports();
     pods.reach_themselves().are_limited(10e6).detach();
 }
