@@ -37,16 +37,13 @@ fn gateway(host: &Host) -> Network<'_> {
 }
 
 /// Two virtual machines on a bridge of another program.
-struct Machines {
-    first: Sandbox,
-    _second: Sandbox,
-}
+struct Machines([Sandbox; 2]);
 
 impl Machines {
     fn on(host: &Host, bridge: &str) -> Self {
         host.ip(&format!("link add {bridge} type bridge"));
         host.ip(&format!("link set {bridge} up"));
-        let [first, _second] = [1, 2].map(|number| {
+        let machines = [1, 2].map(|number| {
             let machine = host.sandbox(&format!("{bridge}-{number}"));
             machine.set_sysctl("net/ipv6/conf/default/accept_dad", "0");
             let port = format!("{bridge}{number}");
@@ -62,11 +59,11 @@ impl Machines {
             machine.ip("link set eth0 up");
             machine
         });
-        Self { first, _second }
+        Self(machines)
     }
 
     fn talk(&self) -> [bool; 2] {
-        ["198.51.100.2", "2001:db8:5::2"].map(|it| self.first.pings(it))
+        ["198.51.100.2", "2001:db8:5::2"].map(|it| self.0[0].pings(it))
     }
 }
 

@@ -169,19 +169,6 @@ fn a_bridge_that_comes_up_in_a_flood_ignores_router_advertisements() {
     }
 }
 
-/// The kernel accepts packets from a bridge only some time after it is up, so a flood alone does
-/// not show the order of the two.
-#[test]
-fn a_bridge_that_would_accept_router_advertisements_does_not_come_up() {
-    let host = Host::new();
-    host.ip("link add cni0 type bridge");
-    host.read_only("/proc/sys");
-    let before = host.snapshot();
-    let refusal = host.bridge_v4().on("ADD", &host.sandbox("a")).error();
-    refusal.expect(100, &["net.ipv6.conf.cni0.accept_ra"]);
-    host.snapshot().assert_same_as(&before);
-}
-
 #[test]
 fn a_foreign_bridge_ignores_router_advertisements_after_an_add() {
     for number in 0..3 {

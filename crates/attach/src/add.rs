@@ -17,6 +17,7 @@ use crate::desired::{ContainerLink, Desired, HostSide, Topology, explain_full_br
 use crate::gateway::{self, Gateways};
 use crate::gateway_conflict::expect_free;
 use crate::guard;
+use crate::hardening;
 use crate::keys::asked_mac;
 use crate::names;
 use crate::rollback::Made;
@@ -59,6 +60,7 @@ pub fn add<T: Topology>(request: &AddRequest, answer: Answer) -> anyhow::Result<
         // Without an IPAM plugin, the container configures its interface itself.
         Lease::None => {
             let side = topology.ensure_host_side(&host, &args)?;
+            hardening::tolerate(&side.unset, &Addressing::default())?;
             let desired = topology.desired(side, Addressing::default());
             add.connect(desired, AddResult::default())
         }
@@ -200,9 +202,7 @@ impl<T: Topology> Add<'_, T> {
         let side = self.topology.ensure_host_side(self.host, self.args)?;
         let early = self.topology.desired(side, Addressing::default());
         let mut pair = self.make_pair(&early)?;
-        pair.container = self
-            .sandbox
-            .bring_up(&pair.container, early.container.dad)?;
+        pair.container = self.sandbox.bring_up(&pair.container, &early.container)?;
         self.protect(&pair, &early)?;
         self.wait_for_port(self.bring_up_port(&pair, &early)?)?;
         cni::step("lease addresses");
@@ -216,6 +216,7 @@ impl<T: Topology> Add<'_, T> {
     fn desired(&self, side: HostSide, lease: &AddResult) -> anyhow::Result<Desired> {
         let addressing = Addressing::leased(self.topology.gateway(), lease, side.mtu)?;
         expect_free(self.host, &side, &addressing)?;
+        hardening::tolerate(&side.unset, &addressing)?;
         Ok(self.topology.desired(side, addressing))
     }
 
@@ -268,6 +269,7 @@ impl<T: Topology> Add<'_, T> {
         self.protect(&pair, desired)?;
         let container = &desired.container;
         if container.link == ContainerLink::Down {
+            self.sandbox.set_sysctls(&pair.container, container)?;
             self.bring_up_port(&pair, desired)?;
             return Ok(pair);
         }

@@ -85,6 +85,9 @@ pub struct HostSide {
     pub bridge: Option<Link>,
     /// The VLAN link on the bridge that has the gateway addresses; `None` if there is none.
     pub vlan_link: Option<Link>,
+    /// Messages about protections against router advertisements that ADD could not set, because
+    /// `/proc/sys` is read-only.
+    pub unset: Vec<String>,
 }
 
 impl HostSide {
@@ -157,6 +160,10 @@ pub struct Container {
     pub link: ContainerLink,
     /// Duplicate address detection for IPv6. CHECK ignores it.
     pub dad: Dad,
+    /// Whether the link accepts router advertisements and derives addresses from them. `None` means
+    /// that the kernel's default stays, unless the link gets an IPv6 address. CHECK ignores it,
+    /// because `tuning` may change it.
+    pub accept_ra: Option<bool>,
     /// Addresses and routes. CHECK requires those of `prevResult` and ignores others.
     pub addressing: Addressing,
 }

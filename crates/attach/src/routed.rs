@@ -7,6 +7,7 @@
 
 use std::net::IpAddr;
 
+use cni::note;
 use cni::result::IpConfig;
 use ipnetwork::IpNetwork;
 use netlink::{
@@ -16,19 +17,22 @@ use netns::Sysctl;
 
 use crate::addressing::{Addressing, Gateway, hosts, need_ipv6};
 use crate::gateway;
+use crate::hardening::{HOST_EXPOSED, harden};
 
 /// Configures IPv6 on the host's end, which the caller has not brought up yet. If `ips` has no IPv6
 /// address, disables IPv6. Otherwise, makes the host's end ignore router advertisements from the
 /// container, because these could change the host's routes (CVE-2020-10749).
 ///
 /// # Errors
-/// A sysctl cannot be changed.
+/// A sysctl cannot be changed. Without an IPv6 address, a read-only `/proc/sys` is no error.
 pub(crate) fn prepare_ipv6(end: &Link, ips: &[IpConfig]) -> anyhow::Result<()> {
     if need_ipv6(ips) {
         gateway::enable_ipv6(end)?;
         Sysctl::ipv6(&end.name, "accept_ra").ensure("0")?;
     } else {
-        Sysctl::ipv6(&end.name, "disable_ipv6").ensure_if_present("1")?;
+        let disabled = Sysctl::ipv6(&end.name, "disable_ipv6").ensure("1");
+        let unset = harden(disabled, HOST_EXPOSED)?;
+        unset.iter().for_each(note);
     }
     Ok(())
 }

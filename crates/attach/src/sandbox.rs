@@ -14,6 +14,7 @@ use netns::{Netns, Sysctl};
 
 use crate::addressing::{Addressing, Gateway, need_ipv6, next_hop};
 use crate::desired::Container;
+use crate::hardening::{CONTAINER_EXPOSED, harden, tolerate};
 use crate::routed;
 
 /// An open sandbox: connections to the kernel inside it, and the name of the container's link.
@@ -65,8 +66,8 @@ impl<'a> Sandbox<'a> {
 
     /// Brings the container's link up, before an IPAM plugin such as `dhcp` leases addresses over
     /// it. Returns the changed link.
-    pub fn bring_up(&mut self, link: &Link, dad: Dad) -> anyhow::Result<Link> {
-        let requests = self.prepare(link, dad, &[])?;
+    pub fn bring_up(&mut self, link: &Link, desired: &Container) -> anyhow::Result<Link> {
+        let requests = self.prepare(link, desired)?;
         let connection = &self.connection;
         let prepared = connection.execute(requests);
         prepared
@@ -77,7 +78,7 @@ impl<'a> Sandbox<'a> {
     /// Adds the addresses and routes of `desired` to the container's link and brings it up.
     pub fn configure(&mut self, link: &Link, desired: &Container) -> anyhow::Result<()> {
         let (addressing, dad) = (&desired.addressing, desired.dad);
-        let mut requests = self.prepare(link, dad, &addressing.ips)?;
+        let mut requests = self.prepare(link, desired)?;
         let add = match addressing.mode {
             Gateway::HostEnd => Request::add_address_without_route,
             _ => Request::add_address,
@@ -92,20 +93,16 @@ impl<'a> Sandbox<'a> {
             .context("configure the container's link")
     }
 
-    /// Prepares the link for the addresses `ips`: sets sysctls, and returns requests that the
+    /// Prepares the link for the addresses of `desired`: sets sysctls, and returns requests that the
     /// caller executes before it adds the addresses:
     ///
     /// - The first one makes the kernel send gratuitous ARP when the MAC of the link is set.
     /// - The others, if any, add an IPv6 link-local address that is usable at once. The kernel
     ///   would generate this address only after the pair is up.
-    ///
-    /// The function sets sysctls only for containers with IPv6 addresses or with duplicate address
-    /// detection, because the lookup of sysctls takes time.
-    fn prepare(&mut self, link: &Link, dad: Dad, ips: &[IpConfig]) -> anyhow::Result<Vec<Request>> {
+    fn prepare(&mut self, link: &Link, desired: &Container) -> anyhow::Result<Vec<Request>> {
+        let (dad, ips) = (desired.dad, &desired.addressing.ips);
         let mut requests = vec![Request::change_link(self.interface, &LinkChange::ArpNotify)];
-        if need_ipv6(ips) || dad == Dad::Perform {
-            self.set_sysctls(dad, ips)?;
-        }
+        self.set_sysctls(link, desired)?;
         let is_on = |it: &netlink::Ipv6| need_ipv6(ips) || !it.is_disabled;
         let (Some(ipv6), LinkLocal::None) = (link.ipv6.filter(is_on), self.link_local) else {
             return Ok(requests);
@@ -121,13 +118,20 @@ impl<'a> Sandbox<'a> {
         Ok(requests)
     }
 
-    /// Sets the IPv6 sysctls of the link. Enables IPv6 if `ips` contains an IPv6 address.
+    /// Sets the IPv6 sysctls of the link, as far as `desired` needs that: the lookup of sysctls takes
+    /// time. Enables IPv6 if `desired` has an IPv6 address, and sets `accept_ra` and `autoconf` first.
     ///
     /// With `ndisc_notify`, the kernel announces IPv6 addresses when the MAC is set. With
     /// `keep_addr_on_down`, the kernel keeps these addresses when the link goes down and up again.
     /// `accept_dad` turns duplicate address detection on or off. A failure to set one of these
     /// three sysctls is only reported on standard error, because the container works without them.
-    fn set_sysctls(&self, dad: Dad, ips: &[IpConfig]) -> anyhow::Result<()> {
+    pub fn set_sysctls(&self, link: &Link, desired: &Container) -> anyhow::Result<()> {
+        let (dad, addressing) = (desired.dad, &desired.addressing);
+        let needs_ipv6 = need_ipv6(&addressing.ips);
+        let advertisements = self.advertisements(link, desired);
+        if !needs_ipv6 && dad == Dad::Skip && advertisements.is_empty() {
+            return Ok(());
+        }
         let accept_dad = match dad {
             Dad::Perform => "1",
             Dad::Skip => "0",
@@ -137,17 +141,45 @@ impl<'a> Sandbox<'a> {
             (Sysctl::ipv6(self.interface, "keep_addr_on_down"), "1"),
             (Sysctl::ipv6(self.interface, "accept_dad"), accept_dad),
         ];
+        let wishes = wishes.iter().filter(|_| needs_ipv6 || dad == Dad::Perform);
         self.namespace.run(|| {
-            for (sysctl, value) in &wishes {
+            for (sysctl, was, value) in &advertisements {
+                let unset = harden(sysctl.change(was, value), CONTAINER_EXPOSED)?;
+                tolerate(unset.as_slice(), addressing)?;
+            }
+            for (sysctl, value) in wishes {
                 let set = sysctl.ensure_if_present(value);
                 note_failure(set.context("in the sandbox"));
             }
-            if need_ipv6(ips) {
+            if needs_ipv6 {
                 Sysctl::ipv6("lo", "disable_ipv6").ensure("0")?;
                 Sysctl::ipv6(self.interface, "disable_ipv6").ensure("0")?;
             }
             Ok(())
         })?
+    }
+
+    /// Returns the sysctls for router advertisements whose values differ from `desired`, with their
+    /// values and the desired values. A link that gets an IPv6 address accepts none unless `desired`
+    /// says so.
+    fn advertisements(
+        &self,
+        link: &Link,
+        desired: &Container,
+    ) -> Vec<(Sysctl, String, &'static str)> {
+        let is_given = need_ipv6(&desired.addressing.ips);
+        let accepts = desired.accept_ra.or(is_given.then_some(false));
+        let (Some(ipv6), Some(accepts)) = (link.ipv6, accepts) else {
+            return Vec::new();
+        };
+        let value = if accepts { "1" } else { "0" };
+        let sysctls = [("accept_ra", ipv6.accept_ra), ("autoconf", ipv6.autoconf)];
+        let differing = sysctls
+            .into_iter()
+            .filter(|(_, was)| (*was != 0) != accepts);
+        let of_link = differing
+            .map(|(name, was)| (Sysctl::ipv6(self.interface, name), was.to_string(), value));
+        of_link.collect()
     }
 
     /// Waits until the link passes traffic and its IPv6 addresses are usable, including the

@@ -4,8 +4,8 @@ use std::fs::{self, File};
 use std::io::Read as _;
 
 use anyhow::Context as _;
-use attach::{Gateway, HostSide, bridge_mac};
-use cni::{CniArgs, Error, note, note_failure};
+use attach::{HOST_EXPOSED, HostSide, bridge_mac, harden};
+use cni::{CniArgs, Error, note_failure};
 use netlink::{Connection, Link, LinkChange, LinkKind, MacAddress, Request, created};
 use netns::Sysctl;
 
@@ -14,8 +14,8 @@ use crate::host_end::HostEnd;
 use crate::vlan;
 
 /// Finds or creates the bridge, sets its MAC, VLAN filtering, flags and sysctls as far as needed, and
-/// brings it up. `args` are the caller's `CNI_ARGS`. If the gateway addresses belong to a VLAN, also does what [`HostEnd::ensure`]
-/// does. Returns the new state.
+/// brings it up. `args` are the caller's `CNI_ARGS`. If the gateway addresses belong to a VLAN, also
+/// does what [`HostEnd::ensure`] does. Returns the new state.
 ///
 /// # Errors
 /// - Code 2: the kernel does not support VLAN filtering, and the network has VLANs.
@@ -40,7 +40,11 @@ pub(crate) fn ensure(
     let link = config.frame_filter.ensure(host, link, args)?;
     // The configured name may be an alternative name of the link. Sysctls need the main name.
     let name = link.name.as_str();
-    ignore_router_advertisements(name, config.gateway)?;
+    let mut unset = Vec::new();
+    // Otherwise, a container could change the host's routes by router advertisements
+    // (CVE-2020-10749).
+    let ignored = Sysctl::ipv6(name, "accept_ra").ensure("0");
+    unset.extend(harden(ignored, HOST_EXPOSED)?);
     let mut changes = Vec::new();
     if !link.is_up {
         changes.push(LinkChange::Up);
@@ -50,32 +54,13 @@ pub(crate) fn ensure(
     }
     let requests = changes.iter().map(|it| Request::change_link(name, it));
     host.execute(requests.collect::<Vec<_>>())?;
-    let vlan_link = host_end.ensure(host, &link)?;
+    let vlan_link = host_end.ensure(host, &link, &mut unset)?;
     Ok(HostSide {
         mtu,
         bridge: Some(link),
         vlan_link,
+        unset,
     })
-}
-
-/// Sets `accept_ra` of the bridge to 0. Otherwise a container could change the host's routes by
-/// router advertisements (CVE-2020-10749).
-///
-/// If the sysctl cannot be set and the network has no gateway, the function only writes the failure
-/// to standard error: such networks also have to work where `/proc/sys` is read-only, as in a
-/// nested container.
-///
-/// # Errors
-/// The sysctl cannot be set, and the network has a gateway.
-fn ignore_router_advertisements(bridge: &str, gateway: Gateway) -> anyhow::Result<()> {
-    match Sysctl::ipv6(bridge, "accept_ra").ensure_if_present("0") {
-        Err(error) if gateway == Gateway::None => note(format_args!(
-            "a container can change the host's IPv6 routes by router advertisements: {:#}",
-            anyhow::Error::from(error)
-        )),
-        outcome => outcome?,
-    }
-    Ok(())
 }
 
 /// Checks that the link is a bridge.

@@ -37,6 +37,9 @@ pub struct Config {
     pub container_link: ContainerLink,
     /// Duplicate address detection for IPv6 inside the sandbox.
     pub dad: netlink::Dad,
+    /// `acceptRa`: whether the container's interface accepts router advertisements; `None` if the key
+    /// is absent.
+    pub accept_ra: Option<bool>,
     /// `bridgeNfCall`: what ADD sets so that netfilter sees bridged frames.
     pub frame_filter: FrameFilter,
     /// DNS settings that replace those of the IPAM plugin, if configured.
@@ -72,6 +75,11 @@ impl Config {
         }
     }
 
+    /// Returns whether the host is the gateway of the containers, which need addresses for that.
+    pub(crate) fn is_gateway(&self) -> bool {
+        self.gateway != Gateway::None && self.container_link == ContainerLink::Addressed
+    }
+
     /// Returns the VLAN that the gateway addresses belong to. Returns `None` if the network has no
     /// gateway or the key `vlan` is not set.
     pub fn gateway_vlan(&self) -> Option<&Access> {
@@ -103,6 +111,7 @@ impl Config {
             masquerade,
             container_link,
             dad: choose(raw.enabledad, netlink::Dad::Perform, netlink::Dad::Skip),
+            accept_ra: raw.accept_ra,
             frame_filter,
             bridge,
             dns: dns(raw.dns),

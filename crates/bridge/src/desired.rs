@@ -82,6 +82,7 @@ impl Topology for Config {
             mtu: bridge.mtu,
             bridge: Some(bridge),
             vlan_link,
+            unset: Vec::new(),
         }))
     }
 
@@ -95,6 +96,7 @@ impl Topology for Config {
             container: Container {
                 link: self.container_link,
                 dad: self.dad,
+                accept_ra: self.accept_ra.or(self.is_gateway().then_some(false)),
                 addressing,
             },
             other_address: match self.gateway_vlan() {

@@ -5,6 +5,7 @@
 //! the host pass netfilter twice.
 
 use anyhow::{Context as _, bail};
+use attach::{HOST_EXPOSED, harden};
 use cni::{Error, note, note_failure};
 use netlink::{
     Connection, Link, LinkChange, LinkKind, PortVlans, Request, Tagging, VlanCarrier, created,
@@ -81,12 +82,18 @@ impl<'a> HostEnd<'a> {
     ///
     /// For [`Self::VlanMissing`], this function first adds the bridge itself to the VLAN. If it
     /// then cannot create the link, it removes the bridge from the VLAN again, unless another
-    /// process has created the link.
+    /// process has created the link. Appends to `unset` if the link accepts router advertisements,
+    /// because `/proc/sys` is read-only.
     ///
     /// # Errors
     /// - Code 7: the VLAN has a link with another name, or the name belongs to another link.
     /// - Code 100: the kernel refuses a request.
-    pub fn ensure(self, host: &Connection, bridge: &Link) -> anyhow::Result<Option<Link>> {
+    pub fn ensure(
+        self,
+        host: &Connection,
+        bridge: &Link,
+        unset: &mut Vec<String>,
+    ) -> anyhow::Result<Option<Link>> {
         let link = match self {
             Self::Bridge => return Ok(None),
             Self::Link(link) => link,
@@ -98,7 +105,8 @@ impl<'a> HostEnd<'a> {
         }
         // Makes the link ignore router advertisements, as the bridge does (CVE-2020-10749). Sysctls
         // need the main name of the link, not an alternative one.
-        Sysctl::ipv6(&link.name, "accept_ra").ensure_if_present("0")?;
+        let ignored = Sysctl::ipv6(&link.name, "accept_ra").ensure("0");
+        unset.extend(harden(ignored, HOST_EXPOSED)?);
         if !link.is_up {
             host.execute(vec![Request::change_link(&link.name, &LinkChange::Up)])?;
         }

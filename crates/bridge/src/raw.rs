@@ -33,6 +33,9 @@ pub struct RawConfig {
     pub promisc_mode: bool,
     /// IPv6 duplicate address detection in the sandbox; ADD waits 1 to 2 s for it.
     pub enabledad: bool,
+    /// The container's interface accepts router advertisements, and derives addresses from them; if
+    /// the key is absent, it does not if the host is the gateway or `ipam` gives an IPv6 address.
+    pub accept_ra: Option<bool>,
     /// Whose bridged frames pass the firewall's rules, which Services need: `"bridge"`, those of this
     /// bridge; `"host"` or `true`, those of all bridges of the host; `false` changes nothing.
     #[schemars(with = "NfCall")]

@@ -16,6 +16,10 @@ pub struct Ipv6 {
     pub is_disabled: bool,
     /// Source of the link's link-local address.
     pub link_local: LinkLocalOrigin,
+    /// `accept_ra`: the link accepts router advertisements, with 1 only if it does not forward.
+    pub accept_ra: i32,
+    /// `autoconf`: with 1, the link derives addresses from router advertisements.
+    pub autoconf: i32,
 }
 
 /// How the kernel generates a link's link-local address when the link comes up (`addr_gen_mode`).
@@ -42,6 +46,8 @@ impl Ipv6 {
             AfSpecInet6::DevConf(conf) => Some(Self {
                 is_disabled: conf.disable_ipv6 != 0,
                 link_local: LinkLocalOrigin::read(conf.addr_gen_mode),
+                accept_ra: conf.accept_ra,
+                autoconf: conf.autoconf,
             }),
             _ => None,
         })

@@ -77,6 +77,12 @@ impl Error {
         }
     }
 
+    /// Returns whether a sysctl cannot be changed because `/proc/sys` is mounted read-only.
+    pub fn is_read_only(&self) -> bool {
+        let is = |it: &io::Error| it.kind() == io::ErrorKind::ReadOnlyFilesystem;
+        matches!(self, Self::Write { source, .. } if is(source))
+    }
+
     /// Returns whether the namespace's file or the sysctl does not exist.
     pub fn is_not_found(&self) -> bool {
         match self {

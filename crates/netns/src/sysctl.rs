@@ -69,7 +69,7 @@ impl Sysctl {
         if was == value {
             return Ok(());
         }
-        self.write(value, was)
+        self.change(&was, value)
     }
 
     /// Writes `value` and returns the former value. Returns `None` if `value` was already set. Also
@@ -83,23 +83,27 @@ impl Sysctl {
         match self.read() {
             Ok(was) if was == value => Ok(None),
             Ok(was) => {
-                self.write(value, was.clone())?;
+                self.change(&was, value)?;
                 Ok(Some(was))
             }
             Err(Error::Read { source, .. }) if source.kind() == ErrorKind::PermissionDenied => {
-                self.write(value, "a hidden value".to_owned())?;
+                self.change("a hidden value", value)?;
                 Ok(None)
             }
             Err(error) => Err(error),
         }
     }
 
-    fn write(&self, value: &str, was: String) -> Result<(), Error> {
+    /// Writes `value` without reading the parameter. `was` is its former value, for the error.
+    ///
+    /// # Errors
+    /// [`Error::Write`].
+    pub fn change(&self, was: &str, value: &str) -> Result<(), Error> {
         let file = self.open(OFlag::O_WRONLY);
         let written = file.and_then(|mut file| file.write_all(value.as_bytes()));
         written.map_err(|source| Error::Write {
             key: self.key(),
-            was,
+            was: was.to_owned(),
             value: value.to_owned(),
             source,
         })

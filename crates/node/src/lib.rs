@@ -84,6 +84,8 @@ pub struct Node {
     /// Values of forwarding, `route_localnet` and `bridge-nf-call-*`, by the parameter's name.
     /// Without parameters that the kernel lacks.
     pub sysctls: BTreeMap<String, String>,
+    /// Whether `/proc/sys` is mounted read-only, as in a nested container.
+    pub has_read_only_sysctls: bool,
     /// What udev, systemd-networkd and `NetworkManager` do to the node's links.
     pub managers: Managers,
     /// Ports that processes of the node listen on.
@@ -146,6 +148,7 @@ impl Node {
         node.refusals = programs::refusals(directories, &node.configuration);
         node.lacks = node.take(Part::Kernel, kernel::lacks());
         node.sysctls = sysctls::read(&node.forwarding_links());
+        node.has_read_only_sysctls = sysctls::are_read_only();
         node.pods = node.take(Part::Links, pods::pods(&node));
         node.neighbours = node.take(Part::Links, neighbours());
         node.localnet = node.take(Part::Policies, Localnet::read());

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use attach::BRIDGE_NF_CALL;
 use netns::Sysctl;
+use rustix::fs::{StatVfsMountFlags, statvfs};
 
 /// Returns the values of these parameters by name: forwarding, `route_localnet` and
 /// `bridge-nf-call-*` of the node, and IPv4 forwarding of each of `links`. Omits parameters that
@@ -18,4 +19,9 @@ pub(super) fn read(links: &BTreeSet<&str>) -> BTreeMap<String, String> {
     let all = all.chain(call).chain(of_links);
     all.filter_map(|it| Some((it.key(), it.read().ok()?)))
         .collect()
+}
+
+/// Returns whether `/proc/sys` is mounted read-only.
+pub(super) fn are_read_only() -> bool {
+    statvfs("/proc/sys").is_ok_and(|it| it.f_flag.contains(StatVfsMountFlags::RDONLY))
 }

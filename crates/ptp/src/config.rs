@@ -13,6 +13,8 @@ pub struct Config {
     pub mtu: MtuChoice,
     /// Masquerading, if configured.
     pub masquerade: Option<Masquerade>,
+    /// Whether the container's interface accepts router advertisements.
+    pub accept_ra: bool,
     /// DNS settings that replace those of the IPAM plugin, if configured.
     pub dns: Option<Dns>,
 }
@@ -30,6 +32,7 @@ impl TryFrom<RawConfig> for Config {
         Ok(Self {
             mtu: MtuChoice::parse(raw.mtu, raw.mtu_overhead)?,
             masquerade: Masquerade::parse(&masquerade)?,
+            accept_ra: raw.accept_ra,
             dns: dns(raw.dns),
         })
     }

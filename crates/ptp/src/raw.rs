@@ -14,6 +14,8 @@ pub struct RawConfig {
     pub mtu: u32,
     /// Bytes of an encapsulation, subtracted from the detected MTU.
     pub mtu_overhead: u32,
+    /// The container's interface accepts router advertisements.
+    pub accept_ra: bool,
     /// Name resolution of the result, instead of the IPAM plugin's.
     pub dns: RawDns,
     /// Masquerades the container's traffic to destinations outside its own network and multicast.

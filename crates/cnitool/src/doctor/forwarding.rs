@@ -7,10 +7,11 @@ use ipnetwork::IpNetwork;
 use netns::Sysctl;
 use node::{Node, Source, pod_networks};
 
+use super::advertisements;
 use super::finding::{Finding, quoted, some_of};
 
-/// Checks the sysctls that networks need: forwarding by the node and by its bridges, and
-/// `bridge-nf-call-*`.
+/// Checks the sysctls that networks need: forwarding by the node and by its bridges,
+/// `bridge-nf-call-*` and `accept_ra`.
 pub fn judge(node: &Node) -> Vec<Finding> {
     let mut findings = Vec::new();
     let sources = node.configuration.sources();
@@ -30,6 +31,7 @@ pub fn judge(node: &Node) -> Vec<Finding> {
         }));
     }
     findings.extend(bridged(node));
+    findings.extend(advertisements::judge(node));
     findings
 }
 

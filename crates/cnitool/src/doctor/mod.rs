@@ -3,6 +3,7 @@
 //! doctor reads the state of the node into a [`Node`] once. Then one pure function for each subject
 //! derives findings from it.
 
+mod advertisements;
 mod barred;
 mod bridges;
 mod capabilities;
