@@ -170,8 +170,8 @@ fn a_bridge_that_comes_up_in_a_flood_ignores_router_advertisements() {
 }
 
 #[test]
-fn a_foreign_bridge_ignores_router_advertisements_after_an_add() {
-    for number in 0..3 {
+fn a_foreign_bridge_ignores_router_advertisements_after_an_add_of_a_gateway() {
+    for number in [0, 2] {
         let host = Host::new();
         host.ip("link add cni0 type bridge");
         host.ip("link set cni0 up");
@@ -183,6 +183,49 @@ fn a_foreign_bridge_ignores_router_advertisements_after_an_add() {
         assert_unimpressed(&host);
         host.snapshot().assert_same_as(&before);
     }
+}
+
+/// Returns all IP settings of a bridge.
+fn settings(host: &Host, bridge: &str) -> Vec<String> {
+    // Some cannot be read.
+    let all = host.sh(&format!(
+        "grep -s . -r /proc/sys/net/ipv[46]/*/{bridge} || true"
+    ));
+    all.lines().map(str::to_owned).collect()
+}
+
+/// The bridge of another program carries the host's uplink and the LAN's router.
+#[test]
+fn an_uplink_bridge_keeps_its_router_after_an_add_of_layer_2() {
+    let host = Host::new();
+    let outside = host.outside();
+    host.ip("link add br0 type bridge");
+    host.ip("link set br0 up");
+    host.ip("link set uplink master br0");
+    host.set_sysctl("net/ipv6/conf/br0/accept_ra", "2");
+    let before = settings(&host, "br0");
+    let accepting = "/proc/sys/net/ipv6/conf/br0/accept_ra:2".to_owned();
+    assert!(before.contains(&accepting), "{before:?}");
+    let layer_2 = || {
+        host.bridge_v4()
+            .with("bridge", "br0")
+            .with("isGateway", false)
+    };
+    let networks = [
+        layer_2(),
+        layer_2().without("ipam"),
+        layer_2().with("isGateway", true).without("ipam"),
+    ];
+    for (number, network) in networks.iter().enumerate() {
+        network.add(&host.sandbox(&format!("p{number}")));
+        let mut changed = settings(&host, "br0");
+        changed.retain(|it| !before.contains(it));
+        assert_eq!(changed, Vec::<String>::new());
+    }
+    flooded(&outside, "outside", || {
+        let learnt = || host.ip("-6 route show default").contains("dev br0");
+        assert!(eventually(learnt));
+    });
 }
 
 #[test]

@@ -42,9 +42,11 @@ pub(crate) fn ensure(
     let name = link.name.as_str();
     let mut unset = Vec::new();
     // Otherwise, a container could change the host's routes by router advertisements
-    // (CVE-2020-10749).
-    let ignored = Sysctl::ipv6(name, "accept_ra").ensure("0");
-    unset.extend(harden(ignored, HOST_EXPOSED)?);
+    // (CVE-2020-10749). A bridge of another program may be the host's uplink, which needs them.
+    if config.is_gateway() || is_made_by_add(&link) {
+        let ignored = Sysctl::ipv6(name, "accept_ra").ensure("0");
+        unset.extend(harden(ignored, HOST_EXPOSED)?);
+    }
     let mut changes = Vec::new();
     if !link.is_up {
         changes.push(LinkChange::Up);
@@ -61,6 +63,12 @@ pub(crate) fn ensure(
         vlan_link,
         unset,
     })
+}
+
+/// Returns whether ADD made the bridge, by its MAC. The MAC is part of the message that creates the
+/// bridge, so a concurrent ADD never takes the new bridge for one of another program.
+fn is_made_by_add(bridge: &Link) -> bool {
+    bridge.mac.is_some_and(|it| it.0.starts_with(&MADE_BY_ADD))
 }
 
 /// Checks that the link is a bridge.
@@ -126,13 +134,17 @@ fn mac_of_this_boot(bridge: &str) -> anyhow::Result<MacAddress> {
     Ok(bridge_mac(&boot_id, bridge))
 }
 
-/// Returns a random locally administered MAC for a new bridge. The kernel keeps a MAC that is set
-/// explicitly. It derives any other MAC of a bridge from the MACs of the ports.
+/// Returns a random MAC for a new bridge, which starts with [`MADE_BY_ADD`]. The kernel keeps a MAC
+/// that is set explicitly. It derives any other MAC of a bridge from the MACs of the ports.
 fn random_mac() -> anyhow::Result<MacAddress> {
     let mut bytes = [0; 6];
     let read = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes));
     read.context("read /dev/urandom")?;
-    let [first, ..] = &mut bytes;
-    *first = (*first & 0xfc) | 0x02;
+    for (byte, mark) in bytes.iter_mut().zip(MADE_BY_ADD) {
+        *byte = mark;
+    }
     Ok(MacAddress(bytes))
 }
+
+/// First bytes of the MAC of each bridge that ADD makes. Such a MAC is locally administered.
+const MADE_BY_ADD: [u8; 2] = [0x0a, 0x62];
