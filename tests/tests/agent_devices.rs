@@ -221,7 +221,9 @@ fn an_uplink_that_is_missing_or_dead_and_a_missing_file_are_reported() {
         "devices: uplink: there is no link nolink, so pods get no bandwidth",
         "devices: tun: /dev/net/tun is missing: run modprobe tun",
     ];
-    texts.iter().for_each(|it| agent.says(it));
+    for text in texts {
+        agent.says(text);
+    }
     assert!(texts.iter().all(|it| health().contains(it)), "{}", health());
     host.ip("link add nolink type veth peer name peer");
     agent.says("devices: uplink: nolink has no carrier, so pods get no bandwidth");

@@ -133,7 +133,7 @@ fn record_without_marker_gets_one_and_serves_the_next_reboot() {
 }
 
 /// STATUS must count the leases that the next ADD would release. Otherwise the node stays
-/// NotReady, and no ADD ever comes.
+/// `NotReady`, and no ADD ever comes.
 #[test]
 fn status_after_a_reboot_counts_no_lease_that_add_would_release() {
     let host = Host::new();
