@@ -132,6 +132,73 @@ fn record_without_marker_gets_one_and_serves_the_next_reboot() {
     assert_eq!(holders(&host), ["c3\r\neth0"]);
 }
 
+#[test]
+fn container_whose_former_sandbox_is_gone_is_attached_again() {
+    let host = Host::new();
+    for network in [host.bridge(), host.ptp()] {
+        let old = host.sandbox("a");
+        network.add(&old);
+        remove(&old, &host);
+        // The path may be used again.
+        let new = host.sandbox("a");
+        let add = network.on("ADD", &new).run();
+        add.ok();
+        let words = "10.1.0.2, fd00:1::2: the former sandbox of container a";
+        assert!(add.stderr.contains(words), "{add:?}");
+        assert_eq!(host.leases("pods").len(), 2);
+        network.del(&new);
+        assert_eq!(holders(&host), [] as [&str; 0]);
+        new.remove();
+        drop(fs::remove_dir_all(host.lease_dir()));
+    }
+}
+
+/// A process keeps the old sandbox, which still answers at the host's end: tagged by this suite's
+/// bridge, untagged by the reference's.
+#[test]
+fn container_whose_former_sandbox_lives_without_path_is_not_attached_again() {
+    let host = Host::new();
+    let network = host.bridge_v4();
+    let command = "cnitool del pods /run/netns/a --ifname eth0";
+    for (former, words) in [
+        (host.plugin("bridge"), "is attached already by veth"),
+        (host.reference("bridge"), command),
+    ] {
+        let old = host.sandbox("a");
+        let process = old.inhabitant();
+        former
+            .verb("ADD")
+            .config(network.config())
+            .sandbox(&old)
+            .ok();
+        old.remove();
+        let new = host.sandbox("a");
+        network.on("ADD", &new).error().expect(100, &[words]);
+        let address = host.leases("pods").into_keys().next().unwrap();
+        assert!(host.pings(&address));
+        drop(process);
+        network.del(&new);
+        new.remove();
+    }
+}
+
+/// The link of a macvlan exists in its sandbox only, which another path may keep.
+#[test]
+fn container_that_another_plugin_attached_is_not_attached_again() {
+    let host = Host::new();
+    let network = host.host_local();
+    let config = network.clone().with("type", "macvlan");
+    let add = host
+        .plugin("host-local")
+        .verb("ADD")
+        .config(config.config());
+    let old = host.sandbox("a");
+    add.clone().sandbox(&old).ok();
+    old.remove();
+    let refusal = add.sandbox(&host.sandbox("a")).error();
+    refusal.expect(100, &["holds 10.1.0.2 already", "cnitool del pods"]);
+}
+
 /// STATUS must count the leases that the next ADD would release. Otherwise the node stays
 /// `NotReady`, and no ADD ever comes.
 #[test]

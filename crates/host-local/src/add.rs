@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use anyhow::ensure;
 use cni::result::IpConfig;
-use cni::{AddRequest, AddResult, Answer, Answered, Undo};
+use cni::{AddRequest, AddResult, Answer, Answered, Undo, note};
 use ipnetwork::IpNetwork;
 use nix::unistd::getppid;
 
@@ -23,7 +23,7 @@ use crate::store::Store;
 /// A failed call leaves no new lease.
 ///
 /// - The configuration or the request is invalid.
-/// - The attachment already holds addresses.
+/// - The attachment already holds addresses, and is not proven gone.
 /// - A range set has no free address.
 /// - The process that called this plugin has ended.
 /// - A file cannot be written.
@@ -43,14 +43,7 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
         "the process that asked for the lease is gone"
     );
     cni::step("lease addresses");
-    let held = store.leases_of(&request.attachment)?;
-    let held: Vec<_> = held.iter().map(|lease| lease.address.to_string()).collect();
-    ensure!(
-        held.is_empty(),
-        "{} holds {} already; run DEL for it first",
-        request.attachment,
-        held.join(", ")
-    );
+    take_over(request, &store)?;
     let holder = Holder::of(&request.attachment);
     let mut undo = Undo::default();
     let mut ips = Vec::with_capacity(wanted.len());
@@ -68,6 +61,35 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
     })?;
     undo.keep();
     Ok(answered)
+}
+
+/// Releases the leases that the attachment has, if it is gone: the runtime may have lost it without
+/// a DEL.
+///
+/// # Errors
+/// The attachment is not proven gone, or a lease cannot be read or released.
+fn take_over(request: &AddRequest, store: &Store) -> anyhow::Result<()> {
+    let attachment = &request.attachment;
+    let held = store.leases_of(attachment)?;
+    if held.is_empty() {
+        return Ok(());
+    }
+    let addresses: Vec<_> = held.iter().map(|lease| lease.address.to_string()).collect();
+    let addresses = addresses.join(", ");
+    ensure!(
+        store.is_gone(attachment, &held)?,
+        "{attachment} holds {addresses} already; run DEL for it first: cnitool del {} {} --ifname {}",
+        attachment.network,
+        store
+            .sandbox_of(attachment)
+            .unwrap_or(request.netns.clone())
+            .display(),
+        attachment.interface,
+    );
+    note(format_args!(
+        "release {addresses}: the former sandbox of {attachment} is gone"
+    ));
+    store.release(&held)
 }
 
 fn ip_config(set: &RangeSet, address: IpAddr) -> Option<IpConfig> {

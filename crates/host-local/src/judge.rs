@@ -9,7 +9,7 @@ use std::path::Path;
 
 use anyhow::Context as _;
 use cni::{Attachment, NetworkName, or_note};
-use netlink::{Connection, Link};
+use netlink::{Connection, Link, LinkKind};
 
 use crate::boot::Boot;
 use crate::index::Record;
@@ -51,6 +51,20 @@ impl<'a> Judge<'a> {
         is_ended && !attachment.is_some_and(|it| self.has_link(&it))
     }
 
+    /// Returns whether the attachment is gone although no DEL released its lease: its sandbox is
+    /// gone, and the host has no end of its veth pair. Returns false if another plugin than `bridge`
+    /// and `ptp` attached the sandbox, because its link may exist in a sandbox that no path leads
+    /// to.
+    pub fn is_gone(&self, attachment: &Attachment, record: &Record) -> bool {
+        let Some(origin) = &record.origin else {
+            return false;
+        };
+        ["bridge", "ptp"].contains(&origin.plugin.as_str())
+            && self.presence(record) == Presence::Gone
+            && !self.has_link(attachment)
+            && !self.has_untagged_link(origin.bridge.as_deref())
+    }
+
     fn presence(&self, record: &Record) -> Presence {
         let sandbox = record.origin.as_ref().map(|it| &it.sandbox);
         sandbox.map_or(Presence::Unknown, |it| it.presence(self.own))
@@ -67,6 +81,28 @@ impl<'a> Judge<'a> {
             it.alias.as_deref().is_some_and(is_beside) || attach::is_host_end(it, attachment)
         };
         self.links().is_none_or(|it| it.iter().any(is_of))
+    }
+
+    /// Returns whether a veth link without tag leads to another namespace: the reference sets no
+    /// tags. With `master`, only ports of this bridge count; without, only links that are no ports.
+    /// Returns true if the links cannot be read.
+    fn has_untagged_link(&self, master: Option<&str>) -> bool {
+        let Some(links) = self.links() else {
+            return true;
+        };
+        let bridge = master.map(|name| links.iter().find(|it| it.name == name));
+        let index = match bridge {
+            Some(None) => return false,
+            Some(Some(bridge)) => Some(bridge.index),
+            None => None,
+        };
+        let is_tagged = |it: &Link| it.alias.as_deref().is_some_and(Attachment::is_owner);
+        links.iter().any(|it| {
+            it.kind == LinkKind::Veth
+                && it.peer_namespace.is_some()
+                && it.master == index
+                && !is_tagged(it)
+        })
     }
 
     fn links(&self) -> Option<&[Link]> {

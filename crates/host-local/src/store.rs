@@ -7,14 +7,16 @@
 use std::collections::HashSet;
 use std::fs::File;
 use std::net::IpAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use cni::{Attachment, GOING_ON, NetworkName, or_note};
 
+use crate::boot::Boot;
 use crate::files::Files;
 use crate::free::{Free, near};
 use crate::index::Record;
+use crate::judge::Judge;
 use crate::lease::{Holder, Lease};
 use crate::lock;
 use crate::origin::Origin;
@@ -200,6 +202,42 @@ impl Store {
             leases.retain(|lease| lease.holder == own);
         }
         Ok(leases)
+    }
+
+    /// Returns whether the attachment that holds `leases` is gone ([`Judge::is_gone`]), according to
+    /// the record of each lease.
+    ///
+    /// # Errors
+    /// The boot ID, a record or a lease file cannot be read.
+    pub(crate) fn is_gone(
+        &self,
+        attachment: &Attachment,
+        leases: &[Lease],
+    ) -> anyhow::Result<bool> {
+        let Files {
+            leases: files,
+            index,
+            network,
+            ..
+        } = &self.files;
+        let judge = Judge::new(network, Boot::current()?, self.own());
+        let records = index.records_of(&Holder::of(attachment))?;
+        for lease in leases {
+            let identity = files.identity(lease.address)?;
+            let is_it = |it: &&Record| it.address == lease.address && Some(it.identity) == identity;
+            let record = records.iter().find(is_it);
+            if !record.is_some_and(|it| judge.is_gone(attachment, it)) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Returns the path of the sandbox for which `attachment` got a lease; `None` if it is unknown.
+    pub(crate) fn sandbox_of(&self, attachment: &Attachment) -> Option<PathBuf> {
+        let records = self.files.index.records_of(&Holder::of(attachment)).ok()?;
+        let mut origins = records.into_iter().filter_map(|it| it.origin);
+        origins.next().map(|it| it.sandbox.path)
     }
 
     /// Returns every lease whose holder is not in `listed`.

@@ -96,5 +96,6 @@ fn origin() -> Origin {
     Origin {
         sandbox: Sandbox::at(Path::new("/run/netns/never-was")),
         plugin: "bridge".into(),
+        bridge: None,
     }
 }

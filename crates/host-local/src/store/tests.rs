@@ -27,6 +27,7 @@ fn opened(storage: &Storage) -> Store {
     let origin = Origin {
         sandbox: Sandbox::at(Path::new("/never-was")),
         plugin: "bridge".into(),
+        bridge: None,
     };
     Store::open(storage, &"pods".parse().unwrap(), origin).unwrap()
 }
