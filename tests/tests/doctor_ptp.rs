@@ -240,7 +240,7 @@ fn elements_of_a_routed_pod_are_removed_by_ptp() {
     assert!(!host.run("nft", &["list ruleset"]).contains("cni:"));
 }
 
-/// The elements of the pod show that this is the host's network namespace.
+/// The elements of the pod, and its cached result, show that this is the host's network namespace.
 #[test]
 fn gc_removes_elements_of_the_last_pod() {
     let host = Host::new();

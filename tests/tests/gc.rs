@@ -223,6 +223,24 @@ fn nothing_is_removed_where_links_of_pods_cannot_be_seen() {
     assert_eq!(host.leases("pods").len(), 2);
 }
 
+/// Elements and an address prove no namespace: a saved ruleset may be loaded in any.
+#[test]
+fn nothing_is_removed_where_only_a_saved_ruleset_names_the_network() {
+    let host = Host::new();
+    let tool = pods(&host);
+    let a = host.sandbox("a");
+    add_by_multus(&tool, &a, 8080);
+    age(&host.lease_dir());
+    let file = host.dir().join("saved.nft");
+    fs::write(&file, host.run("nft", &["list", "ruleset"])).unwrap();
+    let script = format!("nft --file {} && exec \"$@\"", file.display());
+    let elsewhere = ["unshare", "--net", "sh", "-c", &script, "sh"].map(str::to_owned);
+    let gc = tool.run(&["gc", "pods"]).under(&elsewhere);
+    gc.expect_failure(&["neither bridge cni0", "may be live: kept"]);
+    assert_eq!(host.leases("pods").len(), 2);
+    assert!(a.pings("10.1.0.1"));
+}
+
 #[test]
 fn without_links_on_the_host_gc_uses_the_given_list() {
     let host = Host::new();

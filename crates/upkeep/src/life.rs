@@ -178,7 +178,7 @@ pub fn life(node: &Node, remains: &Remains<'_>) -> Life {
     if remains.is_young() {
         return Life::Young;
     }
-    let bridges = match sees(node, network) {
+    let bridges = match sees(node, remains) {
         Ok(bridges) => bridges,
         Err(reason) => return Life::Unseen(Unseen::Network(reason)),
     };
@@ -198,12 +198,13 @@ fn is_port(link: &HostLink, bridges: &[u32]) -> bool {
     }
 }
 
-/// Checks that every live sandbox of `network` would have a visible link on this host. Only then
+/// Checks that every live sandbox of the network of `remains` would have a visible link on this host. Only then
 /// does a missing link prove that a sandbox is gone. Returns the indexes of the network's bridges.
 ///
 /// # Errors
 /// A live sandbox may have no visible link. The error is the reason, for the operator.
-fn sees(node: &Node, network: &NetworkName) -> Result<Vec<u32>, String> {
+fn sees(node: &Node, remains: &Remains<'_>) -> Result<Vec<u32>, String> {
+    let network = &remains.attachment.network;
     let networks = networks(node, network);
     if networks.is_empty() {
         return Err(format!("no network {network} is configured"));
@@ -220,7 +221,7 @@ fn sees(node: &Node, network: &NetworkName) -> Result<Vec<u32>, String> {
     let bridges = names.iter().filter_map(|it| node.link_called(it));
     let bridges = bridges.filter(|it| it.kind == LinkKind::Bridge);
     let bridges: Vec<_> = bridges.map(|it| it.index).collect();
-    if bridges.is_empty() && !is_attached_here(node, network) {
+    if bridges.is_empty() && !is_attached_here(node, remains) {
         let names: Vec<_> = names.iter().map(|it| format!("bridge {it}")).collect();
         let lacks = match names.as_slice() {
             [] => "no link of the network".to_owned(),
@@ -233,17 +234,20 @@ fn sees(node: &Node, network: &NetworkName) -> Result<Vec<u32>, String> {
     Ok(bridges)
 }
 
-/// Returns whether plugins attached sandboxes to `network` in this network namespace: whether a
-/// link or an element of `nf_tables` is tagged with an attachment to `network`, or an untagged link
-/// has a sandbox with an address that is leased in `network`.
-fn is_attached_here(node: &Node, network: &NetworkName) -> bool {
-    let is_tagged = |owner: &str| Attachment::is_owner_in(owner, network);
+/// Returns whether plugins attached sandboxes to the network of `remains` in this network namespace:
+/// whether a link is tagged with an attachment to it, or an untagged link has a sandbox with an address
+/// that is leased in it. Elements of `nf_tables` alone prove nothing, because a saved ruleset
+/// may be loaded in any namespace. They count if the attachment has a cached result, whose sandbox
+/// is gone.
+fn is_attached_here(node: &Node, remains: &Remains<'_>) -> bool {
+    let network = &remains.attachment.network;
     let mut elements = node.firewall.elements.iter();
+    let is_tagged = |owner: &str| Attachment::is_owner_in(owner, network);
     let leads_to = |it: &Lease| {
         it.network == network.as_str() && node.host_links.of_address(it.address).is_some()
     };
     node.host_links.of_owner(is_tagged).is_some()
-        || elements.any(|it| is_tagged(&it.owner))
+        || remains.cached.is_some() && elements.any(|it| is_tagged(&it.owner))
         || node.leases.iter().any(leads_to)
 }
 
