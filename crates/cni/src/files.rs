@@ -62,18 +62,22 @@ fn open(path: &Path, links: Links) -> io::Result<(File, u64)> {
 }
 
 /// Converts the outcome of a file system call on a path. Returns `None` if the path does not exist,
-/// or if one of its parents is a file.
+/// if one of its parents is a file, or if a name in it is too long for any file.
 ///
 /// # Errors
 /// All other errors of the call.
 pub fn if_present<T>(outcome: io::Result<T>) -> io::Result<Option<T>> {
     match outcome {
-        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
-            Ok(None)
-        }
+        Err(error) if ABSENT.contains(&error.kind()) => Ok(None),
         outcome => outcome.map(Some),
     }
 }
+
+const ABSENT: [ErrorKind; 3] = [
+    ErrorKind::NotFound,
+    ErrorKind::NotADirectory,
+    ErrorKind::InvalidFilename,
+];
 
 /// The longest wait for a lock, a hundred years. An [`Instant`] that is much later cannot exist.
 const LONGEST: Duration = Duration::from_hours(100 * 365 * 24);
