@@ -96,7 +96,7 @@ fn ip_config(set: &RangeSet, address: IpAddr) -> Option<IpConfig> {
     let range = set.range_of(address)?;
     let address = IpNetwork::new(address, range.subnet.prefix()).ok()?;
     Some(IpConfig {
-        gateway: Some(range.gateway),
+        gateway: range.gateway,
         ..IpConfig::of(address)
     })
 }

@@ -36,6 +36,21 @@ struct RawRuntimeConfig {
     ip_ranges: Value,
 }
 
+/// Keys of the calling plugin that make the host the gateway.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Caller {
+    r#type: String,
+    is_gateway: bool,
+    is_default_gateway: bool,
+}
+
+impl Caller {
+    fn wants_gateway(&self) -> bool {
+        self.r#type == "ptp" || self.is_gateway || self.is_default_gateway
+    }
+}
+
 impl Config {
     /// Reads the `ipam` section, and `ipRanges` from the runtime.
     ///
@@ -59,7 +74,18 @@ impl Config {
     fn read(network: &Network) -> Result<Self, Error> {
         let ipam: RawConfig = network.ipam()?;
         let pod_cidrs = ipam.pod_cidrs()?;
-        let config = Self::new(ipam, &network.runtime_config()?, pod_cidrs)?;
+        let mut config = Self::new(ipam, &network.runtime_config()?, pod_cidrs)?;
+        if network
+            .quiet_config::<Caller>()
+            .unwrap_or_default()
+            .wants_gateway()
+        {
+            config.sets = config
+                .sets
+                .into_iter()
+                .map(RangeSet::with_gateways)
+                .collect();
+        }
         let ranges = config.sets.iter().filter_map(|set| set.ranges().first());
         let subnets: Vec<_> = ranges.map(|range| range.subnet).collect();
         let key = "ipam.ranges";

@@ -18,8 +18,9 @@ pub struct Range {
     pub first: IpAddr,
     /// The last address that may be leased.
     pub last: IpAddr,
-    /// Gateway in the result; it may be outside the subnet, and is never leased.
-    pub gateway: IpAddr,
+    /// Gateway in the result; it may be outside the subnet, and is never leased. `None` for a subnet
+    /// of one or two addresses without the key `gateway`.
+    pub gateway: Option<IpAddr>,
     /// Parts of the subnet that are leased on request only.
     pub exclude: Vec<IpNetwork>,
 }
@@ -39,7 +40,10 @@ impl Range {
     pub fn parse(raw: &RawRange, at: &str) -> Result<Self, Error> {
         let subnet = parse_subnet(&raw.subnet)
             .map_err(|reason| Error::invalid(format!("{at}.subnet"), reason))?;
-        let second = address(number(subnet.network()).saturating_add(1), subnet);
+        let lowest = number(subnet.network());
+        // Each address of such a subnet is one of a host (RFC 3021 and RFC 6164).
+        let is_small = number(subnet.broadcast()) - lowest < 2;
+        let second = address(lowest.saturating_add(u128::from(!is_small)), subnet);
         let inside = |text: &str, key: &str, default: IpAddr| {
             let key = format!("{at}.{key}");
             let address = keys::address(text, &key)?.unwrap_or(default);
@@ -50,7 +54,8 @@ impl Range {
             Err(Error::invalid(key, reason))
         };
         // Without `rangeEnd`, an IPv4 range ends before the broadcast address of its subnet.
-        let highest = number(subnet.broadcast()).saturating_sub(u128::from(subnet.is_ipv4()));
+        let has_broadcast = subnet.is_ipv4() && !is_small;
+        let highest = number(subnet.broadcast()).saturating_sub(u128::from(has_broadcast));
         let first = inside(&raw.range_start, "rangeStart", second)?;
         let last = inside(&raw.range_end, "rangeEnd", address(highest, subnet))?;
         if number(first) > number(last) {
@@ -58,8 +63,8 @@ impl Range {
             return Err(Error::invalid(format!("{at}.rangeStart"), reason));
         }
         let key = format!("{at}.gateway");
-        let gateway = keys::address(&raw.gateway, &key)?.unwrap_or(second);
-        if gateway.is_ipv4() != subnet.is_ipv4() {
+        let gateway = keys::address(&raw.gateway, &key)?.or((!is_small).then_some(second));
+        if let Some(gateway) = gateway.filter(|it| it.is_ipv4() != subnet.is_ipv4()) {
             let reason = format!("{gateway} is not of the family of {subnet}");
             return Err(Error::invalid(key, reason));
         }
@@ -70,6 +75,16 @@ impl Range {
             gateway,
             exclude: parse_exclude(&raw.exclude, subnet, &format!("{at}.exclude"))?,
         })
+    }
+
+    /// Gives a range of two addresses without gateway the second one as gateway, and a range of one
+    /// none. The caller is a plugin that makes the host the gateway.
+    pub fn with_gateway(mut self) -> Self {
+        let second = number(self.subnet.network()) + 1;
+        let is_inside = second == number(self.subnet.broadcast());
+        let second = is_inside.then(|| address(second, self.subnet));
+        self.gateway = self.gateway.or(second);
+        self
     }
 
     /// Returns the addresses of the range as numbers.
@@ -107,6 +122,13 @@ impl RangeSet {
         }
     }
 
+    /// Returns the set after [`Range::with_gateway`] for each range.
+    pub fn with_gateways(self) -> Self {
+        Self {
+            ranges: self.ranges.into_iter().map(Range::with_gateway).collect(),
+        }
+    }
+
     /// Returns the ranges in the order in which their addresses are leased.
     pub fn ranges(&self) -> &[Range] {
         &self.ranges
@@ -119,7 +141,9 @@ impl RangeSet {
 
     /// Returns whether `address` is the gateway of a range.
     pub fn is_gateway(&self, address: IpAddr) -> bool {
-        self.ranges.iter().any(|range| range.gateway == address)
+        self.ranges
+            .iter()
+            .any(|range| range.gateway == Some(address))
     }
 
     /// Returns the last address, as a number, of the excluded part that contains `address`. Returns
@@ -187,16 +211,11 @@ fn parse_subnet(text: &str) -> Result<IpNetwork, String> {
     let parsed = text.parse::<IpNetwork>();
     let subnet = parsed.map_err(|error| format!("{text:?}: {error}"))?;
     let (network, prefix) = (subnet.network(), subnet.prefix());
-    let longest = if subnet.is_ipv4() { 30 } else { 126 };
     if !text.contains('/') {
         Err(format!("{text:?} has no prefix length"))
     } else if network != subnet.ip() {
         Err(format!(
             "{text} has host bits set; the network is {network}/{prefix}"
-        ))
-    } else if prefix > longest {
-        Err(format!(
-            "{text} is too small; the longest prefix is /{longest}"
         ))
     } else {
         Ok(subnet)

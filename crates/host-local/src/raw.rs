@@ -50,7 +50,7 @@ pub struct RawConfig {
 #[schemars(extend("required" = ["subnet"]))]
 #[serde(rename_all = "camelCase", default)]
 pub struct RawRange {
-    /// Subnet without host bits, /30 or /126 at the longest.
+    /// Subnet without host bits.
     pub subnet: String,
     /// The first leased address.
     pub range_start: String,

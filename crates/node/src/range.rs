@@ -61,14 +61,14 @@ impl<'a> Range<'a> {
     pub fn offers(&self, address: IpAddr) -> bool {
         let mut excluded = self.own.exclude.iter();
         self.leases(address)
-            && address != self.own.gateway
+            && Some(address) != self.own.gateway
             && !excluded.any(|it| it.contains(address))
     }
 
-    /// Returns the gateway's address with the subnet's prefix length; `None` if this length is not
-    /// valid for the address.
+    /// Returns the gateway's address with the subnet's prefix length; `None` if there is no gateway,
+    /// or this length is not valid for the address.
     pub fn gateway(&self) -> Option<IpNetwork> {
-        IpNetwork::new(self.own.gateway, self.subnet.prefix()).ok()
+        IpNetwork::new(self.own.gateway?, self.subnet.prefix()).ok()
     }
 
     /// Returns whether the range contains `address`.
@@ -80,7 +80,7 @@ impl<'a> Range<'a> {
     pub fn size(&self) -> u128 {
         let numbers = self.own.numbers();
         let mut excluded = self.own.exclude.clone();
-        excluded.push(self.own.gateway.into());
+        excluded.extend(self.own.gateway.map(IpNetwork::from));
         excluded.retain(|it| it.is_ipv4() == self.subnet.is_ipv4());
         let spans = excluded.iter().map(|it| {
             let from = number(it.network()).max(*numbers.start());
@@ -122,7 +122,7 @@ impl<'a> Range<'a> {
     /// prefix length 32 (IPv4) or 128 (IPv6). `ptp` gives this address to the host ends of its veth
     /// pairs.
     pub fn is_gateway_of_pairs(&self, address: IpNetwork) -> bool {
-        self.source.is_routed() && address == IpNetwork::from(self.own.gateway)
+        self.source.is_routed() && self.own.gateway.map(IpNetwork::from) == Some(address)
     }
 }
 
