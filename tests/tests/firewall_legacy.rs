@@ -2,9 +2,10 @@
 //! iptables-nft that do not read all rules.
 
 use std::fs;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use tests::{Host, Place as _};
+use tests::{Host, Place as _, eventually};
 
 const CLOSED: &str = "for p in iptables-legacy ip6tables-legacy; do $p -P FORWARD DROP; done";
 
@@ -131,9 +132,40 @@ fn missing_program_is_reported() {
     for call in [status, firewall.on("ADD", &a).env("PATH", &empty)] {
         let outcome = call.run();
         outcome.ok();
-        let said = outcome.stderr.contains("run iptables-legacy");
+        let said = outcome.stderr.contains("start iptables-legacy");
         assert!(said, "{outcome:?}");
     }
     firewall.on("ADD", &a).ok();
     assert_eq!(fence.opens(&a), [true; 2]);
 }
+
+#[test]
+fn programs_that_hang_or_flood_do_not_hold_add() {
+    for (program, script, reason) in [
+        ("iptables-nft", "sleep 1000 & wait", "did not end within 3s"),
+        ("iptables-nft", "exec yes", "printed more than 64 MiB"),
+        (
+            "iptables-legacy",
+            "exec yes >&2",
+            "printed more than 64 MiB",
+        ),
+    ] {
+        let host = Host::new();
+        host.sh(CLOSED);
+        let a = host.sandbox("a");
+        let firewall = host.fence().join(&a, &[]);
+        host.script(program, script);
+        let path = format!("{}/plugins:/usr/sbin:/usr/bin:/bin", host.dir().display());
+        let start = Instant::now();
+        let outcome = firewall.on("ADD", &a).env("PATH", path).run();
+        outcome.ok();
+        let said = outcome.stderr.contains(program) && outcome.stderr.contains(reason);
+        assert!(said, "{outcome:?}");
+        assert!(start.elapsed() < PATIENCE, "{:?}", start.elapsed());
+        let is_none = eventually(|| host.processes().is_empty());
+        assert!(is_none, "{:?}", host.processes());
+    }
+}
+
+/// A run takes a fifth of it.
+const PATIENCE: Duration = Duration::from_secs(20);

@@ -1,7 +1,7 @@
 //! Calls another plugin, as a main plugin calls its IPAM plugin.
 
 use std::path::PathBuf;
-use std::process::{Command, ExitStatus};
+use std::process::{Command, ExitStatus, Output};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -10,7 +10,7 @@ use crate::environment::COMMAND;
 use crate::error::{Error, ErrorObject};
 use crate::json;
 use crate::network::Network;
-use crate::process::Process;
+use crate::process::{Limits, Process};
 use crate::result::{self, AddResult};
 use crate::stderr::note;
 use crate::verb::Verb;
@@ -70,7 +70,7 @@ impl<'a> Delegate<'a> {
         let mut command = Command::new(&self.program);
         command.env(COMMAND, verb.to_string());
         Ok(Started {
-            process: Process::start(&self.name, &mut command, Some(limit))?,
+            process: Process::start(&self.name, &mut command, limits(Some(limit)))?,
             network: self.network,
         })
     }
@@ -102,7 +102,7 @@ impl Started<'_> {
     pub fn result(self) -> Result<AddResult, Error> {
         let version = self.network.version;
         let what = format!("result of {}", self.process.name);
-        let output = outcome(self.process, self.network.stdin())?;
+        let output = self.outcome()?;
         match serde_json::from_slice(&output) {
             Ok(value) => result::read(value, version, &what),
             Err(error) => {
@@ -124,7 +124,16 @@ impl Started<'_> {
     /// - [`Error::Io`]: the plugin's output cannot be read or exceeds 16 MiB. This function kills
     ///   the plugin.
     pub fn finish(self) -> Result<(), Error> {
-        outcome(self.process, self.network.stdin()).map(drop)
+        self.outcome().map(drop)
+    }
+
+    fn outcome(self) -> Result<Vec<u8>, Error> {
+        outcome(self.process, self.network.stdin()).map_err(|error| match error {
+            Error::TryAgain(message) => {
+                Error::TryAgain(format!("{message}; ipamTimeout says how long it may take"))
+            }
+            error => error,
+        })
     }
 }
 
@@ -143,22 +152,23 @@ pub fn run(
     command: &mut Command,
     request: &[u8],
 ) -> Result<Vec<u8>, Error> {
-    match (
-        outcome(Process::start(name, command, limit)?, request),
-        limit,
-    ) {
-        // The error of `Process` advises the operator to change `ipamTimeout`. That key has no
-        // influence on `limit`, so this function returns another text.
-        (Err(Error::TryAgain(_)), Some(limit)) => Err(Error::TryAgain(format!(
-            "{name} did not end within {limit:?} and was killed"
-        ))),
-        (outcome, _) => outcome,
+    outcome(Process::start(name, command, limits(limit))?, request)
+}
+
+fn limits(time: Option<Duration>) -> Limits {
+    Limits {
+        time,
+        output: OUTPUT_LIMIT,
     }
 }
 
 fn outcome(process: Process, request: &[u8]) -> Result<Vec<u8>, Error> {
     let plugin = process.name.clone();
-    let (output, status) = process.finish(request)?;
+    let Output {
+        status,
+        stdout: output,
+        ..
+    } = process.finish(request)?;
     if status.success() {
         return Ok(output);
     }
@@ -184,6 +194,10 @@ fn unprinted_object(output: &[u8], status: ExitStatus) -> ErrorObject {
 fn excerpt(output: &[u8]) -> String {
     String::from_utf8_lossy(output).chars().take(200).collect()
 }
+
+/// Maximum size of a plugin's output in bytes. A result with a few hundred interfaces takes less
+/// than one MiB.
+const OUTPUT_LIMIT: usize = 16 << 20;
 
 /// Default of the key `ipamTimeout`, which limits one call of the IPAM plugin. The kubelet waits
 /// four minutes for a new sandbox and two minutes for a DEL. An ADD calls the IPAM plugin up to

@@ -106,6 +106,11 @@ impl Error {
         matches!(self, Self::Delegate { is_answer, .. } if *is_answer)
     }
 
+    /// Returns whether a file, such as the executable of a program, does not exist.
+    pub fn is_not_found(&self) -> bool {
+        matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
+    }
+
     /// Returns the code of this failure in the specification's error object.
     pub fn code(&self) -> u32 {
         match self {

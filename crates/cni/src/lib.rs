@@ -24,7 +24,7 @@ pub mod json;
 pub mod keys;
 mod log;
 mod network;
-mod process;
+pub mod process;
 mod repeated;
 mod request;
 pub mod result;

@@ -1,14 +1,15 @@
-//! A plugin's process: its input, its output and its time limit.
+//! A process that this one starts: its input, its output and its limits.
 //!
 //! The caller never blocks on a process that does not read its request, that prints endless output,
 //! or whose child keeps the output open. If a time limit is set, a process that never ends does not
 //! block the caller either.
 
+use std::fs::File;
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -21,20 +22,48 @@ use rustix::process::{PidfdFlags, pidfd_open};
 use crate::error::Error;
 use crate::stderr::note;
 
-/// A plugin's process. Dropping this value kills a process that was not waited for.
+/// Runs `command`, which is no plugin, with `input` as its standard input. Returns its status and
+/// what it printed on standard output and standard error. Kills it with its process group if it
+/// exceeds a limit.
+///
+/// # Errors
+/// - [`Error::Io`]: the program cannot be started, its output cannot be read or is larger than 64
+///   MiB. [`Error::is_not_found`] tells whether the program is not installed.
+/// - [`Error::TryAgain`]: the program took longer than `limit`.
+pub fn output_of(command: &mut Command, input: &[u8], limit: Duration) -> Result<Output, Error> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let limits = Limits {
+        time: Some(limit),
+        output: PROGRAM_OUTPUT,
+    };
+    command.stderr(Stdio::piped());
+    Process::start(&name, command, limits)?.finish(input)
+}
+
+/// What a process may use before it is killed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    /// Time, counted from the first call of [`Process::feed`]. A process with this limit has its
+    /// own process group. If the limit expires, the whole group is killed. A process without a
+    /// limit stays in the caller's group, so Ctrl-C interrupts both.
+    pub time: Option<Duration>,
+    /// Bytes of standard output, and of standard error if it is a pipe.
+    pub output: usize,
+}
+
+/// A process. Dropping this value kills a process that was not waited for.
 #[derive(Debug)]
 pub(crate) struct Process {
-    /// The plugin's file name.
+    /// The program's file name.
     pub name: String,
     child: Child,
+    /// Standard output, and standard error if it is a pipe; `None` at their ends.
+    outputs: [Option<File>; 2],
     /// File descriptor of the process; it becomes readable when the process has ended.
     pidfd: OwnedFd,
     /// The unsent part of the request; `None` before [`Self::feed`].
     request: Option<Vec<u8>>,
-    /// Time limit, counted from the first call of [`Self::feed`]. A process with a limit has its
-    /// own process group. If the limit expires, the whole group is killed. A process without a
-    /// limit stays in the caller's group, so Ctrl-C interrupts both.
-    limit: Option<Duration>,
+    limits: Limits,
     deadline: Option<Instant>,
     /// Whether the process was waited for. If so, it must not be killed: another process may have
     /// its ID by now.
@@ -42,14 +71,9 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts `command`, the plugin called `name`. `limit` is the time that the process may take
-    /// after it gets its request.
-    pub fn start(
-        name: &str,
-        command: &mut Command,
-        limit: Option<Duration>,
-    ) -> Result<Self, Error> {
-        if limit.is_some() {
+    /// Starts `command`, the program called `name`.
+    pub fn start(name: &str, command: &mut Command, limits: Limits) -> Result<Self, Error> {
+        if limits.time.is_some() {
             command.process_group(0);
         }
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -61,13 +85,17 @@ impl Process {
             Ok((child, pidfd))
         });
         let program = Path::new(command.get_program());
-        let (child, pidfd) = started.map_err(Error::io(format!("start {}", program.display())))?;
+        let (mut child, pidfd) =
+            started.map_err(Error::io(format!("start {}", program.display())))?;
+        let stdout = child.stdout.take().map(OwnedFd::from);
+        let stderr = child.stderr.take().map(OwnedFd::from);
         Ok(Self {
             name: name.to_owned(),
             child,
+            outputs: [stdout, stderr].map(|it| it.map(File::from)),
             pidfd,
             request: None,
-            limit,
+            limits,
             deadline: None,
             is_reaped: false,
         })
@@ -79,45 +107,55 @@ impl Process {
         let (Some(pipe), None) = (&self.child.stdin, &self.request) else {
             return Ok(());
         };
-        self.deadline = self.limit.and_then(|it| Instant::now().checked_add(it));
+        self.deadline = self
+            .limits
+            .time
+            .and_then(|it| Instant::now().checked_add(it));
         let flags = FcntlArg::F_SETFL(OFlag::O_NONBLOCK);
         fcntl(pipe, flags).map_err(|errno| self.failed(errno))?;
         self.request = Some(request.to_vec());
         self.write()
     }
 
-    /// Sends the unsent part of the request, waits until the process ends, and returns its output
-    /// and status. `request` is the whole request. It is ignored if [`Self::feed`] was called
+    /// Sends the unsent part of the request, waits until the process ends, and returns its status
+    /// and its output. `request` is the whole request. It is ignored if [`Self::feed`] was called
     /// before.
-    pub fn finish(mut self, request: &[u8]) -> Result<(Vec<u8>, ExitStatus), Error> {
+    pub fn finish(mut self, request: &[u8]) -> Result<Output, Error> {
         self.feed(request)?;
-        let mut output = Vec::new();
+        let mut printed = [Vec::new(), Vec::new()];
         loop {
-            let [takes, prints, ended] = self.wait()?;
+            let [takes, prints, complains, ended] = self.wait()?;
             if takes {
                 self.write()?;
             }
-            if prints {
-                self.read(&mut output)?;
-            } else if ended {
-                // The plugin has ended, and its output was read. Children of the plugin may still
-                // have the output open. The caller does not wait for them.
+            for (number, _) in [prints, complains].iter().enumerate().filter(|it| *it.1) {
+                self.read(number, &mut printed)?;
+            }
+            if ended && !prints && !complains {
+                // The process has ended, and its output was read. Its children may still have the
+                // output open. The caller does not wait for them.
                 let status = self.child.wait().map_err(|source| self.failed(source))?;
                 self.is_reaped = true;
-                return Ok((output, status));
+                let [stdout, stderr] = printed;
+                return Ok(Output {
+                    status,
+                    stdout,
+                    stderr,
+                });
             }
         }
     }
 
-    /// Waits for an event of the process. Returns three values: whether the process can take more
-    /// of its request, whether it has printed something or closed its output, and whether it has
-    /// ended.
-    fn wait(&self) -> Result<[bool; 3], Error> {
+    /// Waits for an event of the process. Returns four values: whether the process can take more
+    /// of its request, whether it has printed something or closed its output, the same for standard
+    /// error, and whether it has ended.
+    fn wait(&self) -> Result<[bool; 4], Error> {
         let stdin = self.child.stdin.as_ref().map(|it| it.as_fd());
-        let stdout = self.child.stdout.as_ref().map(|it| it.as_fd());
+        let [stdout, stderr] = self.outputs.each_ref().map(|it| Some(it.as_ref()?.as_fd()));
         let awaited = [
             (stdin, PollFlags::POLLOUT),
             (stdout, PollFlags::POLLIN),
+            (stderr, PollFlags::POLLIN),
             (Some(self.pidfd.as_fd()), PollFlags::POLLIN),
         ];
         let open = awaited.into_iter();
@@ -125,7 +163,7 @@ impl Process {
         let mut files: Vec<_> = open.collect();
         match poll(&mut files, self.time_left()) {
             Ok(0) => return Err(self.too_late()),
-            Err(Errno::EINTR) => return Ok([false; 3]),
+            Err(Errno::EINTR) => return Ok([false; 4]),
             polled => polled.map_err(|errno| self.failed(errno))?,
         };
         let mut polled = files.iter().map(|file| file.any() == Some(true));
@@ -159,28 +197,31 @@ impl Process {
         Ok(())
     }
 
-    fn read(&mut self, output: &mut Vec<u8>) -> Result<(), Error> {
-        let Some(stdout) = &mut self.child.stdout else {
+    /// Reads some output: for `number` 0 of standard output, for 1 of standard error.
+    fn read(&mut self, number: usize, printed: &mut [Vec<u8>; 2]) -> Result<(), Error> {
+        let (Some(output), Some(bytes)) = (self.outputs.get_mut(number), printed.get_mut(number))
+        else {
+            return Ok(());
+        };
+        let Some(file) = output else {
             return Ok(());
         };
         let mut chunk = vec![0; PIPE_CAPACITY];
-        let read = stdout.read(&mut chunk).map_err(|it| self.failed(it))?;
-        if read == 0 {
-            self.child.stdout = None;
+        match file.read(&mut chunk) {
+            Ok(0) => *output = None,
+            Ok(read) => bytes.extend(chunk.get(..read).unwrap_or_default()),
+            Err(error) => return Err(self.failed(error)),
         }
-        output.extend(chunk.get(..read).unwrap_or_default());
-        if output.len() > OUTPUT_LIMIT {
-            let reason = format!("it printed more than {} MiB", OUTPUT_LIMIT >> 20);
+        if bytes.len() > self.limits.output {
+            let reason = format!("it printed more than {} MiB", self.limits.output >> 20);
             return Err(self.failed(io::Error::other(reason)));
         }
         Ok(())
     }
 
     fn too_late(&self) -> Error {
-        let (name, time) = (&self.name, self.limit.unwrap_or_default());
-        Error::TryAgain(format!(
-            "{name} did not end within {time:?} and was killed; ipamTimeout says how long it may take"
-        ))
+        let (name, time) = (&self.name, self.limits.time.unwrap_or_default());
+        Error::TryAgain(format!("{name} did not end within {time:?} and was killed"))
     }
 
     fn failed(&self, source: impl Into<io::Error>) -> Error {
@@ -190,7 +231,7 @@ impl Process {
     /// Kills the process. If it has a time limit, also kills its process group. The group may
     /// contain children that outlive the process.
     fn kill(&mut self) -> io::Result<()> {
-        if self.limit.is_none() {
+        if self.limits.time.is_none() {
             return self.child.kill();
         }
         let group = self.child.id().try_into().map_err(io::Error::other)?;
@@ -216,9 +257,8 @@ impl Drop for Process {
     }
 }
 
-/// Maximum size of a plugin's output in bytes. A result with a few hundred interfaces takes less
-/// than one MiB.
-const OUTPUT_LIMIT: usize = 16 << 20;
+/// Maximum size of a program's output in bytes. `iptables-save` prints 100,000 rules in less.
+const PROGRAM_OUTPUT: usize = 64 << 20;
 
 /// Capacity of a pipe by default, in bytes: pipe(7).
 const PIPE_CAPACITY: usize = 64 << 10;

@@ -1,26 +1,31 @@
 //! The version of the program iptables, on which the form of the plugin's rules depends.
 
-use std::process::{Command, Stdio};
+use std::process::Command;
+use std::time::Duration;
 
+use cni::{note, process};
 use nft::Comparison;
 
 /// Returns how the rules in tables of iptables compare the firewall mark: in the form that the
-/// installed iptables reads. Without iptables, in the form that nft(8) reads everywhere.
+/// installed iptables reads. Without an iptables that reports its version, in the form that nft(8)
+/// reads everywhere.
 pub(crate) fn comparison() -> Comparison {
-    match PROGRAMS.iter().find_map(|it| version(it)) {
-        Some(version) if version < READS_NATIVE => Comparison::Iptables,
-        _ => Comparison::Native,
+    for program in PROGRAMS {
+        let mut command = Command::new(program);
+        match process::output_of(command.arg("--version"), b"", LONGEST_VERSION) {
+            Err(error) if error.is_not_found() => {}
+            Err(error) => {
+                note(format_args!("{:#}", anyhow::Error::from(error)));
+                break;
+            }
+            Ok(output) => match parsed(&String::from_utf8_lossy(&output.stdout)) {
+                Some(version) if version < READS_NATIVE => return Comparison::Iptables,
+                Some(_) => break,
+                None => {}
+            },
+        }
     }
-}
-
-fn version(program: &str) -> Option<[u32; 3]> {
-    let mut command = Command::new(program);
-    let output = command
-        .arg("--version")
-        .stdin(Stdio::null())
-        .output()
-        .ok()?;
-    parsed(&String::from_utf8_lossy(&output.stdout))
+    Comparison::Native
 }
 
 /// Parses the output of `iptables --version`, such as `iptables v1.8.7 (nf_tables)`.
@@ -35,6 +40,9 @@ fn parsed(said: &str) -> Option<[u32; 3]> {
 
 /// Names of iptables-nft: beside iptables-legacy, and alone.
 const PROGRAMS: [&str; 2] = ["iptables-nft", "iptables"];
+
+/// Time limit of `iptables --version`, which prints a constant.
+const LONGEST_VERSION: Duration = Duration::from_secs(3);
 
 /// The first version that reads comparisons of the mark that are expressions of `nf_tables`.
 const READS_NATIVE: [u32; 3] = [1, 8, 8];

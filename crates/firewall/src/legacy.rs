@@ -9,9 +9,11 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
-use std::process::{Command, Stdio};
+use std::process::{Command, Output};
+use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
+use anyhow::ensure;
+use cni::process;
 use nft::{Chain, Family, Rule};
 
 use crate::config::{CHAIN, Config};
@@ -61,8 +63,8 @@ impl Legacy {
     /// The program cannot be run, or fails.
     pub fn insert(&self) -> anyhow::Result<()> {
         for chain in [CHAIN, &self.admin_chain] {
-            // Fails if the chain exists.
-            self.run(&["-N", chain]).ok();
+            // Its status is not 0 if the chain exists.
+            self.output(&["-N", chain])?;
         }
         let marked = ["-m", "mark", "--mark", &self.mark, "-j", "ACCEPT"];
         self.ensure("-I", "FORWARD", &["-j", CHAIN])?;
@@ -85,7 +87,8 @@ impl Legacy {
 
     /// Adds `rule` to `chain` by the option `how` (`-I` or `-A`), unless the chain has the rule.
     fn ensure(&self, how: &str, chain: &str, rule: &[&str]) -> anyhow::Result<()> {
-        if self.run(&[&["-C", chain], rule].concat()).is_ok() {
+        let found = self.output(&[&["-C", chain], rule].concat())?;
+        if found.status.success() {
             return Ok(());
         }
         self.run(&[&[how, chain], rule].concat())
@@ -109,21 +112,32 @@ impl Legacy {
     }
 
     fn run(&self, words: &[&str]) -> anyhow::Result<()> {
-        let program = format!("{}tables-legacy", self.family.name());
-        let mut command = Command::new(&program);
-        command.args(["-w", WAIT, "-t", "filter"]).args(words);
-        let output = command.stdin(Stdio::null()).output();
-        let output = output.with_context(|| format!("run {program}"))?;
+        let output = self.output(words)?;
         let said = String::from_utf8_lossy(&output.stderr);
-        let words = words.join(" ");
         ensure!(
             output.status.success(),
-            "{program} {words}: {}",
+            "{} {}: {}",
+            self.program(),
+            words.join(" "),
             said.trim()
         );
         Ok(())
+    }
+
+    /// Runs the program of legacy iptables, and returns its status and its output.
+    fn output(&self, words: &[&str]) -> anyhow::Result<Output> {
+        let mut command = Command::new(self.program());
+        command.args(["-w", WAIT, "-t", "filter"]).args(words);
+        Ok(process::output_of(&mut command, b"", LONGEST)?)
+    }
+
+    fn program(&self) -> String {
+        format!("{}tables-legacy", self.family.name())
     }
 }
 
 /// Maximum time, in seconds, that legacy iptables waits for another program's lock on the rules.
 const WAIT: &str = "5";
+
+/// Time limit of one run of the program. It includes [`WAIT`].
+const LONGEST: Duration = Duration::from_secs(10);

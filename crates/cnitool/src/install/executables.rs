@@ -3,12 +3,14 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
-use cni::{Undo, note};
+use cni::files::{Links, read_regular};
+use cni::{Undo, note, process};
 use serde_json::Value;
 
 use super::files::{self, Aside};
@@ -132,12 +134,12 @@ impl Executables {
     fn read(&self, name: &str) -> anyhow::Result<Vec<u8>> {
         let source = self.from.join(name);
         let advice = "--from names the directory of the executables";
-        fs::read(&source).with_context(|| format!("read {}, where {advice}", source.display()))
+        read(&source).with_context(|| format!("read {}, where {advice}", source.display()))
     }
 
     /// Checks that the copied executable equals its source, and that it starts.
     fn verify(&self, name: &str, path: &Path) -> anyhow::Result<()> {
-        let found = fs::read(path).with_context(|| format!("read {}", path.display()))?;
+        let found = read(path).with_context(|| format!("read {}", path.display()))?;
         ensure!(
             found == self.read(name)?,
             "{} differs from {}: does another program write there?",
@@ -148,14 +150,21 @@ impl Executables {
     }
 }
 
+fn read(executable: &Path) -> io::Result<Vec<u8>> {
+    read_regular(executable, Links::Follow, LARGEST)
+}
+
 /// Checks that the executable starts and reports its version.
 fn answers(name: &str, path: &Path) -> anyhow::Result<()> {
     let mut command = Command::new(path);
     let is_tool = name == TOOL;
     command.args(is_tool.then_some("--version"));
-    command.env("CNI_COMMAND", "VERSION").stdin(Stdio::null());
-    let output = command.output().map_err(|error| {
-        let question = match error.raw_os_error() {
+    command.env("CNI_COMMAND", "VERSION");
+    let output = process::output_of(&mut command, b"", LONGEST_VERSION).map_err(|error| {
+        let cni::Error::Io { source, .. } = &error else {
+            return error.into();
+        };
+        let question = match source.raw_os_error() {
             Some(nix::libc::EACCES | nix::libc::EPERM) => "is its file system mounted noexec?",
             Some(nix::libc::ENOEXEC) => "is it for another kind of processor?",
             _ => return error.into(),
@@ -175,6 +184,12 @@ fn answers(name: &str, path: &Path) -> anyhow::Result<()> {
     );
     Ok(())
 }
+
+/// Size limit of an executable in bytes. The largest one has 16 MiB, without debug information.
+const LARGEST: u64 = 1 << 30;
+
+/// Time limit of an executable that reports its version.
+const LONGEST_VERSION: Duration = Duration::from_secs(10);
 
 const INSTALLED: &str = "installed";
 const TOOL: &str = "cnitool";
