@@ -5,7 +5,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use tests::{Host, other_user};
+use tests::{Host, Place as _, other_user};
 
 /// Creates another user's file, which must not change.
 fn precious(host: &Host) -> PathBuf {
@@ -162,6 +162,49 @@ fn configured_files_that_are_pipes_or_endless_delay_no_verb() {
         assert!(start.elapsed() < PATIENCE, "{path}: {:?}", start.elapsed());
     }
     assert!(host.leases("pods").is_empty());
+}
+
+#[test]
+fn results_that_are_pipes_or_endless_delay_no_command() {
+    let host = Host::new();
+    let tool = host.pods();
+    let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
+    tool.on("add", "pods", &a).ok();
+    let strange = tool.results().join("strange-c1-eth0");
+    for place in [&strange, &tool.remembered("pods", &b)] {
+        for make in ["mkfifo", "ln -s /dev/zero"] {
+            host.sh(&format!("{make} {}", place.display()));
+            let start = Instant::now();
+            for words in [
+                &["ps"][..],
+                &["gc", "pods"],
+                &["doctor"],
+                &["metrics"],
+                &["reload", "pods"],
+            ] {
+                tool.run(words).run();
+            }
+            for verb in ["add", "del"] {
+                tool.on(verb, "pods", &b).run();
+            }
+            assert!(start.elapsed() < PATIENCE, "{make}: {:?}", start.elapsed());
+            fs::remove_file(place).ok();
+        }
+    }
+    assert_eq!(tool.ps().len(), 1);
+    tool.on("del", "pods", &a).run();
+}
+
+#[test]
+fn records_that_are_pipes_do_not_hold_del() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let portmap = host.ports().add(&a, &["8080:80"]);
+    let record = Path::new("/run/cni/portmap/cni:pods:a:eth0");
+    fs::remove_file(record).unwrap();
+    host_fifo(record);
+    portmap.del(&a);
+    assert!(!record.exists());
 }
 
 /// Other users can put anything there, but this does not keep root out.

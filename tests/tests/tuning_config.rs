@@ -1,6 +1,7 @@
 //! tuning: the sources of its settings, and rejected configurations.
 
 use std::fs;
+use std::path::Path;
 
 use serde_json::{Value, json};
 use tests::{Host, Network, Place as _, Refusal, Sandbox};
@@ -290,4 +291,33 @@ fn empty_allowlist_allows_nothing_and_a_broken_one_is_named() {
     fs::create_dir("/etc/cni/tuning/allowlist.conf").unwrap();
     refused((&network, &a), "").expect(100, &["allowlist.conf"]);
     let _: Value = network.on("DEL", &a).ok();
+}
+
+#[test]
+fn an_allowlist_that_cannot_be_read_allows_nothing() {
+    let host = Host::new();
+    let (a, network) = attached(&host);
+    let network = network.with("sysctl", json!({"net.core.somaxconn": "512"}));
+    allow(&host, "");
+    let list = Path::new("/etc/cni/tuning/allowlist.conf");
+    let make = |words: &[&str]| {
+        fs::remove_file(list).unwrap();
+        tests::run(words[0], &[&words[1..], &[list.to_str().unwrap()]].concat());
+    };
+    for words in [
+        &["ln", "-s", "/nowhere"][..],
+        &["ln", "-s", "/dev/zero"],
+        &["mkfifo"],
+    ] {
+        make(words);
+        let refused = network.on("ADD", &a).error();
+        refused.expect(100, &["allowlist.conf"]);
+    }
+    fs::remove_dir_all("/etc/cni").unwrap();
+    network.add(&a);
+    std::os::unix::fs::symlink("/nowhere", "/etc/cni").unwrap();
+    network
+        .on("ADD", &a)
+        .error()
+        .expect(100, &["allowlist.conf"]);
 }

@@ -2,7 +2,6 @@
 //! the agent (`devices`, `gc`, `metrics`, `repair`, `uplink`). A part without a section does not
 //! run.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
@@ -53,7 +52,7 @@ impl Config {
     /// # Errors
     /// The file cannot be read. A key is unknown or has a wrong value; the error names the line.
     pub fn read(path: &Path) -> anyhow::Result<Self> {
-        let text = fs::read(path).with_context(|| format!("read {}", path.display()))?;
+        let text = cni::files::read(path).with_context(|| format!("read {}", path.display()))?;
         serde_json::from_slice(&text).with_context(|| path.display().to_string())
     }
 }

@@ -13,11 +13,11 @@
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use cni::files::if_present;
+use cni::files::{Links, if_present, open_writable, read_regular};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 /// A directory with files of attachments. The directory may be missing while no attachment has a
@@ -88,7 +88,7 @@ impl OwnerFiles {
     /// The file cannot be created.
     pub fn join_existing(&self, owner: &str) -> anyhow::Result<bool> {
         let path = self.file("", owner);
-        match File::create(&path) {
+        match open_writable(&path, File::options().create(true)) {
             Ok(_) => Ok(true),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
             Err(error) => Err(error).with_context(|| format!("create {}", path.display())),
@@ -185,13 +185,11 @@ impl OwnerFiles {
         file.write_all(text.as_bytes())
     }
 
-    /// Opens a file for writing. A new file is readable only for its user (root). Creates the
-    /// directory if it is missing. If a concurrent verb removes the empty directory before the file
+    /// Opens a file for writing, as [`open_writable`] does. Creates the directory if it is missing. If a concurrent verb removes the empty directory before the file
     /// exists, this function creates the directory again.
     fn open(&self, path: &Path, options: &mut OpenOptions) -> io::Result<File> {
-        options.write(true).mode(0o600);
         for _ in 0..ATTEMPTS {
-            match options.open(path) {
+            match open_writable(path, options) {
                 Err(error) if error.kind() == ErrorKind::NotFound => {
                     let mut directory = DirBuilder::new();
                     directory.recursive(true).mode(0o755).create(&self.0)?;
@@ -243,9 +241,18 @@ fn take(path: &Path, retired: &Path) -> anyhow::Result<Option<String>> {
     read(retired)
 }
 
-/// Returns the text of a file; `None` if the file is missing.
+/// Returns the text of a file; `None` if the file is missing, or is a pipe, a link or a device.
 fn read(path: &Path) -> anyhow::Result<Option<String>> {
-    let bytes = if_present(fs::read(path)).with_context(|| format!("read {}", path.display()))?;
+    let bytes = match if_present(read_regular(path, Links::Refuse, LARGEST)) {
+        Err(_)
+            if path
+                .symlink_metadata()
+                .is_ok_and(|it| !it.is_file() && !it.is_dir()) =>
+        {
+            None
+        }
+        bytes => bytes.with_context(|| format!("read {}", path.display()))?,
+    };
     Ok(bytes.map(|it| String::from_utf8_lossy(&it).into_owned()))
 }
 
@@ -281,6 +288,9 @@ const NEW: &str = "new-";
 
 /// Prefix of the file name of a record that DEL or GC has renamed.
 const RETIRED: &str = "retired-";
+
+/// Size limit of a record in bytes. A record has a few KiB.
+const LARGEST: u64 = 1 << 20;
 
 /// Maximum number of attempts to create a file in a directory that is missing. Two suffice, unless
 /// a verb of another attachment removes the empty directory between them.

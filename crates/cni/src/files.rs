@@ -1,5 +1,5 @@
-//! Reads and locks files that another program may have replaced. If the file is now a pipe, reading
-//! fails instead of blocking. If the file exceeds a limit, reading fails, too.
+//! Reads, writes and locks files that another program may have replaced. If the file is now a pipe,
+//! this fails instead of blocking. If the file exceeds a limit, reading fails, too.
 
 use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Read as _};
@@ -20,12 +20,33 @@ pub enum Links {
     Refuse,
 }
 
+/// Reads a file that an operator or another program writes, such as a configuration or a cached
+/// result. Follows symbolic links.
+///
+/// # Errors
+/// The file cannot be read, is not a regular file, or is larger than 16 MiB.
+pub fn read(path: &Path) -> io::Result<Vec<u8>> {
+    read_regular(path, Links::Follow, LARGEST)
+}
+
 /// Reads a regular file of at most `largest` bytes.
 ///
 /// # Errors
 /// The file cannot be read, is not a regular file, or is larger.
 pub fn read_regular(path: &Path, links: Links, largest: u64) -> io::Result<Vec<u8>> {
     let (file, length) = open(path, links)?;
+    read_rest(&file, length, largest)
+}
+
+/// Reads a file that [`open_regular`] has opened.
+///
+/// # Errors
+/// The file cannot be read, or is larger than 16 MiB.
+pub fn read_opened(file: &File) -> io::Result<Vec<u8>> {
+    read_rest(file, file.metadata()?.len(), LARGEST)
+}
+
+fn read_rest(file: &File, length: u64, largest: u64) -> io::Result<Vec<u8>> {
     // The buffer has one byte more than the file. So the first read(2) fetches the whole file, and
     // the second one, which finds the end of the file, needs no larger buffer.
     let room = usize::try_from(length.min(largest)).unwrap_or_default();
@@ -36,6 +57,17 @@ pub fn read_regular(path: &Path, links: Links, largest: u64) -> io::Result<Vec<u
         return Err(io::Error::new(ErrorKind::FileTooLarge, reason));
     }
     Ok(bytes)
+}
+
+/// Opens a file for writing, with `options` such as [`OpenOptions::create`]. A new file is readable
+/// only for its user. Refuses a symbolic link.
+///
+/// # Errors
+/// The file cannot be opened, or is a pipe that no process reads.
+pub fn open_writable(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
+    let flags = OFlag::O_NONBLOCK | OFlag::O_NOFOLLOW;
+    options.write(true).mode(0o600).custom_flags(flags.bits());
+    options.open(path)
 }
 
 /// Opens a regular file for reading.
@@ -56,9 +88,16 @@ fn open(path: &Path, links: Links) -> io::Result<(File, u64)> {
     let file = options.read(true).custom_flags(flags.bits()).open(path)?;
     let found = file.metadata()?;
     if !found.is_file() {
-        return Err(io::Error::other("it is not a regular file"));
+        return Err(io::Error::other(IRREGULAR));
     }
     Ok((file, found.len()))
+}
+
+/// Returns whether nothing is at `path`, which could not be opened because of `ENOENT`. A symbolic
+/// link without a target is something, also if it is one of the path's parents.
+pub fn is_absent(path: &Path) -> bool {
+    let mut found = path.ancestors().filter(|it| it.symlink_metadata().is_ok());
+    found.next().is_some_and(|it| it != path && it.is_dir())
 }
 
 /// Converts the outcome of a file system call on a path. Returns `None` if the path does not exist,
@@ -78,6 +117,11 @@ const ABSENT: [ErrorKind; 3] = [
     ErrorKind::NotADirectory,
     ErrorKind::InvalidFilename,
 ];
+
+const IRREGULAR: &str = "it is not a regular file";
+
+/// Size limit of [`read`] in bytes. A result with a few hundred interfaces has less than one MiB.
+const LARGEST: u64 = 16 << 20;
 
 /// The longest wait for a lock, a hundred years. An [`Instant`] that is much later cannot exist.
 const LONGEST: Duration = Duration::from_hours(100 * 365 * 24);

@@ -1,7 +1,6 @@
 //! Reads the network configurations, and finds the plugins that they name.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use cni::SearchPath;
@@ -169,7 +168,7 @@ impl Configuration {
 impl File {
     fn read(path: &Path) -> Self {
         let read = || {
-            let text = fs::read(path)?;
+            let text = cni::files::read(path)?;
             let directory = path.parent().unwrap_or(Path::new("."));
             let mut network = Network::parse(&runtime::with_parts(text.clone(), directory)?)?;
             network.text = String::from_utf8_lossy(&text).into_owned();

@@ -42,7 +42,7 @@ impl Managers {
 /// Returns a [`Managed`] for the link if systemd-networkd manages it. Returns `None` if
 /// systemd-networkd does not manage the link, or has no state file of it.
 fn networkd(link: &Link) -> Option<Managed> {
-    let state = fs::read_to_string(format!("{NETWORKD}/{}", link.index)).ok()?;
+    let state = text_of(Path::new(&format!("{NETWORKD}/{}", link.index)))?;
     let is_managed = value(&state, "ADMIN_STATE").is_some_and(|it| it != "unmanaged");
     is_managed.then(|| Managed {
         link: link.name.clone(),
@@ -54,7 +54,7 @@ fn networkd(link: &Link) -> Option<Managed> {
 /// Returns a [`Managed`] for the link if `NetworkManager` manages it. Returns `None` if
 /// `NetworkManager` does not manage the link, or has no state file of it.
 fn network_manager(link: &Link) -> Option<Managed> {
-    let state = fs::read_to_string(format!("{NETWORK_MANAGER}/{}", link.index)).ok()?;
+    let state = text_of(Path::new(&format!("{NETWORK_MANAGER}/{}", link.index)))?;
     (value(&state, "managed") == Some("true")).then(|| Managed {
         link: link.name.clone(),
         by: "NetworkManager",
@@ -79,10 +79,14 @@ fn mac_policy(directories: &[&Path]) -> Option<PathBuf> {
     }
     let is_link = |it: &&PathBuf| it.extension().is_some_and(|it| it == "link");
     let says_so = |it: &&PathBuf| {
-        let text = fs::read_to_string(it).unwrap_or_default();
+        let text = text_of(it).unwrap_or_default();
         value(&text, "MACAddressPolicy").is_some_and(|it| it != "none")
     };
     files.values().filter(is_link).find(says_so).cloned()
+}
+
+fn text_of(path: &Path) -> Option<String> {
+    String::from_utf8(cni::files::read(path).ok()?).ok()
 }
 
 const NETWORKD: &str = "/run/systemd/netif/links";

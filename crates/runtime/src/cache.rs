@@ -5,14 +5,14 @@
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
-use std::fs;
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::fs::{self, File};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use anyhow::{Context as _, ensure};
 use base64::prelude::{BASE64_STANDARD, Engine as _};
-use cni::files::if_present;
+use cni::files::{self, if_present};
 use cni::{AddResult, Attachment, NetworkName, SpecVersion};
 use serde::de::Error as _;
 use serde::{Deserialize, Serialize};
@@ -96,9 +96,7 @@ impl Cache {
             let mut directories = fs::DirBuilder::new();
             let directories = directories.recursive(true).mode(0o700);
             path.parent().map_or(Ok(()), |it| directories.create(it))?;
-            let mut options = fs::OpenOptions::new();
-            let options = options.write(true).create(true).truncate(true);
-            let file = options.mode(0o600).open(&path)?;
+            let file = files::open_writable(&path, File::options().create(true).truncate(true))?;
             serde_json::to_writer(file, &entry).map_err(std::io::Error::from)
         };
         write().with_context(|| format!("write {}", path.display()))
@@ -149,7 +147,7 @@ impl Cache {
             paths.extend(found.filter(|it| names.insert(it.file_name().map(OsStr::to_owned))));
         }
         let read = |path: &PathBuf| {
-            let entry: Entry = serde_json::from_slice(&fs::read(path)?)?;
+            let entry: Entry = serde_json::from_slice(&files::read(path)?)?;
             ensure!(entry.kind == KIND, "kind {:?} is not {KIND}", entry.kind);
             Ok((entry.attachment()?, entry))
         };
@@ -197,7 +195,7 @@ impl Default for Cache {
 impl Entry {
     /// Reads the entry in the file `path`; returns `None` if there is no such file.
     fn read(path: &Path) -> anyhow::Result<Option<Self>> {
-        let read = if_present(fs::read(path));
+        let read = if_present(files::read(path));
         let bytes = read.with_context(|| format!("read {}", path.display()))?;
         let entry = bytes.map(|it| serde_json::from_slice(&it).and_then(Self::from_json));
         let entry = entry.transpose();

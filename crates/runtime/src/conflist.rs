@@ -95,7 +95,7 @@ impl Conflist {
     pub fn find(directory: &Path, name: &str) -> anyhow::Result<Self> {
         let mut others = Vec::new();
         for path in candidates(directory)? {
-            let read = std::fs::read(&path).map_err(Into::into);
+            let read = cni::files::read(&path).map_err(Into::into);
             let whole = read.and_then(|bytes| parts::with_parts(bytes, directory));
             match whole.and_then(Self::parse) {
                 Ok(list) if list.name.as_str() == name => return Ok(list),

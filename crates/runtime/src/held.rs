@@ -5,13 +5,13 @@
 //! content that this module read, and restores the replaced file if they differ.
 
 use std::fs::{self, File};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, fchown};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
-use cni::files::{Hold, if_present, lock};
+use cni::files::{self, Hold, Links, if_present, lock, open_regular};
 use cni::{Attachment, note};
 use rustix::fs::{AtFlags, CWD, RenameFlags, StatxFlags, renameat_with, statx};
 use serde_json::{Map, Value};
@@ -42,8 +42,9 @@ impl Cache {
             Hold::Shared => PATIENCE_OF_READERS,
             Hold::Exclusive => PATIENCE,
         };
+        let open = |path: &Path| open_regular(path, Links::Follow);
         for path in self.files(attachment) {
-            let locked = if_present(lock(&path, |it| File::open(it), hold, timeout));
+            let locked = if_present(lock(&path, open, hold, timeout));
             let locked = locked.with_context(|| format!("lock {}", path.display()))?;
             if let Some(file) = locked {
                 let kept = || {
@@ -59,10 +60,9 @@ impl Cache {
 }
 
 impl HeldEntry {
-    fn read(path: PathBuf, mut file: File) -> anyhow::Result<Self> {
-        let mut bytes = Vec::new();
-        let read = file.read_to_end(&mut bytes);
-        read.with_context(|| format!("read {}", path.display()))?;
+    fn read(path: PathBuf, file: File) -> anyhow::Result<Self> {
+        let read = files::read_opened(&file);
+        let bytes = read.with_context(|| format!("read {}", path.display()))?;
         let decode = |document: Value| Ok((Entry::from_json(document.clone())?, document));
         let decoded = serde_json::from_slice(&bytes).and_then(decode);
         let (entry, document) = decoded.with_context(|| format!("decode {}", path.display()))?;
@@ -158,7 +158,7 @@ impl Replacement {
             Err(rustix::io::Errno::NOENT) => return Ok(false),
             exchanged => exchanged.with_context(|| format!("replace {}", path.display()))?,
         }
-        if fs::read(&self.new)? != self.held.bytes {
+        if files::read(&self.new)? != self.held.bytes {
             // Exchanges the two files back. If this fails because a DEL has removed the entry
             // meanwhile, there is nothing to restore.
             exchange().ok();

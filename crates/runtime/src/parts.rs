@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
-use cni::files::if_present;
+use cni::files::{self, if_present};
 use cni::{NetworkName, json};
 use serde_json::{Map, Value, json};
 
@@ -48,7 +48,7 @@ fn parts(directory: &Path) -> anyhow::Result<Vec<Value>> {
     let mut paths = candidates(directory)?;
     paths.retain(|path| path.extension().is_some_and(|it| it == "conf"));
     let part = |path: &PathBuf| {
-        let bytes = fs::read(path)?;
+        let bytes = files::read(path)?;
         anyhow::Ok(serde_json::from_slice(&bytes)?)
     };
     let part = |path| part(path).with_context(|| path.display().to_string());

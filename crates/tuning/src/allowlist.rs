@@ -1,18 +1,18 @@
 //! The operator's list of allowed sysctls.
 
-use std::fs;
 use std::io::ErrorKind;
+use std::path::Path;
 
 use anyhow::Context as _;
-use cni::Error;
+use cni::{Error, files};
 use regex_lite::Regex;
 
 use crate::config::Config;
 use crate::name::SysctlName;
 
 /// Checks that the name of each sysctl, as written in the configuration, matches a line of the
-/// operator's allowlist. If this file does not exist, every name is allowed. If no sysctl is
-/// configured, this function does not read the file.
+/// operator's allowlist. If nothing is at its path, not even a link without a target, every name is
+/// allowed. If no sysctl is configured, this function does not read the file.
 ///
 /// # Errors
 /// - Code 7: a name is not allowed; the error names it.
@@ -21,10 +21,14 @@ pub(crate) fn expect_allowed(config: &Config) -> anyhow::Result<()> {
     if config.sysctls.is_empty() {
         return Ok(());
     }
-    let list = match fs::read_to_string(FILE) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+    let path = Path::new(FILE);
+    let list = match files::read(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound && files::is_absent(path) => {
+            return Ok(());
+        }
         list => list.with_context(|| format!("read {FILE}"))?,
     };
+    let list = String::from_utf8(list).with_context(|| format!("read {FILE}"))?;
     let lines = list.lines().map(str::trim).filter(|line| !line.is_empty());
     let allowed = lines.map(pattern).collect::<Result<Vec<_>, _>>()?;
     for name in config.sysctls.keys().map(SysctlName::as_str) {

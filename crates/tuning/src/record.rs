@@ -13,6 +13,7 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as 
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
+use cni::files::{Links, read_regular};
 use cni::{Attachment, GcRequest, note};
 use nix::fcntl::{AT_FDCWD, AtFlags, OFlag};
 use nix::unistd::linkat;
@@ -38,21 +39,16 @@ impl Record {
     /// Reads the record at `path`. Returns `None` if there is no file. Also returns `None`, and
     /// logs this on standard error, if the file is not a valid record.
     pub fn read(path: &Path) -> anyhow::Result<Option<Self>> {
-        let read = || match path.symlink_metadata()? {
-            found if found.is_file() && found.len() < LARGEST => fs::read(path),
-            _ => Ok(Vec::new()),
+        let bytes = match read_regular(path, Links::Refuse, LARGEST) {
+            Err(error) if NO_FILE.contains(&error.kind()) => return Ok(None),
+            Err(error) if error.kind() == ErrorKind::FileTooLarge || !is_file(path) => Vec::new(),
+            bytes => bytes.with_context(|| format!("read {}", path.display()))?,
         };
-        match read() {
-            Err(error) if NO_FILE.contains(&error.kind()) => Ok(None),
-            bytes => {
-                let bytes = bytes.with_context(|| format!("read {}", path.display()))?;
-                let record = serde_json::from_slice(&bytes).ok();
-                if record.is_none() {
-                    note(format_args!("{} is not a valid record", path.display()));
-                }
-                Ok(record)
-            }
+        let record = serde_json::from_slice(&bytes).ok();
+        if record.is_none() {
+            note(format_args!("{} is not a valid record", path.display()));
         }
+        Ok(record)
     }
 
     /// Returns whether both records belong to the same attachment and sandbox.
@@ -119,6 +115,11 @@ pub(crate) fn sandbox(netns: &Path) -> Option<u64> {
     fs::metadata(netns).ok().map(|it| it.ino())
 }
 
+/// Returns whether `path` itself is a regular file, and no link.
+fn is_file(path: &Path) -> bool {
+    path.symlink_metadata().is_ok_and(|it| it.is_file())
+}
+
 /// Removes the record, if there is one.
 pub(crate) fn remove(path: &Path) -> anyhow::Result<()> {
     match fs::remove_file(path) {
@@ -162,7 +163,7 @@ const NO_FILE: [ErrorKind; 3] = [
     ErrorKind::NotADirectory,
 ];
 
-/// Size limit in bytes: a file of this size or more is no valid record. A record has about 200
+/// Size limit in bytes: a larger file is no valid record. A record has about 200
 /// bytes.
 const LARGEST: u64 = 1 << 16;
 

@@ -31,7 +31,9 @@ impl Lock {
         let open = |path: &Path| {
             let mut options = OpenOptions::new();
             options.read(true).write(true).create(true).truncate(false);
-            options.mode(0o600).custom_flags(OFlag::O_NOFOLLOW.bits());
+            options
+                .mode(0o600)
+                .custom_flags((OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits());
             options.open(path)
         };
         let action = || format!("lock {}", directory.display());

@@ -8,12 +8,12 @@ mod executables;
 mod files;
 mod lock;
 
+use std::env;
 use std::path::{Path, PathBuf};
-use std::{env, fs};
 
 use anyhow::{Context as _, bail, ensure};
 use clap::Args;
-use cni::files::if_present;
+use cni::files::{self as bounded, if_present};
 use cni::note;
 use nix::sys::signal::{SigSet, Signal};
 use runtime::{Conflist, PluginConfig};
@@ -94,7 +94,7 @@ impl Install {
         (executables, directory): (&Executables, &Path),
     ) -> anyhow::Result<Option<Wanted>> {
         let reading = || format!("--conflist {}", file.display());
-        let bytes = fs::read(file).with_context(reading)?;
+        let bytes = bounded::read(file).with_context(reading)?;
         let list = Conflist::parse(bytes.clone()).with_context(reading)?;
         for program in list.plugins.iter().flat_map(PluginConfig::programs) {
             ensure!(
@@ -118,7 +118,7 @@ impl Install {
     /// # Errors
     /// The file has other content and `--force` is not set, or it cannot be read.
     fn plan(&self, place: PathBuf, content: Vec<u8>) -> anyhow::Result<Option<Wanted>> {
-        let found = if_present(fs::read(&place));
+        let found = if_present(bounded::read(&place));
         match found.with_context(|| format!("read {}", place.display()))? {
             Some(found) if found == content => {
                 note(format_args!("{}: is there already", place.display()));
