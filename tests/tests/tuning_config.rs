@@ -321,3 +321,16 @@ fn an_allowlist_that_cannot_be_read_allows_nothing() {
         .error()
         .expect(100, &["allowlist.conf"]);
 }
+
+/// The kernel answers EIO to readers of the parameter before its first write.
+#[test]
+fn a_sysctl_without_a_value_is_set() {
+    let host = Host::new();
+    let (a, network) = attached(&host);
+    let secret = "2001:db8:0:0:0:0:0:1";
+    let name = "net.ipv6.conf.IFNAME.stable_secret";
+    let network = network.with("sysctl", json!({ name: secret }));
+    network.add(&a);
+    let found = a.run("cat", &["/proc/sys/net/ipv6/conf/eth0/stable_secret"]);
+    assert_eq!(found.trim(), "2001:0db8:0000:0000:0000:0000:0000:0001");
+}

@@ -8,6 +8,7 @@ use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
+use nix::errno::Errno;
 use nix::fcntl::{OFlag, open, openat};
 use nix::sys::stat::Mode;
 
@@ -74,7 +75,8 @@ impl Sysctl {
 
     /// Writes `value` and returns the former value. Returns `None` if `value` was already set. Also
     /// returns `None` after it has written a parameter that it may not read, such as the write-only
-    /// `net.ipv4.route.flush`. Equivalent to `sysctl -w`.
+    /// `net.ipv4.route.flush`, or one that has no value yet: reading `stable_secret` fails with EIO
+    /// before the first write (`addrconf_sysctl_stable_secret`). Equivalent to `sysctl -w`.
     ///
     /// # Errors
     /// [`Error::Write`]: the value cannot be changed. [`Error::Read`]: the parameter cannot be read
@@ -86,7 +88,10 @@ impl Sysctl {
                 self.change(&was, value)?;
                 Ok(Some(was))
             }
-            Err(Error::Read { source, .. }) if source.kind() == ErrorKind::PermissionDenied => {
+            Err(Error::Read { source, .. })
+                if source.kind() == ErrorKind::PermissionDenied
+                    || source.raw_os_error() == Some(Errno::EIO as i32) =>
+            {
                 self.change("a hidden value", value)?;
                 Ok(None)
             }
