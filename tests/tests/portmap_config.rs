@@ -5,21 +5,35 @@ use tests::ports::rules;
 use tests::traffic::tcp_by_port;
 use tests::{Host, Place as _};
 
+const V4: &str = "conditionsV4";
+
 #[test]
 fn ports_are_only_for_packets_that_meet_the_conditions() {
     for (key, condition, is_met) in [
-        ("conditionsV4", "ip saddr 192.0.2.2", true),
-        ("conditionsV4", "ip saddr != 192.0.2.2", false),
-        ("conditionsV4", "ip saddr 192.0.2.0/28", true),
-        ("conditionsV4", "ip saddr != 192.0.2.0/28", false),
-        ("conditionsV4", "ip daddr 192.0.2.1", true),
-        ("conditionsV4", "ip daddr != 192.0.0.0/16", false),
-        ("conditionsV4", "iifname \"uplink\"", true),
-        ("conditionsV4", "iifname != uplink", false),
-        ("conditionsV4", "meta mark 0x2a", true),
-        ("conditionsV4", "mark != 42", false),
-        ("conditionsV4", "iifname uplink ip saddr 192.0.2.7", false),
+        (V4, "ip saddr 192.0.2.2", true),
+        (V4, "ip saddr != 192.0.2.2", false),
+        (V4, "ip saddr 192.0.2.0/28", true),
+        (V4, "ip saddr != 192.0.2.0/28", false),
+        (V4, "ip daddr 192.0.2.1", true),
+        (V4, "ip daddr != 192.0.0.0/16", false),
+        (V4, "iifname \"uplink\"", true),
+        (V4, "iifname != uplink", false),
+        (V4, "meta mark 0x2a", true),
+        (V4, "mark != 42", false),
+        (V4, "iifname uplink ip saddr 192.0.2.7", false),
+        (V4, "iifname != {\"lo\",\"uplink\"}", false),
+        (V4, "iifname {lo, uplink} ip saddr 192.0.2.2", true),
+        (V4, "ip saddr { 192.0.2.1-192.0.2.3, 10.9.0.0/16 }", true),
+        (
+            V4,
+            "ip saddr != { 192.0.2.1-192.0.2.3, 10.9.0.0/16 }",
+            false,
+        ),
+        (V4, "ip saddr 192.0.2.3-192.0.2.9", false),
+        (V4, "meta mark { 1, 41-0x2b }", true),
+        (V4, "meta mark != 41-43", false),
         ("conditionsV6", "ip6 saddr fe80::/10", true),
+        ("conditionsV6", "ip6 saddr fe80:: - fe80:0:0:1::", true),
     ] {
         let host = Host::new();
         let outside = host.outside();

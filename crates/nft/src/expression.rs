@@ -156,6 +156,30 @@ pub(crate) fn compare(operator: Operator, with: &[u8]) -> Expression {
     Expression::new("cmp", data)
 }
 
+/// Returns an expression that matches if the value in the register [`SCRATCH`] is in the range from
+/// `first` to `last` ([`Operator::Equal`]), or outside of it. All bytes are in network byte order.
+pub(crate) fn range(operator: Operator, (first, last): (&[u8], &[u8])) -> Expression {
+    let data = Attributes::new()
+        .number(RANGE_SOURCE, SCRATCH)
+        .number(RANGE_OPERATOR, operator as u32)
+        .nest(RANGE_FIRST, &value(first))
+        .nest(RANGE_LAST, &value(last));
+    Expression::new("range", data)
+}
+
+/// Returns an expression that converts the number of 32 bits in the register [`SCRATCH`] to network
+/// byte order.
+pub(crate) fn to_network_order() -> Expression {
+    let numbers = [
+        (BYTEORDER_SOURCE, SCRATCH),
+        (BYTEORDER_DESTINATION, SCRATCH),
+        (BYTEORDER_OPERATION, TO_NETWORK),
+        (BYTEORDER_LENGTH, 4),
+        (BYTEORDER_SIZE, 4),
+    ];
+    Expression::of_numbers("byteorder", &numbers)
+}
+
 /// Returns an expression that looks up a key in the set called `set`. The key starts in the
 /// register [`FIRST`] and continues in the registers after it.
 pub(crate) fn lookup(set: &str, how: Lookup) -> Expression {
@@ -265,6 +289,20 @@ pub(crate) const BITWISE_MASK: u16 = 4;
 pub(crate) const BITWISE_XOR: u16 = 5;
 
 /// Attributes of `cmp`, in this order: `NFTA_CMP_SREG`, `…_OP` and `…_DATA`.
+const BYTEORDER_SOURCE: u16 = 1;
+const BYTEORDER_DESTINATION: u16 = 2;
+const BYTEORDER_OPERATION: u16 = 3;
+const BYTEORDER_LENGTH: u16 = 4;
+const BYTEORDER_SIZE: u16 = 5;
+
+/// `NFT_BYTEORDER_HTON`.
+const TO_NETWORK: u32 = 1;
+
+const RANGE_SOURCE: u16 = 1;
+const RANGE_OPERATOR: u16 = 2;
+const RANGE_FIRST: u16 = 3;
+const RANGE_LAST: u16 = 4;
+
 const COMPARE_SOURCE: u16 = 1;
 const COMPARE_OPERATOR: u16 = 2;
 const COMPARE_DATA: u16 = 3;

@@ -52,6 +52,18 @@ impl Rule {
         self.compared(field, Operator::NotEqual, value)
     }
 
+    /// Matches packets whose `field` is in the range from `first` to `last`, both in network byte
+    /// order.
+    pub fn when_between(self, field: Field, first: &[u8], last: &[u8]) -> Self {
+        self.ranged(field, Operator::Equal, (first, last))
+    }
+
+    /// Matches packets whose `field` is outside the range from `first` to `last`, both in network
+    /// byte order.
+    pub fn unless_between(self, field: Field, first: &[u8], last: &[u8]) -> Self {
+        self.ranged(field, Operator::NotEqual, (first, last))
+    }
+
     /// Matches packets of this IP version; for tables of family `inet`.
     pub fn when_ip(self, version: IpVersion) -> Self {
         self.with(&load_version())
@@ -240,6 +252,15 @@ impl Rule {
 
     fn compared(self, field: Field, operator: Operator, value: &[u8]) -> Self {
         self.with(&field.load(SCRATCH)).compare(operator, value)
+    }
+
+    fn ranged(self, field: Field, operator: Operator, range: (&[u8], &[u8])) -> Self {
+        let loaded = self.with(&field.load(SCRATCH));
+        let loaded = match field {
+            Field::Mark => loaded.with(&expression::to_network_order()),
+            _ => loaded,
+        };
+        loaded.with(&expression::range(operator, range))
     }
 
     fn in_network(self, side: Side, operator: Operator, network: IpNetwork) -> Self {

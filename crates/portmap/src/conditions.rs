@@ -1,17 +1,16 @@
 //! `conditionsV4` and `conditionsV6`: the packets for which the ports of a network are forwarded.
 //!
 //! The conditions have the syntax of nft(8), of which this module supports a part: source and
-//! destination address, input interface, fwmark, and the negation of each.
-
-use std::array;
+//! destination address, input interface, fwmark, with sets, ranges and negations of each.
 
 use cni::{Error, hex};
-use ipnetwork::IpNetwork;
-use nft::{Field, IpVersion, Rule};
+use nft::{IpVersion, Rule};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use crate::raw::RawConfig;
+use crate::subject::{Sense, Subject};
+use crate::words::Words;
 
 /// The conditions (`conditionsV4`, `conditionsV6`) for packets to the ports of a network, as one
 /// list for each IP version. A packet is forwarded only if it meets all conditions of its version.
@@ -29,20 +28,6 @@ pub struct Conditions {
 struct Condition {
     subject: Subject,
     sense: Sense,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-enum Subject {
-    Source(IpNetwork),
-    Destination(IpNetwork),
-    InputName(String),
-    Mark(u32),
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-enum Sense {
-    Is,
-    IsNot,
 }
 
 impl Conditions {
@@ -64,12 +49,33 @@ impl Conditions {
         }
     }
 
-    /// Returns `rule`, limited to packets that meet all conditions for `version`; `None` if there
-    /// are no conditions for `version`.
-    pub fn narrow(&self, version: IpVersion, rule: Rule) -> Option<Rule> {
+    /// Returns the rules that send packets to `chain` if they meet all conditions for `version`;
+    /// `None` if there are no conditions for `version`.
+    ///
+    /// A rule matches if all its expressions match. So a set has rules of its own, which return the
+    /// packets that do not meet the condition.
+    pub fn rules(&self, version: IpVersion, chain: &str) -> Option<Vec<Rule>> {
         let conditions = self.of(version);
-        let narrow = || conditions.iter().fold(rule, |rule, it| it.narrow(rule));
-        (!conditions.is_empty()).then(narrow)
+        if conditions.is_empty() {
+            return None;
+        }
+        let mut rule = Rule::new("what the network's ports are for");
+        let mut rules = Vec::new();
+        for Condition { subject, sense } in conditions {
+            let unmet = || Rule::new("what they are not for");
+            match (subject, sense) {
+                (Subject::Any(_), Sense::Is) => {
+                    rules.push(subject.narrow(unmet(), Sense::IsNot).return_to_caller());
+                }
+                (Subject::Any(values), Sense::IsNot) => {
+                    let inside = values.iter().map(|it| it.narrow(unmet(), Sense::Is));
+                    rules.extend(inside.map(Rule::return_to_caller));
+                }
+                (subject, sense) => rule = subject.narrow(rule, *sense),
+            }
+        }
+        rules.push(rule.goto(chain));
+        Some(rules)
     }
 
     /// Returns twelve hexadecimal digits that identify the conditions for packets of `version`. The
@@ -86,20 +92,21 @@ impl Condition {
     fn parse(key: &str, version: IpVersion, words: &[String]) -> Result<Vec<Self>, Error> {
         let text = words.join(" ");
         let invalid = |reason| Error::invalid(key, format!("{text:?}: {reason}"));
-        let mut words = text.split_whitespace().peekable();
+        let mut words = Words::of(&text);
         let mut conditions = Vec::new();
         while let Some(word) = words.next() {
             let subject = match word {
                 "ip" | "ip6" | "meta" => format!("{word} {}", words.next().unwrap_or_default()),
                 word => word.to_owned(),
             };
-            let sense = match words.peek().copied() {
+            let sense = match words.next_if(&["!=", "==", "eq", "ne"]) {
                 Some("!=" | "ne") => Sense::IsNot,
                 _ => Sense::Is,
             };
-            words.next_if(|word| ["!=", "==", "eq", "ne"].contains(word));
-            let value = words.next();
-            let subject = Subject::parse(version, &subject, value.unwrap_or_default());
+            let values = words.values().map_err(invalid)?;
+            let parse = |value: &String| Subject::parse(version, &subject, value);
+            let parsed: Result<Vec<_>, _> = values.iter().map(parse).collect();
+            let subject = Subject::of_values(parsed.map_err(invalid)?, sense);
             conditions.push(Self {
                 subject: subject.map_err(invalid)?,
                 sense,
@@ -107,89 +114,12 @@ impl Condition {
         }
         Ok(conditions)
     }
-
-    fn narrow(&self, rule: Rule) -> Rule {
-        let field = |field, value: &[u8]| match self.sense {
-            Sense::Is => rule.clone().when(field, value),
-            Sense::IsNot => rule.clone().unless(field, value),
-        };
-        match (&self.subject, self.sense) {
-            (Subject::Source(network), Sense::Is) => rule.when_from(*network),
-            (Subject::Source(network), Sense::IsNot) => rule.unless_from(*network),
-            (Subject::Destination(network), Sense::Is) => rule.when_to(*network),
-            (Subject::Destination(network), Sense::IsNot) => rule.unless_to(*network),
-            (Subject::InputName(name), _) => field(Field::InputName, &padded(name)),
-            (Subject::Mark(mark), _) => field(Field::Mark, &mark.to_ne_bytes()),
-        }
-    }
 }
-
-impl Subject {
-    fn parse(version: IpVersion, subject: &str, value: &str) -> Result<Self, String> {
-        let (v4, v6) = (version == IpVersion::V4, version == IpVersion::V6);
-        match subject {
-            "ip saddr" if v4 => Ok(Self::Source(network(version, value)?)),
-            "ip daddr" if v4 => Ok(Self::Destination(network(version, value)?)),
-            "ip6 saddr" if v6 => Ok(Self::Source(network(version, value)?)),
-            "ip6 daddr" if v6 => Ok(Self::Destination(network(version, value)?)),
-            "iifname" | "meta iifname" => Ok(Self::InputName(link_name(value)?)),
-            "mark" | "meta mark" => Ok(Self::Mark(mark(value)?)),
-            _ if subject.starts_with(['-', '!']) => Err(format!(
-                "{subject} is iptables syntax; write it in the syntax of nft(8): \"-d A\" is \"ip \
-                 daddr A\", \"! -s A\" is \"ip saddr != A\", \"-i NAME\" is \"iifname NAME\", \"-m \
-                 mark --mark N\" is \"meta mark N\""
-            )),
-            _ => Err(format!(
-                "{subject:?} is not supported; supported are {SUPPORTED} each also with !="
-            )),
-        }
-    }
-}
-
-fn network(version: IpVersion, text: &str) -> Result<IpNetwork, String> {
-    let network: IpNetwork = text
-        .parse()
-        .map_err(|error| format!("{text:?} is no address or prefix: {error}"))?;
-    if IpVersion::of(network.ip()) == version {
-        return Ok(network);
-    }
-    Err(format!("{network} is of the other family"))
-}
-
-/// Parses the name of an interface, with or without quotes as in nft(8). Rejects a name with `*`:
-/// nft(8) would match any suffix in its place, which this module does not support.
-fn link_name(text: &str) -> Result<String, String> {
-    let name = text.trim_matches('"');
-    let parsed = name.parse::<cni::InterfaceName>();
-    match parsed {
-        Ok(_) if !name.contains('*') => Ok(name.to_owned()),
-        Ok(_) => Err(format!("{text}: patterns of names are not supported")),
-        Err(error) => Err(error.to_string()),
-    }
-}
-
-fn mark(text: &str) -> Result<u32, String> {
-    let parsed = match text.strip_prefix("0x") {
-        Some(digits) => u32::from_str_radix(digits, 16),
-        None => text.parse(),
-    };
-    parsed.map_err(|error| format!("mark {text:?}: {error}"))
-}
-
-/// Returns the name of an interface in the form that the kernel compares: 16 bytes (`IFNAMSIZ`),
-/// filled up with zeros.
-pub(crate) fn padded(name: &str) -> [u8; 16] {
-    let letters = name.as_bytes();
-    array::from_fn(|index| letters.get(index).copied().unwrap_or_default())
-}
-
-const SUPPORTED: &str = "\"ip saddr\", \"ip daddr\", \"ip6 saddr\" and \"ip6 daddr\" with an \
-                         address or prefix (ip in conditionsV4, ip6 in conditionsV6), \"iifname\" \
-                         with a link's name, \"meta mark\" with a number,";
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::subject::MOST_VALUES;
 
     fn parse(version: IpVersion, words: &[&str]) -> Result<Vec<Condition>, Error> {
         let words: Vec<_> = words.iter().map(|word| (*word).to_owned()).collect();
@@ -232,6 +162,47 @@ mod tests {
     }
 
     #[test]
+    fn sets_and_ranges_are_read_as_nft_reads_them() {
+        let range = |[first, last]: [&str; 2]| {
+            Subject::SourceRange(first.parse().unwrap(), last.parse().unwrap())
+        };
+        let names = ["a", "b"].map(|it| Subject::InputName(it.to_owned()));
+        for (words, subject, sense) in [
+            (
+                &["iifname != {\"a\",\"b\"}"][..],
+                Subject::Any(names.to_vec()),
+                Sense::IsNot,
+            ),
+            (
+                &["iifname", "{ a", ", b, }"],
+                Subject::Any(names.to_vec()),
+                Sense::Is,
+            ),
+            (&["iifname!={a}"], names[0].clone(), Sense::IsNot),
+            (
+                &["ip saddr 192.0.2.1-192.0.2.9"],
+                range(["192.0.2.1", "192.0.2.9"]),
+                Sense::Is,
+            ),
+            (
+                &["ip saddr { 192.0.2.1 - 192.0.2.9, 198.51.100.0/24 }"],
+                Subject::Any(vec![
+                    range(["192.0.2.1", "192.0.2.9"]),
+                    Subject::Source("198.51.100.0/24".parse().unwrap()),
+                ]),
+                Sense::Is,
+            ),
+            (&["mark ne 1-0xf"], Subject::MarkRange(1, 15), Sense::IsNot),
+        ] {
+            let wanted = Condition { subject, sense };
+            assert_eq!(parse(IpVersion::V4, words).unwrap(), [wanted], "{words:?}");
+        }
+        let set = |number| format!("mark {{ {} }}", vec!["1"; number].join(", "));
+        parse(IpVersion::V4, &[&set(MOST_VALUES)]).unwrap();
+        parse(IpVersion::V4, &[&set(MOST_VALUES + 1)]).unwrap_err();
+    }
+
+    #[test]
     fn unsupported_conditions_are_named() {
         for (words, named) in [
             (&["!", "-d", "192.0.2.0/24"][..], "iptables syntax"),
@@ -239,8 +210,22 @@ mod tests {
             (&["tcp sport 80"], "\"tcp\" is not supported"),
             (&["ip6 daddr ::"], "\"ip6 daddr\" is not supported"),
             (&["ip daddr fd00::1"], "of the other family"),
-            (&["ip daddr"], "no address or prefix"),
-            (&["ip daddr { 192.0.2.1 }"], "no address or prefix"),
+            (&["ip daddr"], "is no value"),
+            (&["ip daddr { }"], "\"}\" is no value"),
+            (&["ip daddr { 192.0.2.1"], "set is not closed"),
+            (&["ip daddr { 192.0.2.1 192.0.2.2 }"], "expected , or }"),
+            (&["ip daddr 192.0.2.1, 192.0.2.2"], "\",\" is not supported"),
+            (&["ip daddr { { 192.0.2.1 } }"], "\"{\" is no value"),
+            (&["ip daddr 192.0.2.9-192.0.2.1"], "ends before it begins"),
+            (&["ip daddr 192.0.2.0/24-192.0.3.0/24"], "no prefixes"),
+            (&["ip daddr 192.0.2.1- 192.0.2.9"], "no address or prefix"),
+            (&["ip daddr @hosts"], "no address or prefix"),
+            (&["iifname {a, $b}"], "$b: a link's name"),
+            (&["iifname @links"], "needs quotes"),
+            (&["iifname \"a"], "is no value"),
+            (&["meta mark 010"], "neither decimal"),
+            (&["meta mark & 0xff == 1"], "mark \"&\""),
+            (&["meta mark 0x10/0xff"], "mark \"0x10/0xff\""),
             (&["iifname eth*"], "patterns"),
             (&["oifname eth0"], "\"oifname\" is not supported"),
             (&["meta mark 0x100000000"], "mark \"0x100000000\""),

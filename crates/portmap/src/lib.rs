@@ -22,11 +22,13 @@ mod record;
 mod reload;
 mod standby;
 mod status;
+mod subject;
 mod succession;
 mod table;
 mod takeover;
 mod unrecorded;
 mod wait;
+mod words;
 
 pub use config::{Config, HostAddress, Mapping};
 pub use element::forward;

@@ -10,12 +10,13 @@ use ipnetwork::IpNetwork;
 use netlink::Link;
 use nft::{Chain, Element, Family, Field, Hook, IpVersion, Rule, Table, Value};
 
-use crate::conditions::{Conditions, padded};
+use crate::conditions::Conditions;
 use crate::config::SourceNat;
 use crate::element::{condition_element, port_element};
 use crate::names::{self, LINKS, LOCALHOST, PAIRS, PODS, conditions, sets, translate};
 use crate::networks::{LINK_LOCAL, LOCALNET};
 use crate::plan::Plan;
+use crate::subject::padded;
 
 /// The elements that an attachment wants, and the table that they need.
 #[derive(Debug)]
@@ -92,9 +93,9 @@ fn masquerade(
 /// Returns the chain that forwards only packets of `version` that meet `conditions`; `None` without
 /// conditions for this version.
 pub(crate) fn condition_chain(version: IpVersion, conditions: &Conditions) -> Option<Chain> {
-    let rule = conditions.narrow(version, Rule::new("what the network's ports are for"))?;
+    let rules = conditions.rules(version, TRANSLATE)?;
     let name = format!("conditions-{}", conditions.hash(version));
-    Some(Chain::regular(name, vec![rule.goto(TRANSLATE)]))
+    Some(Chain::regular(name, rules))
 }
 
 /// Returns portmap's [`table`] with the additional `chains`, each of them once.
