@@ -51,6 +51,27 @@ fn where_nothing_is_asked_for_the_result_passes_through_unchanged() {
     );
 }
 
+/// They are keys of 1.1.0, but AWS passes data in them below that version.
+#[test]
+fn newer_keys_of_interfaces_pass_through_in_older_versions() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    host.bridge().add(&a);
+    for plugin in ["portmap", "bandwidth", "tuning", "firewall"] {
+        for version in ["0.4.0", "1.0.0", "1.1.0"] {
+            let mut config = config(plugin);
+            config["cniVersion"] = json!(version);
+            let result = &mut config["prevResult"];
+            result["cniVersion"] = json!(version);
+            let interface = json!({"name": "eth0", "sandbox": a.path(), "mtu": 9001,
+                "pciID": "0000:00:1f.6", "socketPath": "/run/s"});
+            result["interfaces"][0] = interface.clone();
+            let printed = run(&host, "ADD", &a, &config).ok();
+            assert_eq!(printed["interfaces"][0], interface, "{plugin} {version}");
+        }
+    }
+}
+
 #[test]
 fn none_can_be_the_first_of_a_chain() {
     let host = Host::new();

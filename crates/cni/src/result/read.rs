@@ -4,10 +4,10 @@ use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::spelling::{cidr, text};
-use super::values::{AddResult, Dns, IpConfig, Route};
+use super::values::{AddResult, Dns, Interface, IpConfig, Route, SINCE_1_1_0};
 use crate::error::Error;
 use crate::json;
 use crate::version::SpecVersion;
@@ -49,6 +49,9 @@ fn any_version(mut keys: Map<String, Value>, version: SpecVersion) -> Result<Add
         _ => json::read::<AddResult>(&keys, "")?.value,
     };
     drop_known(&mut result.extra, RESULT);
+    if version < SpecVersion::V1_1_0 {
+        result.interfaces.iter_mut().for_each(pass_on);
+    }
     // IPAM plugins send addresses with the interface index 0, but no interfaces. An index without
     // an interface is dropped.
     let count = result.interfaces.len();
@@ -99,6 +102,14 @@ impl From<PerFamily> for AddResult {
             });
         }
         result
+    }
+}
+
+/// Copies the keys that only 1.1.0 knows to the unknown keys of `interface`, which are passed on.
+fn pass_on(interface: &mut Interface) {
+    if let Value::Object(mut keys) = json!(interface) {
+        keys.retain(|key, value| SINCE_1_1_0.contains(&key.as_str()) && json::is_set(value));
+        interface.extra.extend(keys);
     }
 }
 

@@ -70,6 +70,9 @@ pub struct IpConfig {
     pub extra: Map<String, Value>,
 }
 
+/// Keys of an interface since specification 1.1.0.
+pub(super) const SINCE_1_1_0: [&str; 3] = ["mtu", "socketPath", "pciID"];
+
 impl AddResult {
     /// Returns the interface `name` in the sandbox, with its index in `interfaces`. Returns `None`
     /// if the result does not list it.

@@ -4,7 +4,7 @@ use ipnetwork::IpNetwork;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::values::{AddResult, Interface, IpConfig, Route};
+use super::values::{AddResult, Interface, IpConfig, Route, SINCE_1_1_0};
 use crate::json;
 use crate::version::SpecVersion;
 
@@ -48,9 +48,9 @@ impl AddResult {
 fn interface(interface: &Interface, version: SpecVersion) -> Value {
     let mut object = with_extra(interface, &interface.extra);
     if version < SpecVersion::V1_1_0 {
-        for key in ["mtu", "socketPath", "pciID"] {
-            object.remove(key);
-        }
+        // The Go plugins, too, pass these keys of prevResult on.
+        let is_own = |key: &str| SINCE_1_1_0.contains(&key) && !interface.extra.contains_key(key);
+        object.retain(|key, _| !is_own(key));
     }
     object.into()
 }
