@@ -103,6 +103,60 @@ fn isolation_stays_as_long_as_the_bridge_has_ports_of_the_reference() {
     assert!(host.tool().lines(&["migrate"]).is_empty());
 }
 
+/// The reference writes these rules since 1.7.0, with `ingressPolicy` `isolated`.
+#[test]
+fn isolation_of_newer_versions_is_removed() {
+    let host = Host::new();
+    let policies = |policy: &str| {
+        format!("-m comment --comment 'CNI firewall plugin rules (ingressPolicy: {policy})'")
+    };
+    let (shared, own) = (policies("same-bridge|isolated"), policies("isolated"));
+    let [stage1, stage2] = [1, 2].map(|it| format!("CNI-ISOLATION-STAGE-{it}"));
+    for rule in [
+        format!("-N {stage1}"),
+        format!("-N {stage2}"),
+        format!("-I FORWARD -j {stage1} {shared}"),
+        format!("-A {stage1} -i cni1 -o cni1 -j DROP {own}"),
+        format!("-A {stage1} -i cni1 ! -o cni1 -j {stage2} {own}"),
+        format!("-A {stage1} -j RETURN {shared}"),
+        format!("-A {stage2} -o cni1 -j DROP {shared}"),
+        format!("-A {stage2} -j RETURN {shared}"),
+    ] {
+        host.sh(&format!("iptables-nft {rule}"));
+    }
+    let told = host.tool().lines(&["migrate", "--remove"]);
+    assert_eq!(told.len(), 1, "{told:#?}");
+    assert!(permissions(&host, "iptables-nft").is_empty());
+}
+
+#[test]
+fn mac_checks_of_deleted_pods_are_removed_and_those_of_live_pods_stay() {
+    let host = Host::new();
+    let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
+    for (pod, address) in [(&a, "10.1.0.5/24"), (&b, "10.1.0.6/24")] {
+        let chain = fence(&host, "cni1", address).with("bridge", "macspoofchk", &json!(true));
+        chain.call(0, "ADD", (pod, &json!(null))).ok();
+    }
+    let rules = |pod: &Sandbox| {
+        let table = host.run("nft", &["list", "table", "bridge", "nat"]);
+        table
+            .matches(&format!("macspoofchk-{}-eth0", pod.name()))
+            .count()
+    };
+    let before = [&a, &b].map(rules);
+    assert!(before.iter().all(|it| *it > 0), "{before:?}");
+    host.end(&b);
+    let told = host.tool().lines(&["migrate", "--remove"]);
+    let of = |state: &str, pod: &str| {
+        let id = format!("{pod}-eth0");
+        format!("{state:<8}nft list table bridge nat: cni-br-iface-{id}, macspoofchk-{id}")
+    };
+    assert_eq!(told, [of("living", "a"), of("removed", "b")]);
+    assert_eq!([&a, &b].map(rules), [before[0], 0]);
+    let chains = host.run("nft", &["list", "table", "bridge", "nat"]);
+    assert!(!chains.contains("cni-br-iface-b"), "{chains}");
+}
+
 #[test]
 fn doctor_counts_permission_of_live_and_of_deleted_pods() {
     let host = Host::new();

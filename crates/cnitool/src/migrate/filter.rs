@@ -84,5 +84,6 @@ fn bridges(saved: &Saved) -> Option<BTreeSet<String>> {
 
 const ISOLATING: [&str; 2] = ["CNI-ISOLATION-STAGE-1", "CNI-ISOLATION-STAGE-2"];
 
-/// Comment of all rules that the Go plugin adds to the chains in `ISOLATING`.
-const COMMENT: &str = "CNI firewall plugin rules (ingressPolicy: same-bridge)";
+/// Start of the comments of all rules that the Go plugin adds to the chains in `ISOLATING`. The
+/// policy follows: `same-bridge` and, since 1.7.0, `isolated` or `same-bridge|isolated`.
+const COMMENT: &str = "CNI firewall plugin rules (ingressPolicy: ";

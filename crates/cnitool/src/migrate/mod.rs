@@ -7,9 +7,11 @@
 
 mod filter;
 mod iptables;
+mod listing;
 mod nat;
 mod nftables;
 mod remnant;
+mod spoof;
 
 use anyhow::Context as _;
 use clap::Args;

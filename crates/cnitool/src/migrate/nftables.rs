@@ -4,55 +4,35 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use anyhow::Context as _;
 use node::{REFERENCE_TABLES, output_of};
-use serde::Deserialize;
 use serde_json::Value;
 
+use super::listing::{self, Rule};
 use super::remnant::{Remnant, Shared, Table};
+use super::spoof;
 use crate::reference::Mark;
-
-/// The output of `nft --json`. Objects other than tables and rules are skipped.
-#[derive(Debug, Deserialize)]
-struct Listing {
-    nftables: Vec<Object>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Object {
-    table: Option<TableName>,
-    rule: Option<Rule>,
-}
-
-#[derive(Debug, Deserialize)]
-struct TableName {
-    family: String,
-    name: String,
-}
-
-#[derive(Debug, Deserialize)]
-struct Rule {
-    chain: String,
-    handle: u64,
-    comment: Option<String>,
-    #[serde(default)]
-    expr: Value,
-}
 
 /// Returns the tables of the Go plugins that exist in `nf_tables`, with their rules for single
 /// attachments.
 pub(super) fn tables() -> anyhow::Result<Vec<Table>> {
-    let listed = list(&["tables"])?;
+    let listed = listing::tables()?;
     let mut tables = Vec::new();
     for (family, name) in REFERENCE_TABLES {
         let family = family.name();
-        let mut names = listed.iter().filter_map(|it| it.table.as_ref());
-        if names.any(|it| it.family == family && it.name == name) {
-            let listing = list(&["table", family, name])?;
-            let rules = listing.into_iter().filter_map(|it| it.rule);
+        if listed
+            .iter()
+            .any(|it| it.family == family && it.name == name)
+        {
+            let rules = listing::rules(family, name)?.into_iter();
             let remnants = rules.filter_map(|it| it.remnant(name)).collect();
             tables.push(table(format!("{family} {name}"), remnants));
         }
+    }
+    if listed
+        .iter()
+        .any(|it| it.family == spoof::FAMILY && it.name == spoof::TABLE)
+    {
+        tables.push(spoof::table(&listing::rules(spoof::FAMILY, spoof::TABLE)?));
     }
     Ok(tables)
 }
@@ -75,15 +55,6 @@ fn table(name: String, remnants: Vec<Remnant>) -> Table {
             output_of(&["nft", "--file", "-"], script.as_bytes()).map(drop)
         }),
     }
-}
-
-fn list(what: &[&str]) -> anyhow::Result<Vec<Object>> {
-    let words = [&["nft", "--json", "--handle", "list"], what].concat();
-    let Some(text) = output_of(&words, b"")? else {
-        return Ok(Vec::new());
-    };
-    let listing: Listing = serde_json::from_slice(&text).with_context(|| words.join(" "))?;
-    Ok(listing.nftables)
 }
 
 impl Rule {

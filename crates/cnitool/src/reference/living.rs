@@ -27,6 +27,8 @@ pub struct Living {
     unnamed: BTreeSet<IpAddr>,
     /// Names of the bridges with a port that this suite did not make.
     bridges: BTreeSet<String>,
+    /// Names of the host's links.
+    links: BTreeSet<String>,
 }
 
 /// An attachment, its addresses and its state.
@@ -87,20 +89,26 @@ impl Living {
             held: links.0.iter().flat_map(HostLink::known_addresses).collect(),
             unnamed: unnamed.filter(|it| !named.contains(it)).collect(),
             bridges: bridges.map(|it| node.link_name(it).to_owned()).collect(),
+            links: node.links.iter().map(|it| it.name.clone()).collect(),
         })
     }
 
     /// Returns the state of the attachment to which a chain or rule with this mark and these
     /// addresses belongs. If several attachments have the mark, returns the state that is closest
     /// to [`Life::Lives`]. Returns [`Life::Gone`] if no attachment that may be live has the mark,
-    /// and no live sandbox of an unknown attachment has one of the addresses.
+    /// no live sandbox of an unknown attachment has one of the addresses, and the host has no link
+    /// that the mark names.
     pub fn life(&self, mark: &Mark, addresses: &BTreeSet<IpAddr>) -> Life {
         let has_mark = |it: &&Known| match mark {
             Mark::Address(address) => it.addresses.contains(address),
             mark => mark.is_of(&it.attachment),
         };
         let known = self.attachments.iter().filter(has_mark);
-        let is_held = matches!(mark, Mark::Address(it) if self.held.contains(it));
+        let is_held = match mark {
+            Mark::Address(address) => self.held.contains(address),
+            Mark::Spoof(_, Some(link)) => self.links.contains(link),
+            _ => false,
+        };
         if is_held || !self.unnamed.is_disjoint(addresses) {
             return Life::Lives;
         }

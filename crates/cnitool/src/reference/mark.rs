@@ -21,6 +21,8 @@ pub enum Mark {
     Instance(String),
     /// An address of the container.
     Address(IpAddr),
+    /// `CONTAINER-INTERFACE`, and the host's link that the rule names (`macspoofchk` of `bridge`).
+    Spoof(String, Option<String>),
 }
 
 impl Mark {
@@ -48,6 +50,7 @@ impl Mark {
                 let instance = digest(format!("{}:{container}", attachment.interface));
                 *digits == format!("{network:.16}-{instance:.16}")
             }
+            Self::Spoof(id, _) => *id == format!("{container}-{}", attachment.interface),
             // `attachment` contains no addresses to compare.
             Self::Address(_) => false,
         }
