@@ -66,6 +66,20 @@ fn an_attachment_whose_sandbox_was_replaced_is_refused_too() {
 }
 
 #[test]
+fn closed_standard_output_undoes_the_add() {
+    let (host, before, a) = warm_host(Host::bridge);
+    let closed = ["sh", "-c", "exec \"$0\" >&-"].map(String::from);
+    let outcome = host.bridge().on("ADD", &a).under(&closed).run();
+    assert!(!outcome.status.success(), "{outcome:?}");
+    assert!(
+        outcome.stderr.contains("stdout: it is closed"),
+        "{outcome:?}"
+    );
+    host.snapshot().assert_same_as(&before);
+    assert_eq!(a.links(), ["lo"]);
+}
+
+#[test]
 fn a_foreign_host_link_of_the_same_name_is_kept() {
     let (host, _, a) = warm_host(Host::bridge);
     let result = host.bridge().add(&a);

@@ -1,13 +1,16 @@
 //! Reads the request from the environment and standard input, runs the plugin's verb, and prints
 //! the result or the error object.
 
+use std::fs;
 use std::io::{self, Read as _, Write as _};
 use std::process::ExitCode;
 
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use serde_json::{Value, json};
 
 use crate::environment::Environment;
 use crate::error::{Error, ErrorObject, UNSPECIFIED};
+use crate::files::identity;
 use crate::log;
 use crate::network::{Document, Network};
 use crate::request::{AddRequest, CheckRequest, DelRequest, GcRequest, StatusRequest};
@@ -55,7 +58,7 @@ impl Answer {
     /// Prints `result` in the CNI version of the request.
     ///
     /// # Errors
-    /// [`Error::Io`] if standard output cannot be written.
+    /// [`Error::Io`] if standard output is closed or cannot be written.
     pub fn give(self, result: &AddResult) -> Result<Answered, Error> {
         log::step("answer");
         print(&result.to_json(self.0)).map(Answered)
@@ -180,10 +183,25 @@ fn print(value: &Value) -> Result<(), Error> {
     let mut line = value.to_string();
     line.push('\n');
     let mut stdout = io::stdout().lock();
-    let written = stdout
-        .write_all(line.as_bytes())
+    let written = expect_open()
+        .and_then(|()| stdout.write_all(line.as_bytes()))
         .and_then(|()| stdout.flush());
     written.map_err(Error::io("write the result to stdout"))
+}
+
+/// Checks that the caller has not closed standard output. In its place, Rust opens /dev/null for
+/// reading and writing. A caller that wants no output opens /dev/null only for writing.
+fn expect_open() -> io::Result<()> {
+    let stdout = io::stdout();
+    if fcntl(&stdout, FcntlArg::F_GETFL)? & OFlag::O_ACCMODE.bits() != OFlag::O_RDWR.bits() {
+        return Ok(());
+    }
+    match identity(fs::metadata("/proc/self/fd/1")) {
+        Some(found) if Some(found) == identity(fs::metadata("/dev/null")) => {
+            Err(io::Error::other("it is closed"))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Makes each panic, which is a bug, print an error object to standard output, as the runtime
