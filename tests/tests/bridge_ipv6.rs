@@ -59,6 +59,19 @@ fn duplicate_address_is_found_where_there_is_no_link_local_address() {
     assert!(refusal.mentions("fd00:1::2"), "{refusal:?}");
 }
 
+/// The port sends the sandbox's own solicitations back.
+#[test]
+fn addresses_of_a_port_with_hairpin_mode_are_no_duplicates() {
+    let host = Host::new();
+    let sandbox = host.sandbox("a");
+    for name in ["all", "default"] {
+        sandbox.set_sysctl(&format!("net/ipv6/conf/{name}/enhanced_dad"), "0");
+    }
+    let network = host.bridge().with("enabledad", true);
+    network.with("hairpinMode", true).add(&sandbox);
+    assert!(sandbox.pings("fd00:1::1"));
+}
+
 #[test]
 fn ipam_plugin_that_is_not_listed_may_lease_ipv6_where_it_is_disabled() {
     let host = Host::new();

@@ -123,8 +123,10 @@ impl<'a> Sandbox<'a> {
     ///
     /// With `ndisc_notify`, the kernel announces IPv6 addresses when the MAC is set. With
     /// `keep_addr_on_down`, the kernel keeps these addresses when the link goes down and up again.
-    /// `accept_dad` turns duplicate address detection on or off. A failure to set one of these
-    /// three sysctls is only reported on standard error, because the container works without them.
+    /// `accept_dad` turns duplicate address detection on or off. With `enhanced_dad` (RFC 7527), the
+    /// kernel recognises its own solicitations, which a port with hairpin mode sends back. A failure
+    /// to set one of these sysctls is only reported on standard error, because the container works
+    /// without them.
     pub fn set_sysctls(&self, link: &Link, desired: &Container) -> anyhow::Result<()> {
         let (dad, addressing) = (desired.dad, &desired.addressing);
         let needs_ipv6 = need_ipv6(&addressing.ips);
@@ -136,11 +138,14 @@ impl<'a> Sandbox<'a> {
             Dad::Perform => "1",
             Dad::Skip => "0",
         };
-        let wishes = [
+        let mut wishes = vec![
             (Sysctl::ipv6(self.interface, "ndisc_notify"), "1"),
             (Sysctl::ipv6(self.interface, "keep_addr_on_down"), "1"),
             (Sysctl::ipv6(self.interface, "accept_dad"), accept_dad),
         ];
+        if dad == Dad::Perform {
+            wishes.push((Sysctl::ipv6(self.interface, "enhanced_dad"), "1"));
+        }
         let wishes = wishes.iter().filter(|_| needs_ipv6 || dad == Dad::Perform);
         self.namespace.run(|| {
             for (sysctl, was, value) in &advertisements {
