@@ -129,6 +129,27 @@ fn result(ports: &Ports<'_>) -> serde_json::Value {
 }
 
 #[test]
+fn route_localnet_goes_back_although_the_records_are_lost() {
+    for end in ["DEL", "GC"] {
+        let host = Host::new();
+        let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
+        let ports = host.ports();
+        ports.add(&a, &["8080:80"]);
+        ports.add(&b, &["8081:80"]);
+        fs::remove_dir_all("/run/cni").unwrap();
+        for (pod, left) in [(&a, "1"), (&b, "0")] {
+            if end == "DEL" {
+                ports.forgotten(pod).ok();
+            } else {
+                let listed: &[&Sandbox] = if left == "1" { &[&b] } else { &[] };
+                ports.portmap().gc(listed).ok();
+            }
+            assert_eq!(route_localnet(&host), left, "{end}");
+        }
+    }
+}
+
+#[test]
 fn route_localnet_that_another_program_set_stays() {
     let host = Host::new();
     let [a, b] = ["a", "b"].map(|name| host.sandbox(name));

@@ -21,7 +21,10 @@ pub(crate) fn remove(attachment: &Attachment) -> anyhow::Result<()> {
     let record = retired.text().and_then(Record::parse);
     let listed = record.as_ref().map(|it| it.elements.clone());
     let displaced = record.as_ref().map_or(&[][..], |it| &it.displaced);
-    firewall::remove(|it| it == owner, listed, displaced)?;
+    let removed = firewall::remove(|it| it == owner, listed, displaced)?;
     localnet::release(&owner, record.as_ref())?;
+    if record.is_none() {
+        localnet::reset_forgotten(&removed)?;
+    }
     retired.remove()
 }

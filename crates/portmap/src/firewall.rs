@@ -36,7 +36,7 @@ pub(crate) fn remove_unrecorded(owner: &str, displaced: &[String]) -> anyhow::Re
 /// Removes the elements of the attachments whose tags (owners) `is_stale` accepts, and takes these
 /// attachments off the standby list. Passes their ports on to attachments of the same container
 /// that stand by for them, and gives elements back to the attachments `displaced`. Returns the
-/// owners of the removed elements.
+/// removed elements.
 ///
 /// If `known` is given, it lists the elements to remove. Otherwise, the function finds the elements
 /// by their comments, which contain the owner.
@@ -47,10 +47,10 @@ pub(crate) fn remove(
     is_stale: impl Fn(&str) -> bool,
     known: Option<Vec<Element>>,
     displaced: &[String],
-) -> anyhow::Result<BTreeSet<String>> {
+) -> anyhow::Result<Vec<Element>> {
     let standing = leave_standby(&is_stale)?;
     let Some(connection) = Connection::open_if_supported()? else {
-        return Ok(BTreeSet::new());
+        return Ok(Vec::new());
     };
     let known = match known {
         Some(known) => Ok(known),
@@ -58,8 +58,7 @@ pub(crate) fn remove(
     };
     let remove = |known| succession::remove(&connection, known, standing, displaced);
     let removed = known.and_then(remove);
-    let removed = finish(connection, removed)?;
-    Ok(removed.into_iter().map(|it| it.owner).collect())
+    finish(connection, removed)
 }
 
 /// Removes the owners for which `is_stale` returns true from the standby list. This list has the

@@ -1,6 +1,8 @@
 //! GC: removes ports and records (files in `/run/cni/portmap`) of attachments that the runtime does
 //! not list.
 
+use std::collections::BTreeSet;
+
 use attach::Retired;
 use cni::{GcRequest, note};
 
@@ -26,11 +28,15 @@ pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
     let record = |it: &Retired| it.text().and_then(Record::parse);
     let records = stale.iter().filter_map(|(_, retired)| record(retired));
     let displaced: Vec<_> = records.flat_map(|it| it.displaced).collect();
-    for owner in firewall::remove(&is_stale, None, &displaced)? {
+    let mut removed = firewall::remove(&is_stale, None, &displaced)?;
+    let owners: BTreeSet<_> = removed.iter().map(|it| it.owner.as_str()).collect();
+    for owner in owners {
         note(format_args!(
             "removed ports of {owner}, which the runtime does not list"
         ));
     }
+    removed.retain(|it| stale.iter().all(|(owner, _)| *owner != it.owner));
+    localnet::reset_forgotten(&removed)?;
     cni::all(stale.into_iter().map(|(owner, retired)| {
         localnet::release(&owner, record(&retired).as_ref())?;
         retired.remove()

@@ -1,20 +1,24 @@
 //! Manages the sysctl `route_localnet` of the host's links towards containers. The sysctl permits
 //! packets from 127.0.0.1 to leave through the link.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::ErrorKind;
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use attach::OwnerFiles;
+use attach::{OwnerFiles, coded};
 use cni::{Attachment, note};
 use netlink::{Connection, Link, LinkChange, Packets, Policies, Request, found};
 use netns::Sysctl;
+use nft::{Element, IpVersion, Value};
 
+use crate::names::LINKS;
 use crate::networks::LOCALNET;
 use crate::plan::Plan;
 use crate::record::Record;
+use crate::table;
 
 /// Returns each container address in `pods` with the host's link towards it. Omits an address
 /// without a route, and reports it on standard error.
@@ -143,6 +147,43 @@ pub(crate) fn release_links(
     cni::all(links.into_iter().map(|link| {
         leave(link, owner).with_context(|| format!("reset route_localnet of link number {link}"))
     }))
+}
+
+/// Resets `route_localnet` of the links in `removed`, elements of attachments that have no record,
+/// if the lists of users were deleted with /run/cni. Keeps it for links in remaining elements.
+///
+/// # Errors
+/// The kernel refuses a request.
+pub(crate) fn reset_forgotten(removed: &[Element]) -> anyhow::Result<()> {
+    let table = table::without_chains();
+    let links_in = |elements: &[Element]| -> BTreeSet<String> {
+        let links = elements
+            .iter()
+            .filter(|it| it.set == LINKS.of(IpVersion::V4));
+        let keys = links.filter_map(|it| it.key_in(&table));
+        let names = keys.filter_map(|key| match *key.first()? {
+            Value::InterfaceName(name) => Some(name.to_owned()),
+            _ => None,
+        });
+        names.collect()
+    };
+    let forgotten = links_in(removed);
+    if forgotten.is_empty() || Path::new(USERS).exists() {
+        return Ok(());
+    }
+    let used = match nft::Connection::open_if_supported()? {
+        Some(connection) => links_in(&connection.elements(&table).map_err(coded)?),
+        None => BTreeSet::new(),
+    };
+    for name in forgotten.difference(&used) {
+        if let Some(link) = found(Connection::open()?.link(name))? {
+            note(format_args!(
+                "reset route_localnet of {name}: /run/cni lacks its users"
+            ));
+            set_if_present(link.index, 0)?;
+        }
+    }
+    Ok(())
 }
 
 /// Returns the indices of the links whose `route_localnet` portmap set and has not reset.
