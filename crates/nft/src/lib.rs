@@ -21,6 +21,7 @@ mod change;
 mod comment;
 mod connection;
 mod conntrack;
+mod copy;
 mod count;
 mod deletion;
 mod element;
@@ -52,6 +53,7 @@ mod watch;
 
 pub use change::{Change, Counts, Updated};
 pub use connection::Connection;
+pub use copy::Copied;
 pub use element::{Element, Value};
 pub use error::{Error, supported};
 pub use expression::SourcePort;

@@ -92,6 +92,10 @@ pub(crate) const NEW_FLOW_TABLE: u16 = NF_TABLES + 22;
 pub(crate) const GET_CONNECTIONS: u16 = (1 << 8) + 1;
 pub(crate) const DELETE_CONNECTIONS: u16 = (1 << 8) + 2;
 
+/// Type of the message that creates an nfacct object: `NFNL_SUBSYS_ACCT` and `NFNL_MSG_ACCT_NEW`
+/// (`include/uapi/linux/netfilter/nfnetlink_acct.h`).
+pub(crate) const NEW_ACCOUNT: u16 = 7 << 8;
+
 /// The attribute with the table's name, in messages about tables and their objects:
 /// `NFTA_TABLE_NAME`, `NFTA_CHAIN_TABLE`, `NFTA_RULE_TABLE` and so on.
 pub(crate) const TABLE: u16 = 1;

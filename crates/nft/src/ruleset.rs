@@ -25,8 +25,8 @@ use crate::raw::{
 /// reads them, and [`Connection::load`] creates them in another namespace.
 #[derive(Debug, Default)]
 pub struct Ruleset {
-    messages: Vec<RawMessage>,
-    rules: Vec<RulePlace>,
+    pub(crate) messages: Vec<RawMessage>,
+    pub(crate) rules: Vec<RulePlace>,
 }
 
 /// Location of a rule.
@@ -90,7 +90,7 @@ impl Connection {
         Ok(elements)
     }
 
-    fn rule_places(&self) -> Result<Vec<RulePlace>, Error> {
+    pub(crate) fn rule_places(&self) -> Result<Vec<RulePlace>, Error> {
         let question = RawMessage::new(GET_RULE, 0, Attributes::new());
         let rules = self.raw_list("rules", question)?;
         Ok(rules.iter().map(RulePlace::read).collect())
@@ -110,27 +110,6 @@ impl Connection {
         let messages: Vec<_> = messages.collect();
         self.transact(&messages, None).map(drop)
     }
-
-    /// Creates all of `ruleset` in this namespace. Returns the locations of the new rules in the
-    /// order of [`Ruleset::rules`]. The caller guarantees that the namespace has no rules and that
-    /// the links in [`Ruleset::links`] exist.
-    ///
-    /// # Errors
-    /// [`Error::Refused`]; some rules may have been created before the error.
-    pub fn load(&self, ruleset: &Ruleset) -> Result<Vec<RulePlace>, Error> {
-        let (mut waiting, mut length) = (Vec::new(), 0);
-        for (message, number) in ruleset.messages.iter().zip(1..) {
-            let message = loadable(message, number);
-            length += message.attributes.len();
-            waiting.push(message);
-            if length > TRANSACTION {
-                self.create("copy rules", std::mem::take(&mut waiting))?;
-                length = 0;
-            }
-        }
-        self.create("copy rules", waiting)?;
-        self.rule_places()
-    }
 }
 
 impl RulePlace {
@@ -146,11 +125,6 @@ impl RulePlace {
 }
 
 impl Ruleset {
-    /// Returns the locations of all rules in the namespace from which they were read.
-    pub fn rules(&self) -> &[RulePlace] {
-        &self.rules
-    }
-
     /// Returns the names of the network links that chains and flow tables are bound to. A namespace
     /// must have these links before [`Connection::load`] copies the rules to it.
     pub fn links(&self) -> BTreeSet<String> {
@@ -174,6 +148,23 @@ impl Ruleset {
         links
     }
 
+    /// Returns the names of the nfacct objects in which rules of iptables count packets
+    /// (`-m nfacct --nfacct-name NAME`). A namespace must have these objects before
+    /// [`Connection::load`] copies the rules to it.
+    pub fn accounts(&self) -> BTreeSet<String> {
+        let rules = self.messages.iter().filter(|it| it.kind == NEW_RULE);
+        let expressions = rules.filter_map(|it| it.value(RULE_EXPRESSIONS));
+        let matches = expressions
+            .flat_map(parts)
+            .filter(|(name, _)| name == "match");
+        let accounts = matches.filter_map(|(_, data)| {
+            let is_account = value(data, MATCH_NAME).map(text).as_deref() == Some("nfacct");
+            let name = value(data, MATCH_DATA)?.split(|it| *it == 0).next()?;
+            is_account.then(|| text(name))
+        });
+        accounts.collect()
+    }
+
     /// Returns the size in bytes of all messages of the rule set, without their headers.
     pub fn size(&self) -> usize {
         self.messages.iter().map(|it| it.attributes.len()).sum()
@@ -190,7 +181,7 @@ impl Ruleset {
 ///   ([`compatible`]).
 ///
 /// Descriptions of other objects are returned unchanged.
-fn loadable(message: &RawMessage, number: u32) -> RawMessage {
+pub(crate) fn loadable(message: &RawMessage, number: u32) -> RawMessage {
     let flags = |kind| u32::try_from(message.number(kind)).unwrap_or_default();
     let all = 1..=SET_EXPRESSIONS;
     let (kept, added) = match message.kind {
@@ -271,6 +262,11 @@ const RULE_COMPATIBILITY: u16 = 5;
 const TABLE_USERDATA: u16 = 6;
 const SET_EXPRESSIONS: u16 = 18;
 
+/// Attributes of the expression `match` of iptables: `NFTA_MATCH_NAME` and `NFTA_MATCH_INFO`. The
+/// latter is a structure of the match; that of nfacct begins with the object's name.
+const MATCH_NAME: u16 = 1;
+const MATCH_DATA: u16 = 3;
+
 /// In this order: `NFTA_HOOK_DEV`, `NFTA_FLOWTABLE_HOOK` and `NFTA_FLOWTABLE_HOOK_DEVS`.
 const HOOK_LINK: u16 = 3;
 const FLOW_TABLE_HOOK: u16 = 3;
@@ -288,6 +284,3 @@ const ANONYMOUS: u32 = 1;
 /// attempt, [`Connection::ruleset`] returns what it has read, even if another process has changed
 /// the rules meanwhile.
 const ATTEMPTS: usize = 8;
-
-/// Size in bytes at which [`Connection::load`] commits a transaction and begins the next one.
-const TRANSACTION: usize = 1 << 20;

@@ -1,10 +1,12 @@
 //! Checks whether the node's firewall rules drop packets of pods, and whether a reload of the
 //! firewall removed this suite's elements in sets and maps of `nf_tables`.
 
-use node::{Condition, Node, TableState};
+use std::collections::BTreeSet;
+
+use node::{Condition, Node, Probe, TableState};
 
 use super::barred::{COPY, barred};
-use super::finding::{Finding, some_of};
+use super::finding::{Finding, count, quoted, some_of};
 use super::stages::{place, untried};
 
 /// Reports packets of pods that the node's firewall rules would stop: doctor has sent test packets
@@ -12,6 +14,7 @@ use super::stages::{place, untried};
 /// and tables that another program changed.
 pub fn judge(node: &Node) -> Vec<Finding> {
     let mut findings: Vec<_> = node.probes.iter().flat_map(|it| barred(node, it)).collect();
+    findings.extend(node.probes.iter().find_map(left_out));
     findings.extend(taken_away(node));
     findings.extend(changed_tables(node));
     let mut places: Vec<_> = node.probes.iter().map(|it| place(&it.stage)).collect();
@@ -23,7 +26,8 @@ pub fn judge(node: &Node) -> Vec<Finding> {
     let untried = untried(node);
     if !untried.is_empty() {
         let message = format!("no packet was tried of networks: {}", some_of(untried));
-        let impact = "They have a VLAN, or no address of a pod is known before the first ADD.";
+        let impact = "They have a VLAN or a gateway outside their subnet, or no address of a pod \
+             is known before the first ADD.";
         findings.push(Finding::ok(message).impact(impact));
     }
     if findings.is_empty() {
@@ -31,6 +35,22 @@ pub fn judge(node: &Node) -> Vec<Finding> {
         findings.push(Finding::ok(message));
     }
     findings
+}
+
+/// Reports rules that the copy of the node's rules lacks.
+fn left_out(probe: &Probe) -> Option<Finding> {
+    let places: BTreeSet<_> = probe.left_out.iter().map(ToString::to_string).collect();
+    let rules = count(probe.left_out.len(), "rule");
+    let message = format!(
+        "packets of pods were tried without {rules} of {}",
+        some_of(places)
+    );
+    let impact = "A copy of them is refused, for example because they match an ipset: it is unknown \
+         whether they stop packets of pods.";
+    let place = probe.left_out.first()?;
+    let [table, chain] = [&place.table, &place.chain].map(quoted);
+    let fix = format!("nft -a list chain {} {table} {chain}", place.family());
+    Some(Finding::warning(message).impact(impact).fix(fix))
 }
 
 /// Finds live attachments without elements in a table of `nf_tables`, if their configuration

@@ -65,10 +65,7 @@ fn rules_are_the_same_in_another_namespace() {
     let listed = || run("nft list ruleset; iptables-nft-save | grep -v '^#'");
     let (before, ruleset) = (listed(), connection.ruleset().unwrap());
     let other = enter_new_namespace();
-    let places = other.load(&ruleset).unwrap();
-    assert_eq!(places.len(), ruleset.rules().len());
-    for (copy, own) in places.iter().zip(ruleset.rules()) {
-        assert_eq!(copy.to_string(), own.to_string());
-    }
+    let copied = other.load(&ruleset).unwrap();
+    assert!(copied.left_out.is_empty(), "{copied:?}");
     assert_eq!(listed(), before);
 }

@@ -36,6 +36,14 @@ impl Saved {
         run(&format!("{}-restore", self.program), &[], &self.text).map(drop)
     }
 
+    /// Returns the names of the nfacct objects that the rules refer to.
+    pub fn accounts(&self) -> Vec<String> {
+        let text = String::from_utf8_lossy(&self.text);
+        let after = text.split(" --nfacct-name ").skip(1);
+        let names = after.filter_map(|it| it.split_whitespace().next());
+        names.map(str::to_owned).collect()
+    }
+
     /// Returns the first rule or policy in this thread's network namespace whose counter shows that
     /// it dropped or rejected a packet. Returns `None` if there is none, or if the rules cannot be
     /// read.

@@ -13,6 +13,7 @@ mod rules;
 mod stage;
 mod traffic;
 
+use nft::RulePlace;
 use serde_json::{Map, Value};
 
 use self::rules::Rules;
@@ -26,6 +27,9 @@ pub struct Probe {
     pub stage: Stage,
     /// The outcome on each path, or why no packets could be sent.
     pub fates: Result<Vec<(Path, Fate)>, String>,
+    /// Rules of `nf_tables` without which the packets were sent, because the kernel refuses a copy
+    /// of them.
+    pub left_out: Vec<RulePlace>,
     /// Paths on which packets pass only if the plugin `firewall` permits them. Empty if the
     /// network's list already contains this plugin.
     pub permitted: Vec<Path>,
@@ -36,9 +40,13 @@ pub struct Probe {
 pub(super) fn probe(stages: &[Stage], legacy: &[String]) -> Vec<Probe> {
     let rules = Rules::read(legacy).map_err(super::message);
     let probes = stages.iter().map(|stage| {
-        let fates = match &rules {
+        let trial = match &rules {
             Ok(rules) => replica::run(rules, stage).map_err(super::message),
             Err(reason) => Err(reason.clone()),
+        };
+        let (fates, left_out) = match trial {
+            Ok(trial) => (Ok(trial.fates), trial.left_out),
+            Err(reason) => (Err(reason), Vec::new()),
         };
         let permitted = match (&rules, &fates) {
             (Ok(rules), Ok(fates)) => permitted(rules, stage, fates),
@@ -47,6 +55,7 @@ pub(super) fn probe(stages: &[Stage], legacy: &[String]) -> Vec<Probe> {
         Probe {
             stage: stage.clone(),
             fates,
+            left_out,
             permitted,
         }
     });
@@ -66,7 +75,8 @@ fn permitted(rules: &Rules, stage: &Stage, fates: &[(Path, Fate)]) -> Vec<Path> 
         permission: firewall::Config::read(&Value::Object(Map::new())).ok(),
         ..stage.clone()
     };
-    let fates = replica::run(rules, &stage).unwrap_or_default().into_iter();
+    let trial = replica::run(rules, &stage);
+    let fates = trial.into_iter().flat_map(|it| it.fates);
     let passed = fates.filter(|it| it.1 == Fate::Passed).map(|it| it.0);
     passed.filter(|it| barred.contains(it)).collect()
 }

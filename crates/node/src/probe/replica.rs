@@ -7,7 +7,7 @@ use attach::HOST_LINK_PREFIX;
 use ipnetwork::IpNetwork;
 use netlink::{Connection, Dad, Link, LinkChange, MacAddress, NewRoute, Request, StandIn};
 use netns::{Netns, Sysctl};
-use nft::{RulePlace, Tracer};
+use nft::{Copied, RulePlace, Tracer};
 
 use super::legacy::Saved;
 use super::rules::Rules;
@@ -15,9 +15,17 @@ use super::stage::{Access, Path, Stage};
 use super::traffic;
 use super::traffic::{Fate, Sides};
 
+/// What packets met in a copy of the node's rules.
+pub(super) struct Trial {
+    /// The outcome on each path.
+    pub fates: Vec<(Path, Fate)>,
+    /// Rules of the node that the copy lacks, because the kernel refuses them there.
+    pub left_out: Vec<RulePlace>,
+}
+
 /// Creates a network namespace with a copy of the node's rules and links, and sends a packet
 /// through it on each path. Returns the outcomes of the packets, and deletes the namespace.
-pub(super) fn run(rules: &Rules, stage: &Stage) -> anyhow::Result<Vec<(Path, Fate)>> {
+pub(super) fn run(rules: &Rules, stage: &Stage) -> anyhow::Result<Trial> {
     Netns::run_in_new(|| {
         let sides = set_up(stage)?;
         let copied = load(rules)?;
@@ -30,12 +38,13 @@ pub(super) fn run(rules: &Rules, stage: &Stage) -> anyhow::Result<Vec<(Path, Fat
         let mut fates = traffic::fates(&sides, stage, &tracer)?;
         for (_, fate) in &mut fates {
             match fate {
-                Fate::Ended(ended) => ended.place = rules.place_on_node(&copied, &ended.place),
+                Fate::Ended(ended) => ended.place = copied.original(&ended.place),
                 Fate::Lost(rule) => *rule = rules.legacy.iter().find_map(Saved::dropping),
                 Fate::Passed => {}
             }
         }
-        Ok(fates)
+        let left_out = copied.left_out;
+        Ok(Trial { fates, left_out })
     })?
 }
 
@@ -117,9 +126,9 @@ fn prepared() -> anyhow::Result<Netns> {
 }
 
 /// Loads all rules into this thread's network namespace. Before, creates the missing links that
-/// chains and flow tables are bound to, so that the kernel accepts these chains and flow tables.
-/// Returns the place (table, chain and handle) of each `nf_tables` rule in this namespace.
-fn load(rules: &Rules) -> anyhow::Result<Vec<RulePlace>> {
+/// chains and flow tables are bound to, and the nfacct objects of rules of iptables, so that the
+/// kernel accepts these chains, flow tables and rules.
+fn load(rules: &Rules) -> anyhow::Result<Copied> {
     let connection = Connection::open()?;
     for name in rules.ruleset.links() {
         if connection.find_link(&name)?.is_none() {
@@ -131,7 +140,11 @@ fn load(rules: &Rules) -> anyhow::Result<Vec<RulePlace>> {
             connection.add_stand_in(&link, StandIn::Bridge)?;
         }
     }
-    let copied = nft::Connection::open()?.load(&rules.ruleset)?;
+    let firewall = nft::Connection::open()?;
+    let mut accounts = rules.ruleset.accounts();
+    accounts.extend(rules.legacy.iter().flat_map(Saved::accounts));
+    firewall.add_accounts(&accounts)?;
+    let copied = firewall.load(&rules.ruleset)?;
     for saved in &rules.legacy {
         saved.load()?;
     }

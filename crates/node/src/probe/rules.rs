@@ -1,6 +1,6 @@
 //! The firewall rules of the node, which are copied into a temporary network namespace.
 
-use nft::{RulePlace, Ruleset};
+use nft::Ruleset;
 
 use super::legacy::{self, Saved};
 
@@ -22,15 +22,6 @@ impl Rules {
         anyhow::ensure!(size <= LARGEST, "the rules take {} MiB", size >> 20);
         let legacy = legacy::save(legacy)?;
         Ok(Self { ruleset, legacy })
-    }
-
-    /// Converts the place (table, chain and handle) of a rule in the copy to the place of this rule
-    /// on the node. `copied` lists the places of all rules in the copy. The rules have the same
-    /// order there as on the node, but other handles.
-    pub(super) fn place_on_node(&self, copied: &[RulePlace], found: &RulePlace) -> RulePlace {
-        let pairs = copied.iter().zip(self.ruleset.rules());
-        let mut same = pairs.filter(|(copy, _)| *copy == found);
-        same.next().map_or(found, |(_, own)| own).clone()
     }
 }
 
