@@ -131,6 +131,23 @@ impl<'h> Tool<'h> {
         assert_eq!(findings.status, 0, "{findings:#?}");
     }
 
+    /// Runs a command that `doctor` prints, as its operator would: scripts and executables of the
+    /// test's `CNI_PATH` can be called by name.
+    #[track_caller]
+    pub fn obey(&self, command: &str) {
+        let shell = self.host.program(Path::new("/bin/sh"));
+        let shell = shell.env("NETCONFPATH", self.host.dir().join("net.d"));
+        let scripts = self.host.dir().join("plugins");
+        let (programs, path) = (self.host.search_path(), std::env::var("PATH").unwrap());
+        let path = format!("{}:{path}:{programs}", scripts.display());
+        let outcome = shell
+            .env("PATH", path)
+            .argument("-c")
+            .argument(command)
+            .run();
+        assert!(outcome.status.success(), "{command}: {outcome:#?}");
+    }
+
     /// Returns the list of `ps`.
     #[track_caller]
     pub fn ps(&self) -> Vec<Value> {
@@ -217,7 +234,16 @@ impl Findings {
     /// Returns the commands that fix this subject.
     pub fn fixes(&self, subject: &str) -> Vec<String> {
         let of = self.list.iter().filter(|it| it["subject"] == subject);
-        let fixes = of.flat_map(|it| it["fix"].as_str().unwrap().lines());
+        Self::fixes_of(of)
+    }
+
+    /// Returns the commands of all subjects.
+    pub fn commands(&self) -> Vec<String> {
+        Self::fixes_of(self.list.iter())
+    }
+
+    fn fixes_of<'a>(findings: impl Iterator<Item = &'a Value>) -> Vec<String> {
+        let fixes = findings.flat_map(|it| it["fix"].as_str().unwrap().lines());
         fixes.map(str::to_owned).collect()
     }
 }

@@ -72,6 +72,23 @@ impl Error {
         self.errno() == Some(Errno::ENOENT)
     }
 
+    /// Returns the kernel modules with the missing feature; empty for other errors.
+    pub fn modules(&self) -> Vec<&'static str> {
+        let Self::Unsupported { option, .. } = self else {
+            return Vec::new();
+        };
+        let modules = option.split(" or ").flat_map(|option| match option {
+            "CONFIG_NFT_BRIDGE_META" => &["nft_meta_bridge"][..],
+            "CONFIG_NFT_CT" => &["nft_ct"],
+            "CONFIG_NFT_FIB_INET" => &["nft_fib_inet"],
+            "CONFIG_NFT_LIMIT" => &["nft_limit"],
+            "CONFIG_NFT_MASQ" => &["nft_masq"],
+            "CONFIG_NFT_NAT" => &["nft_chain_nat", "nft_nat"],
+            _ => &["nf_tables"],
+        });
+        modules.copied().collect()
+    }
+
     /// Returns whether the kernel has no `nf_tables` or lacks a part of it.
     pub fn is_unsupported(&self) -> bool {
         match self {

@@ -40,6 +40,8 @@ pub struct File {
 pub struct Network {
     /// The parsed configuration list.
     pub list: Conflist,
+    /// [`Conflist::all_plugins`] of the list.
+    pub plugins: Vec<PluginConfig>,
     /// The list as a JSON document, which also has the keys that [`Conflist`] does not use.
     pub document: Value,
     /// The text of the configuration file.
@@ -129,10 +131,10 @@ impl Configuration {
         files.filter_map(|file| Some((file, file.network.as_ref().ok()?)))
     }
 
-    /// Returns all plugins of all valid networks.
+    /// Returns all plugins of all valid networks, and those to which `flannel` delegates.
     pub fn sources(&self) -> impl Iterator<Item = Source<'_>> {
         self.networks().flat_map(move |(file, network)| {
-            let plugins = network.list.plugins.iter();
+            let plugins = network.plugins.iter();
             plugins.map(move |plugin| Source {
                 configuration: self,
                 file,
@@ -172,7 +174,7 @@ impl File {
             let directory = path.parent().unwrap_or(Path::new("."));
             let mut network = Network::parse(&runtime::with_parts(text.clone(), directory)?)?;
             network.text = String::from_utf8_lossy(&text).into_owned();
-            network.pod_cidrs = pod_cidrs::of(&network.list);
+            network.pod_cidrs = pod_cidrs::of(&network.plugins);
             Ok(network)
         };
         let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -201,9 +203,11 @@ impl File {
 
 impl Network {
     fn parse(bytes: &[u8]) -> anyhow::Result<Self> {
+        let list = Conflist::parse(bytes.to_owned())?;
         Ok(Self {
             document: serde_json::from_slice(bytes)?,
-            list: Conflist::parse(bytes.to_owned())?,
+            plugins: list.all_plugins(),
+            list,
             text: String::from_utf8_lossy(bytes).into_owned(),
             pod_cidrs: BTreeMap::new(),
         })

@@ -22,7 +22,7 @@ impl Node {
     /// configuration that ADD used.
     pub fn expected_tables(&self, attached: &Attached) -> Vec<&'static str> {
         let network = attached.entry.network(&self.configuration.directory);
-        let plugins = network.ok().flatten().map(|it| it.plugins);
+        let plugins = network.ok().flatten().map(|it| it.all_plugins());
         let mut wanted = Vec::new();
         for plugin in plugins.unwrap_or_default() {
             match plugin.program.as_str() {

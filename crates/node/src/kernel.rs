@@ -13,6 +13,8 @@ pub struct Lack {
     pub reason: String,
     /// Which plugins need the feature, and what happens without it.
     pub need: Need,
+    /// Modules with the feature; empty if it is not known that it is in a module.
+    pub modules: Vec<&'static str>,
 }
 
 /// What happens if a feature is missing.
@@ -20,6 +22,8 @@ pub struct Lack {
 pub enum Consequence {
     /// Every ADD fails.
     AddFails,
+    /// Only ADDs of pods with a limit fail.
+    LimitedAddFails,
     /// ADD succeeds, but only tc limits what pods send, without the second limit in `nf_tables`.
     /// Root in a pod can send packets that bypass tc.
     LimitsEvadable,
@@ -82,9 +86,9 @@ fn links() -> anyhow::Result<Vec<Lack>> {
             VLANS,
         ),
     ];
-    let lacks = tried
-        .into_iter()
-        .filter_map(|(tried, feature, need)| Some(lack(refused(tried.err()?, feature), need)));
+    let lacks = tried.into_iter().filter_map(|(tried, feature, need)| {
+        Some(lack(refused(tried.err()?, feature), need, Vec::new()))
+    });
     Ok(lacks.collect())
 }
 
@@ -100,13 +104,13 @@ fn refused(error: netlink::Error, feature: &str) -> anyhow::Error {
 fn limits() -> anyhow::Result<Vec<Lack>> {
     let modules = tc::missing(&netlink::Connection::open()?)?.into_iter();
     let lacks = modules.map(|module| {
-        let reason = anyhow!("the kernel lacks {module}, and modprobe {module} may help");
+        let reason = anyhow!("the kernel lacks {module}");
         let need = match module {
             tc::module::HTB => SUBNETS,
             tc::module::FQ_CODEL => QUEUES,
             _ => RATES,
         };
-        lack(reason, need)
+        lack(reason, need, vec![module])
     });
     Ok(lacks.collect())
 }
@@ -130,16 +134,18 @@ fn tables() -> anyhow::Result<Vec<Lack>> {
         if let Err(error) = connection.dry_run(&table)
             && is_new
         {
-            lacks.push(lack(error, need));
+            let modules = error.modules();
+            lacks.push(lack(error, need, modules));
         }
     }
     Ok(lacks)
 }
 
-fn lack(error: impl Into<anyhow::Error>, need: Need) -> Lack {
+fn lack(error: impl Into<anyhow::Error>, need: Need, modules: Vec<&'static str>) -> Lack {
     Lack {
         reason: super::message(error),
         need,
+        modules,
     }
 }
 
@@ -159,7 +165,10 @@ const MASQUERADE: Need = of(&["bridge", "ptp"], &["ipMasq"]);
 const PORTS: Need = of(&["portmap"], &[]);
 const PERMISSION: Need = of(&["firewall"], &[]);
 const ISOLATION: Need = of(&["firewall"], &["ingressPolicy"]);
-const RATES: Need = of(&["bandwidth"], &[]);
+const RATES: Need = Need {
+    consequence: Consequence::LimitedAddFails,
+    ..of(&["bandwidth"], &[])
+};
 const BACKSTOP: Need = Need {
     consequence: Consequence::LimitsEvadable,
     ..RATES
@@ -168,7 +177,10 @@ const QUEUES: Need = Need {
     consequence: Consequence::OneQueue,
     ..RATES
 };
-const SUBNETS: Need = of(&["bandwidth"], &["shapedSubnets", "unshapedSubnets"]);
+const SUBNETS: Need = Need {
+    consequence: Consequence::LimitedAddFails,
+    ..of(&["bandwidth"], &["shapedSubnets", "unshapedSubnets"])
+};
 
 /// MTU of the links in the temporary namespace, in bytes.
 const MTU: u32 = 1500;

@@ -16,14 +16,14 @@ pub fn bridge_of(plugin: &PluginConfig) -> Option<&str> {
 
 /// Returns the directories in which host-local keeps leases of the network's plugins.
 pub fn lease_directories(network: &Conflist) -> Vec<PathBuf> {
-    let plugins = network.plugins.iter();
+    let plugins = network.all_plugins().into_iter();
     let leasing = plugins.filter(|it| it.ipam_type() == Some("host-local"));
     let directories = leasing.map(|it| {
         let named = it
             .ipam()
             .and_then(|it| json::value(it, "dataDir")?.as_str());
         let named = named.filter(|it| !it.is_empty());
-        named.unwrap_or(host_local::DEFAULT_DATA_DIR).into()
+        PathBuf::from(named.unwrap_or(host_local::DEFAULT_DATA_DIR))
     });
     directories.collect()
 }

@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 use cni::json;
 use host_local::pod_cidr;
 use ipnetwork::IpNetwork;
-use runtime::{Conflist, PluginConfig};
+use runtime::PluginConfig;
 use serde_json::{Map, Value};
 
-/// Returns the pod CIDRs in each file that an `ipam` section of the list uses. The key is the path
+/// Returns the pod CIDRs in each file that an `ipam` section of the plugins uses. The key is the path
 /// of the file.
-pub(super) fn of(list: &Conflist) -> BTreeMap<PathBuf, Vec<IpNetwork>> {
-    let files = list.plugins.iter().filter_map(PluginConfig::ipam);
+pub(super) fn of(plugins: &[PluginConfig]) -> BTreeMap<PathBuf, Vec<IpNetwork>> {
+    let files = plugins.iter().filter_map(PluginConfig::ipam);
     let files = files.filter_map(file_of);
     let cidrs = |file: &Path| pod_cidr::read(file).unwrap_or_default();
     files.map(|file| (file.to_owned(), cidrs(file))).collect()

@@ -71,6 +71,16 @@ impl<'a> Range<'a> {
         IpNetwork::new(self.own.gateway?, self.subnet.prefix()).ok()
     }
 
+    /// Returns whether pods get a route by the gateway: `isDefaultGateway` is set, or the `ipam`
+    /// section has a route of the range's IP version without `gw`.
+    pub fn needs_gateway(&self) -> bool {
+        let ipam: RawConfig = self.source.plugin.ipam_of("host-local").unwrap_or_default();
+        let routes = ipam.routes.iter().filter(|it| it.gw.is_empty());
+        let mut routes = routes.filter_map(|it| it.dst.parse::<IpNetwork>().ok());
+        self.source.plugin.is_set("isDefaultGateway")
+            || routes.any(|it| it.is_ipv4() == self.subnet.is_ipv4())
+    }
+
     /// Returns whether the range contains `address`.
     pub fn leases(&self, address: IpAddr) -> bool {
         self.own.contains(address)

@@ -197,9 +197,9 @@ impl<'a> Chain<'a> {
     ) -> anyhow::Result<()> {
         let result = entry.result(self.network.version)?;
         let call = Call::on(sandbox, Verb::Reload, result);
-        let plugins = self.network.plugins.iter();
+        let plugins = self.network.all_plugins().into_iter();
         let plugins = plugins.filter(|it| reloading.contains(&it.program));
-        all(plugins.map(|it| self.call(it, &call).map(drop)))
+        all(plugins.map(|it| self.call(&it, &call).map(drop)))
     }
 
     /// Calls RELOAD (a verb of this suite) of `plugin` with the key `changeLimits`. The plugin then

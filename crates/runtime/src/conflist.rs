@@ -78,6 +78,29 @@ impl PluginConfig {
         (self.ipam_type() == Some(program)).then_some(read.value)
     }
 
+    /// Returns the plugin to which the plugin `flannel` delegates, with the configuration that
+    /// `flannel` passes to it, but without `mtu` and `ipMasq`, which depend on flannel's daemon.
+    /// Returns `None` for any other plugin.
+    pub fn delegate(&self) -> Option<Self> {
+        if self.program != "flannel" {
+            return None;
+        }
+        let config = self.key("delegate").and_then(Value::as_object);
+        let mut config = config.cloned().unwrap_or_default();
+        let mut ipam = self.ipam().cloned().unwrap_or_default();
+        ipam.entry("type").or_insert(json!("host-local"));
+        ipam.entry("subnet").or_insert(json!("usePodCidr"));
+        if let Some(file) = self.key("subnetFile") {
+            ipam.insert("podCidrFile".to_owned(), file.clone());
+        }
+        config.entry("type").or_insert(json!("bridge"));
+        if config.get("type") == Some(&json!("bridge")) {
+            config.entry("isGateway").or_insert(json!(true));
+        }
+        config.insert("ipam".to_owned(), Value::Object(ipam));
+        Self::parse(Value::Object(config)).ok()
+    }
+
     /// Returns the `type` of the plugin and the `type` of its IPAM plugin, if it has one.
     pub fn programs(&self) -> impl Iterator<Item = &str> {
         [self.program.as_str()].into_iter().chain(self.ipam_type())
@@ -85,6 +108,12 @@ impl PluginConfig {
 }
 
 impl Conflist {
+    /// Returns the plugins of the list, and those to which `flannel` delegates.
+    pub fn all_plugins(&self) -> Vec<PluginConfig> {
+        let delegates = self.plugins.iter().filter_map(PluginConfig::delegate);
+        self.plugins.iter().cloned().chain(delegates).collect()
+    }
+
     /// Returns the first list of the network `name` in the files of `directory`. Reads first
     /// `*.conflist`, then `*.conf` together with `*.json`, both groups sorted by name.
     ///

@@ -210,14 +210,17 @@ fn sees(node: &Node, remains: &Remains<'_>) -> Result<Vec<u32>, String> {
         return Err(format!("no network {network} is configured"));
     }
     let interfaces = networks.iter().filter_map(|it| it.plugins.first());
-    let mut programs = interfaces.map(|it| it.program.as_str());
-    if let Some(other) = programs.find(|it| !["bridge", "ptp"].contains(it)) {
+    let mut programs = interfaces.map(|it| match it.delegate() {
+        Some(delegate) => delegate.program,
+        None => it.program.clone(),
+    });
+    if let Some(other) = programs.find(|it| !["bridge", "ptp"].contains(&it.as_str())) {
         return Err(format!(
             "plugin {other} leaves no link on the host that shows whether a sandbox lives"
         ));
     }
-    let plugins = networks.iter().flat_map(|it| &it.plugins);
-    let names: BTreeSet<_> = plugins.filter_map(|it| bridge_of(it)).collect();
+    let plugins: Vec<_> = networks.iter().flat_map(Conflist::all_plugins).collect();
+    let names: BTreeSet<_> = plugins.iter().filter_map(bridge_of).collect();
     let bridges = names.iter().filter_map(|it| node.link_called(it));
     let bridges = bridges.filter(|it| it.kind == LinkKind::Bridge);
     let bridges: Vec<_> = bridges.map(|it| it.index).collect();

@@ -238,7 +238,7 @@ impl Remembered {
             return Ok(self.gone());
         }
         let network = self.network.as_ref().map_err(|it| anyhow!("{it:#}"))?;
-        let mut plugins = network.plugins.iter();
+        let mut plugins = network.all_plugins().into_iter();
         if !plugins.any(|it| reloading.contains(&it.program)) {
             return Ok(Outcome::Nothing);
         }
@@ -276,8 +276,8 @@ fn lasting_link(owner: &str) -> Result<Option<String>, netlink::Error> {
 /// without RELOAD, which belong to other suites, on standard error.
 fn reloading(path: &SearchPath, remembered: &[Remembered]) -> BTreeSet<String> {
     let networks = remembered.iter().filter_map(|it| it.network.as_ref().ok());
-    let plugins = networks.flat_map(|network| &network.plugins);
-    let mut programs: BTreeSet<_> = plugins.map(|it| it.program.clone()).collect();
+    let plugins = networks.flat_map(Conflist::all_plugins);
+    let mut programs: BTreeSet<_> = plugins.map(|it| it.program).collect();
     let verbs = |program: &String| runtime::abilities(path, program).map(|it| it.verbs);
     programs.retain(|program| match verbs(program) {
         Ok(Some(verbs)) => verbs.iter().any(|verb| *verb == Verb::Reload.to_string()),

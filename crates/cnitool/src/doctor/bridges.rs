@@ -7,7 +7,9 @@ use attach::MAX_PORTS;
 use ipnetwork::IpNetwork;
 use netlink::{Link, LinkKind};
 use node::{Attached, Node, Range, Source, bridge_of};
+use runtime::Conflist;
 
+use super::edit;
 use super::finding::{Finding, quoted, some_of};
 
 /// Finds missing bridges of live attachments, and faults of each existing bridge of a network.
@@ -50,9 +52,9 @@ fn living(node: &Node) -> BTreeMap<String, Vec<&Attached>> {
     let mut living = BTreeMap::<_, Vec<_>>::new();
     for attached in node.alive() {
         let network = attached.network(&node.configuration);
-        let plugins = network.iter().flat_map(|it| &it.plugins);
-        for bridge in plugins.filter_map(bridge_of) {
-            living.entry(bridge.to_owned()).or_default().push(attached);
+        let plugins = network.iter().flat_map(Conflist::all_plugins);
+        for bridge in plugins.filter_map(|it| Some(bridge_of(&it)?.to_owned())) {
+            living.entry(bridge).or_default().push(attached);
         }
     }
     living
@@ -119,11 +121,23 @@ fn others_addresses(node: &Node, bridge: &Link) -> Option<Finding> {
         })?;
         let (name, network) = (&bridge.name, source.name());
         let message = format!("{name} has {other}, but network {network} needs {gateway} there");
-        let impact = "Every ADD of the network fails, which STATUS does not detect. Pods that use \
-             the other address lose their gateway when it is deleted.";
+        let finding = Finding::problem(message);
+        if is_needed(node, bridge, *other) {
+            let impact = "Every ADD of the network fails, which STATUS does not detect. Other pods \
+                 or another network use the other address: give this network a bridge of its own.";
+            return Some(finding.impact(impact).fix(edit::open(&source.place())));
+        }
+        let impact = "Every ADD of the network fails, which STATUS does not detect.";
         let fix = format!("ip address delete {other} dev {}", quoted(name));
-        Some(Finding::problem(message).impact(impact).fix(fix))
+        Some(finding.impact(impact).fix(fix))
     })
+}
+
+/// Returns whether pods may use `address` of the bridge: the bridge has ports, or the address is
+/// the gateway of a configured network.
+fn is_needed(node: &Node, bridge: &Link, address: IpNetwork) -> bool {
+    let mut gateways = routed(node, bridge).flat_map(Range::all_of);
+    node.is_in_use(&bridge.name) || gateways.any(|it| it.gateway() == Some(address))
 }
 
 /// Returns whether the plugin `bridge` refuses to add the address `gateway` to a bridge that has

@@ -182,6 +182,7 @@ mod tests {
         node.lacks = vec![node::Lack {
             reason: "operation not supported".to_owned(),
             need,
+            modules: Vec::new(),
         }];
         assert_eq!(levels(&judge(&node)), [Level::Ok]);
     }

@@ -3,7 +3,8 @@
 use node::{Consequence, Lack, Need, Node, Refusal, Source};
 use serde_json::Value;
 
-use super::finding::{Finding, Level, quoted};
+use super::edit;
+use super::finding::{Finding, Level};
 
 /// Reports missing kernel features. A feature that no network needs is no fault.
 pub fn judge(node: &Node) -> Vec<Finding> {
@@ -20,38 +21,70 @@ pub fn refusals(node: &Node) -> Vec<Finding> {
         let level = Level::of_file(node, &refusal.file);
         let message = format!("{}: {}", refusal.file, refusal.reason);
         let file = node.configuration.directory.join(&refusal.file);
-        Finding::new(level, message)
-            .impact("The plugin's STATUS reports this; every ADD fails.")
-            .fix(format!("vi {}", quoted(&file.display())))
+        let finding = Finding::new(level, message);
+        let finding = finding.impact("The plugin's STATUS reports this; every ADD fails.");
+        // `judge` reports a missing kernel feature, with the command that may add it.
+        let mut sources = node.configuration.sources();
+        let is_of_kernel = sources.any(|it| it.file.name == refusal.file && lacks(node, it));
+        if is_of_kernel {
+            return finding;
+        }
+        finding.fix(edit::open(&file.display().to_string()))
     };
     node.refusals.iter().map(finding).collect()
 }
 
+/// Returns whether every ADD of the plugin fails because of a missing kernel feature.
+fn lacks(node: &Node, source: Source<'_>) -> bool {
+    let mut lacks = node.lacks.iter();
+    lacks.any(|it| it.need.consequence == Consequence::AddFails && needs(source, &it.need))
+}
+
 fn lack(node: &Node, lack: &Lack) -> Finding {
-    let Lack { reason, need } = lack;
+    let Lack { reason, need, .. } = lack;
     let Need { plugins, keys, .. } = need;
     let plugins = plugins.join(" or ");
     let what = match keys {
         [] => plugins,
         keys => format!("{plugins} with {}", keys.join(" or ")),
     };
-    let mut sources = node.configuration.sources();
-    match sources.find(|it| needs(*it, need)) {
-        None => Finding::ok(reason).impact(format!(
-            "Only {what} needs it, which no network configures."
+    let sources = node.configuration.sources();
+    let needing: Vec<_> = sources.filter(|it| needs(*it, need)).collect();
+    let Some(Source { file, .. }) = needing.first() else {
+        let impact = format!("Only {what} needs it, which no network configures.");
+        return Finding::ok(reason).impact(impact);
+    };
+    let limited = needing.iter().find(|it| has_rate(**it));
+    let finding = match need.consequence {
+        Consequence::LimitsEvadable => Finding::warning(reason)
+            .impact("Only tc limits the egress of pods: root in a pod can exceed its limit."),
+        Consequence::OneQueue => Finding::ok(reason)
+            .impact("Packets of a limited pod wait behind each other, for 25 ms or ten frames."),
+        Consequence::AddFails => Finding::problem(reason).impact(format!(
+            "{what} needs it, and {} configures that: its ADDs fail.",
+            file.name
         )),
-        Some(Source { file, .. }) => match need.consequence {
-            Consequence::LimitsEvadable => Finding::warning(reason)
-                .impact("Only tc limits the egress of pods: root in a pod can exceed its limit."),
-            Consequence::OneQueue => Finding::ok(reason).impact(
-                "Packets of a limited pod wait behind each other, for 25 ms or ten frames.",
-            ),
-            Consequence::AddFails => Finding::problem(reason).impact(format!(
-                "{what} needs it, and {} configures that: its ADDs fail.",
-                file.name
-            )),
+        Consequence::LimitedAddFails => match limited {
+            Some(Source { file, .. }) => Finding::problem(reason)
+                .impact(format!("{} limits every pod: its ADDs fail.", file.name)),
+            None => Finding::warning(reason)
+                .impact("ADDs of pods with a limit fail. Other pods are attached."),
         },
-    }
+    };
+    finding.fix(loading(lack))
+}
+
+/// Returns commands that load the modules with the missing feature.
+fn loading(lack: &Lack) -> String {
+    let commands = lack.modules.iter().map(|it| format!("modprobe {it}"));
+    commands.collect::<Vec<_>>().join("\n")
+}
+
+/// Returns whether the configuration of `bandwidth` limits every pod of the network.
+fn has_rate(source: Source<'_>) -> bool {
+    let rates = ["ingressRate", "egressRate"].into_iter();
+    let mut rates = rates.filter_map(|it| source.plugin.key(it)?.as_f64());
+    rates.any(|it| it > 0.0)
 }
 
 fn needs(source: Source<'_>, need: &Need) -> bool {
@@ -69,19 +102,61 @@ mod tests {
     use super::super::tests::{levels, node};
     use super::*;
 
-    fn judged((keys, consequence): (&'static [&'static str], Consequence)) -> Level {
-        let list =
-            r#"{"name": "pods", "plugins": [{"type": "bridge", "vlan": 0, "ipMasq": true}]}"#;
-        let mut node = node(&[("pods.conflist", list)]);
+    fn lacking(plugin: &str, need: Need) -> Node {
+        let list = format!(r#"{{"name": "pods", "plugins": [{plugin}]}}"#);
+        let mut node = node(&[("pods.conflist", &list)]);
         node.lacks = vec![Lack {
-            reason: "the kernel does not support VLAN filtering of bridges".to_owned(),
-            need: Need {
-                plugins: &["bridge"],
-                keys,
-                consequence,
-            },
+            reason: "the kernel lacks it".to_owned(),
+            need,
+            modules: vec!["nft_masq"],
         }];
-        levels(&judge(&node))[0]
+        node
+    }
+
+    fn judged((keys, consequence): (&'static [&'static str], Consequence)) -> Level {
+        let plugin = r#"{"type": "bridge", "vlan": 0, "ipMasq": true}"#;
+        let need = Need {
+            plugins: &["bridge"],
+            keys,
+            consequence,
+        };
+        levels(&judge(&lacking(plugin, need)))[0]
+    }
+
+    #[test]
+    fn only_pods_with_a_limit_need_what_limits_need() {
+        for (keys, level) in [
+            ("", Level::Warning),
+            (r#", "ingressRate": 0"#, Level::Warning),
+            (r#", "egressRate": 8000000"#, Level::Problem),
+        ] {
+            let plugin = format!(r#"{{"type": "bandwidth"{keys}}}"#);
+            let need = Need {
+                plugins: &["bandwidth"],
+                keys: &[],
+                consequence: Consequence::LimitedAddFails,
+            };
+            assert_eq!(levels(&judge(&lacking(&plugin, need))), [level], "{keys}");
+        }
+    }
+
+    /// The configuration asks for nothing wrong.
+    #[test]
+    fn refusal_for_want_of_a_module_has_its_modprobe() {
+        let need = Need {
+            plugins: &["bridge"],
+            keys: &["ipMasq"],
+            consequence: Consequence::AddFails,
+        };
+        let mut node = lacking(r#"{"type": "bridge", "ipMasq": true}"#, need);
+        node.refusals = vec![Refusal {
+            file: "pods.conflist".to_owned(),
+            reason: "plugin bridge: nf_tables: … (code 50)".to_owned(),
+        }];
+        assert_eq!(judge(&node)[0].fix, "modprobe nft_masq");
+        assert_eq!(refusals(&node)[0].fix, "");
+        node.lacks.clear();
+        assert_eq!(refusals(&node)[0].fix, "vi /etc/cni/net.d/pods.conflist");
     }
 
     #[test]

@@ -49,8 +49,9 @@ fn fault(node: &Node, pod: &Pod) -> Option<Finding> {
 /// reports that once for all its attachments.
 fn master(node: &Node, attached: &Attached, host_link: &Link) -> Option<Finding> {
     let network = attached.network(&node.configuration)?;
-    let plugin = network.plugins.iter().find(|it| bridge_of(it).is_some())?;
-    let bridge = node.link_called(bridge_of(plugin)?)?;
+    let mut plugins = network.all_plugins().into_iter();
+    let plugin = plugins.find(|it| bridge_of(it).is_some())?;
+    let bridge = node.link_called(bridge_of(&plugin)?)?;
     if host_link.master == Some(bridge.index) {
         return None;
     }
@@ -73,7 +74,8 @@ fn master(node: &Node, attached: &Attached, host_link: &Link) -> Option<Finding>
 /// address.
 fn routed_fault(node: &Node, attached: &Attached, host_link: &Link) -> Option<Finding> {
     let network = attached.network(&node.configuration)?;
-    network.plugins.iter().find(|it| it.program == "ptp")?;
+    let mut plugins = network.all_plugins().into_iter();
+    plugins.find(|it| it.program == "ptp")?;
     let leads = |address: &IpAddr| {
         let mut routes = node.routes.iter();
         routes.any(|it| it.destination == IpNetwork::from(*address) && it.uses(host_link.index))

@@ -6,7 +6,8 @@ use ipnetwork::IpNetwork;
 use netlink::{Link, LinkKind, Route};
 use node::{Node, Range, is_looked_up};
 
-use super::finding::{Finding, or_ok, quoted, some_of};
+use super::edit;
+use super::finding::{Finding, Level, or_ok, quoted, some_of};
 
 /// Reports ranges of host-local that overlap each other or the node's networks, and sets of ranges
 /// with few free addresses.
@@ -15,6 +16,7 @@ pub fn judge(node: &Node) -> Vec<Finding> {
     let ranges: Vec<_> = sources.flat_map(Range::all_of).collect();
     let mut findings = overlaps(&ranges);
     for range in &ranges {
+        findings.extend(outer_gateway(node, range));
         findings.extend(foreign_addresses(node, range));
         findings.extend(foreign_routes(node, range));
         findings.extend(discarding_routes(node, range));
@@ -47,6 +49,22 @@ fn overlaps(ranges: &[Range<'_>]) -> Vec<Finding> {
     findings
 }
 
+/// Finds a gateway outside the subnet of a network of `bridge`. The pods have no route to it.
+fn outer_gateway(node: &Node, range: &Range<'_>) -> Option<Finding> {
+    let source = range.source;
+    let gateway = range.gateway()?.ip();
+    source.bridge()?;
+    let file = &source.file.name;
+    let message = format!("{file}: the gateway {gateway} is outside {range}");
+    let finding = match range.needs_gateway() {
+        true => Finding::new(Level::of_file(node, file), message)
+            .impact("The kernel refuses the pods' routes by that gateway: every ADD fails."),
+        false => Finding::warning(message).impact("Pods have no route to it."),
+    };
+    let is_used = source.is_gateway() || range.needs_gateway();
+    (is_used && !range.subnet.contains(gateway)).then(|| finding.fix(edit::open(&source.place())))
+}
+
 /// Finds addresses of the node on links that do not belong to the pods' network. An address is a
 /// fault if its subnet overlaps the pods' subnet. A single address (/32, /128) is a fault only if
 /// it is in the range.
@@ -73,7 +91,7 @@ fn foreign_addresses(node: &Node, range: &Range<'_>) -> Vec<Finding> {
             }
         };
         let finding = Finding::problem(message).impact(impact);
-        finding.fix(format!("vi {}", quoted(&range.source.place())))
+        finding.fix(edit::open(&range.source.place()))
     };
     overlapping.map(finding).collect()
 }
@@ -175,9 +193,10 @@ fn fill(node: &Node, set: &[Range<'_>]) -> Option<Finding> {
     let ranges = some_of(set);
     let message = format!("{ranges} of {network}: {held} of {size} addresses are held");
     if held >= size {
-        let impact = "No pod gets a network until one is released.";
-        let fix = format!("cnitool gc {}", quoted(network));
-        return Some(Finding::problem(message).impact(impact).fix(fix));
+        let impact = "No pod gets a network until one is released. Delete pods, or configure a \
+             larger range.";
+        let finding = Finding::problem(message).impact(impact);
+        return Some(finding.fix("cnitool ps"));
     }
     let is_nearly_full = held * 10 >= size * 9;
     is_nearly_full.then(|| Finding::warning(message).impact("It is nearly full."))

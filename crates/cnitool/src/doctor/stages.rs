@@ -23,7 +23,8 @@ pub fn stages(node: &Node) -> Vec<Stage> {
 }
 
 /// Returns the names of networks whose gateway is the node, but for which doctor cannot send
-/// packets. Such a network has a VLAN, or no address of a pod is known.
+/// packets. Such a network has a VLAN or a gateway outside its subnet, or no address of a pod is
+/// known.
 pub fn untried(node: &Node) -> BTreeSet<&str> {
     let sources = node.configuration.sources();
     let without = sources.filter(|source| {
@@ -47,6 +48,9 @@ fn stage(node: &Node, source: Source<'_>, is_ipv4: bool) -> Option<Stage> {
         return None;
     }
     let ends = Ends::find(node, source, is_ipv4)?;
+    if source.bridge().is_some() && !ends.pod.contains(ends.gateway) {
+        return None;
+    }
     let next = node.links.iter().map(|it| it.index).max().unwrap_or(1) + 1;
     let access = match source.bridge() {
         Some(name) => {
