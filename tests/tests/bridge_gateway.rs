@@ -25,8 +25,11 @@ fn gateway_of_another_links_network_is_refused_before_anything_changes() {
         .with("isGateway", false)
         .add(&host.sandbox("first"));
     let a = host.sandbox("a");
-    // In the second network, only a neighbour that the host knows is refused.
-    assert!(host.pings("192.0.2.2"));
+    // In the second network, only a next hop or a permanent neighbour is refused.
+    let mac = outside.mac("outside");
+    host.ip(&format!(
+        "neighbour replace 192.0.2.2 lladdr {mac} dev uplink nud permanent"
+    ));
     let before = host.snapshot();
     for (subnet, gateway, owned) in [
         ("192.0.2.0/24", "192.0.2.2", "192.0.2.0/24"),

@@ -24,6 +24,27 @@ fn make_bridge(host: &Host) {
     network.add(&host.sandbox("first"));
 }
 
+/// Makes the host learn neighbours with the gateways' addresses: `outside` sends packets from these
+/// addresses, and does not have them afterwards.
+fn claim_gateways(host: &Host, outside: &Sandbox) {
+    for (gateway, peer) in [("10.1.0.1/8", "10.5.0.5"), ("fd00:1::1/16", "fd00::5")] {
+        outside.ip(&format!("address add {gateway} dev outside nodad"));
+        let (address, _) = gateway.split_once('/').unwrap();
+        outside.sh(&format!("ping -c 1 -w 5 -I {address} {peer}"));
+        outside.ip(&format!("address delete {gateway} dev outside"));
+        let neighbours = host.ip(&format!("neighbour show {address} dev uplink"));
+        assert!(neighbours.contains("lladdr"), "{neighbours}");
+    }
+}
+
+fn set_neighbours(host: &Host, addresses: [&str; 2]) {
+    for address in addresses {
+        host.ip(&format!(
+            "neighbour replace {address} lladdr 02:00:00:00:00:99 dev uplink nud permanent"
+        ));
+    }
+}
+
 fn plugins(host: &Host) -> [Network<'_>; 2] {
     let bridge = host.bridge().with("isDefaultGateway", true);
     [bridge, host.ptp()].map(|it| it.with("ipMasq", true))
@@ -92,23 +113,39 @@ fn bridge_of_the_reference_is_made_again_in_a_wide_network() {
 }
 
 #[test]
-fn gateway_that_a_neighbour_has_is_refused() {
+fn gateway_that_a_neighbour_claims_is_accepted_and_reported() {
     let host = Host::new();
     let outside = in_wide_networks(&host);
+    claim_gateways(&host, &outside);
+    let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
+    let bridge = host.bridge();
+    for (network, pod) in [(host.ptp(), a), (bridge, b)] {
+        let outcome = network.on("ADD", &pod).run();
+        outcome.ok();
+        for gateway in ["10.1.0.1", "fd00:1::1"] {
+            let claim = format!("a host there claims {gateway}");
+            assert!(outcome.stderr.contains(&claim), "{outcome:?}");
+            assert!(pod.pings(gateway));
+        }
+        network.del(&pod);
+    }
+}
+
+#[test]
+fn gateway_that_a_permanent_neighbour_has_is_refused() {
+    let host = Host::new();
+    let _outside = in_wide_networks(&host);
     make_bridge(&host);
-    outside.ip("address add 10.2.0.1/8 dev outside");
-    outside.ip("address add fd00:2::1/16 dev outside nodad");
-    assert!(host.pings("10.2.0.1") && host.pings("fd00:2::1"));
+    set_neighbours(&host, ["10.2.0.1", "fd00:2::1"]);
     for network in plugins(&host) {
         for (address, gateway, network_of_link) in [
             ("10.2.0.9/24", "10.2.0.1", "10.0.0.0/8"),
             ("fd00:2::9/64", "fd00:2::1", "fd00::/16"),
         ] {
-            let words = [gateway, network_of_link, "uplink", "a host there has"];
+            let words = [gateway, network_of_link, "uplink", "permanent neighbour"];
             refused(&host, &leasing(&network, address, gateway), &words);
         }
     }
-    assert!(host.pings("10.2.0.1") && host.pings("fd00:2::1"));
 }
 
 #[test]
@@ -163,20 +200,21 @@ fn doctor_reports_a_problem_only_where_add_refuses_the_gateway() {
         let tool = host.tool();
         let network = plugins(&host)[plugin].clone();
         tool.configure("pods", &[network.config().clone()]);
-        outside.ip("address add 10.1.0.1/8 dev outside");
-        assert!(host.pings("10.1.0.1"));
+        set_neighbours(&host, ["10.1.0.1", "fd00:1::1"]);
         let words = [
             "10.1.0.0/24 of pods",
             "10.5.0.5/8 on uplink",
-            "a host there has",
+            "permanent neighbour",
         ];
         tool.doctor().expect("problem", "range", &words);
         let a = host.sandbox("a");
         let refusal = network.on("ADD", &a).error();
-        refusal.expect(7, &["10.1.0.1", "a host there has"]);
-        outside.ip("address delete 10.1.0.1/8 dev outside");
-        host.ip("neighbour flush dev uplink");
-        tool.doctor().expect("warning", "range", &words[..2]);
+        refusal.expect(7, &["10.1.0.1", "permanent neighbour"]);
+        host.ip("neighbour flush dev uplink nud permanent");
+        claim_gateways(&host, &outside);
+        let claim = "a host there claims 10.1.0.1";
+        let words = [words[0], words[1], claim];
+        tool.doctor().expect("warning", "range", &words);
         assert!(!tool.doctor().holds("problem", "range", &[]));
         let outcome = tool.on("add", "pods", &a).run();
         assert!(

@@ -33,16 +33,17 @@ pub enum GatewayRefusal {
     Network,
     /// A route of the host has the gateway as its next hop.
     NextHop,
-    /// The kernel knows a neighbour with the gateway's address.
+    /// The host has a permanent neighbour entry for the gateway's address.
     Neighbour,
 }
 
 impl GatewayConflict {
     /// Returns why ADD refuses the gateway. Returns `None` if ADD accepts it: the containers'
-    /// network is only a part of the connected network, and no known router or neighbour on the
-    /// link has the gateway's address. `routes` and `neighbours` are those of the host.
+    /// network is only a part of the connected network, and the gateway's address is neither a next
+    /// hop nor a permanent neighbour on the link. `routes` and `neighbours` are those of the host.
     pub fn refusal(&self, routes: &[Route], neighbours: &[Neighbour]) -> Option<GatewayRefusal> {
         let (address, link) = (self.gateway, self.link);
+        let mut neighbours = neighbours.iter().filter(|it| it.is_permanent);
         let is_part = self.subnet.prefix() > self.connected.prefix();
         let mut next_hops = routes.iter();
         let holders = [
@@ -55,12 +56,25 @@ impl GatewayConflict {
                 GatewayRefusal::NextHop,
             ),
             (
-                neighbours.contains(&Neighbour { link, address }),
+                neighbours.any(|it| self.is_of(it)),
                 GatewayRefusal::Neighbour,
             ),
         ];
         let refusal = holders.into_iter().find(|(is_it, _)| *is_it);
         refusal.map(|(_, refusal)| refusal)
+    }
+
+    /// Returns what to report about `neighbours`, those of the host, if one of them claims the
+    /// gateway's address: its entry exists, but is not permanent. Any host on the link's network can
+    /// cause such an entry, so it is no reason to refuse the gateway.
+    pub fn claim(&self, neighbours: &[Neighbour]) -> Option<String> {
+        let mut learnt = neighbours.iter().filter(|it| !it.is_permanent);
+        let is_claimed = learnt.any(|it| self.is_of(it));
+        is_claimed.then(|| format!("a host there claims {}", self.gateway))
+    }
+
+    fn is_of(&self, neighbour: &Neighbour) -> bool {
+        (neighbour.link, neighbour.address) == (self.link, self.gateway)
     }
 
     fn expect_acceptable(&self, host: &Connection, name: &str) -> anyhow::Result<()> {
@@ -70,16 +84,19 @@ impl GatewayConflict {
             connected,
             ..
         } = self;
-        if let Some(refusal) = self.refusal(&host.routes()?, &host.neighbours()?) {
+        let neighbours = host.neighbours()?;
+        if let Some(refusal) = self.refusal(&host.routes()?, &neighbours) {
             let reason = format!(
                 "the gateway {gateway} belongs to {connected} on {name}, and {refusal}; choose another \
                  subnet or gateway"
             );
             bail!(Error::invalid("ipam", reason));
         }
+        let claim = self.claim(&neighbours);
+        let claim = claim.map_or_else(String::new, |claim| format!("; {claim}"));
         note(format_args!(
             "{subnet} is a part of {connected} on {name}: this host cannot reach hosts on {name} that have \
-             addresses of {subnet}"
+             addresses of {subnet}{claim}"
         ));
         Ok(())
     }
@@ -90,15 +107,16 @@ impl fmt::Display for GatewayRefusal {
         f.write_str(match self {
             Self::Network => "the address may be in use there",
             Self::NextHop => "a route has the address as its next hop",
-            Self::Neighbour => "a host there has the address",
+            Self::Neighbour => "a permanent neighbour entry has the address",
         })
     }
 }
 
-/// Rejects a gateway address that a neighbour on another link has or is likely to have
+/// Rejects a gateway address that a host on another link's network has or is likely to have
 /// ([`GatewayConflict::refusal`]). The host would otherwise answer ARP requests for the address of
-/// its own neighbour. If the containers' network is only a part of the other link's network, and no
-/// neighbour with the gateway's address is known, only writes a message to standard error.
+/// its own neighbour. If the containers' network is only a part of the other link's network, and
+/// nothing that the operator configured has the gateway's address, only writes a message to standard
+/// error.
 ///
 /// The function looks up the host's route to each gateway address that is not link-local. A route
 /// is a conflict if its destinations are neighbours on another link ([`Route::is_connected`]). If
@@ -220,15 +238,17 @@ mod tests {
     }
 
     #[test]
-    fn address_of_a_neighbour_on_the_link_is_refused() {
-        let of = |link, address: &str| Neighbour {
+    fn address_of_a_permanent_neighbour_on_the_link_is_refused() {
+        let of = |link, address: &str, is_permanent| Neighbour {
             link,
             address: address.parse().unwrap(),
+            is_permanent,
         };
         for (neighbour, expected) in [
-            (of(LINK, "10.1.0.1"), Some(GatewayRefusal::Neighbour)),
-            (of(LINK, "10.1.0.2"), None),
-            (of(LINK + 1, "10.1.0.1"), None),
+            (of(LINK, "10.1.0.1", true), Some(GatewayRefusal::Neighbour)),
+            (of(LINK, "10.1.0.1", false), None),
+            (of(LINK, "10.1.0.2", true), None),
+            (of(LINK + 1, "10.1.0.1", true), None),
         ] {
             let found = refusal("10.1.0.0/24", "10.1.0.1", &[neighbour]);
             assert_eq!(found, expected, "{neighbour:?}");

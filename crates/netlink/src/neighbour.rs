@@ -19,6 +19,10 @@ pub struct Neighbour {
     pub link: u32,
     /// IP address of the neighbour.
     pub address: IpAddr,
+    /// Whether an operator made the entry (`nud permanent`). The kernel makes all other entries, and
+    /// any host on the network can cause that: it sends an ARP request, or a neighbour solicitation,
+    /// with the address as its source.
+    pub is_permanent: bool,
 }
 
 impl Connection {
@@ -38,8 +42,9 @@ impl Connection {
 impl Neighbour {
     pub(crate) fn from_answer(answer: &Message) -> Option<Self> {
         let message: NeighbourMessage = answer.read(RTM_NEWNEIGH)?;
+        let state = message.header.state;
         let is_known = matches!(
-            message.header.state,
+            state,
             NeighbourState::Reachable
                 | NeighbourState::Stale
                 | NeighbourState::Delay
@@ -50,6 +55,7 @@ impl Neighbour {
         Some(Self {
             link: message.header.ifindex,
             address: address.filter(|_| is_known)?,
+            is_permanent: state == NeighbourState::Permanent,
         })
     }
 }

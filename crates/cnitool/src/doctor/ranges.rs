@@ -1,7 +1,7 @@
 //! Checks ranges of addresses: they must not overlap each other or the node's networks, and must
 //! have free addresses.
 
-use attach::{GatewayConflict, GatewayRefusal};
+use attach::GatewayConflict;
 use ipnetwork::IpNetwork;
 use netlink::{Link, LinkKind, Route};
 use node::{Node, Range, is_looked_up};
@@ -78,15 +78,20 @@ fn foreign_addresses(node: &Node, range: &Range<'_>) -> Vec<Finding> {
         let network = range.source.name();
         let message = format!("{range} of {network} overlaps the node's own {own} on {link}");
         let is_wider = range.subnet.prefix() > own.prefix();
-        let impact = match refusal(node, range, address) {
+        let conflict = conflict(node, range, address);
+        let refusal = conflict.and_then(|it| it.refusal(&node.routes, &node.neighbours));
+        let impact = match refusal {
             _ if !is_wider => {
                 "Packets to pods leave by that link, or the node looks for pods there.".to_owned()
             }
             _ if range.leases(own.ip()) => "A pod may get the node's own address.".to_owned(),
             Some(refusal) => format!("ADD fails because of the gateway's address: {refusal}."),
             None => {
-                let impact =
-                    format!("Neighbours on {link} with addresses of {range} cannot be reached.");
+                let claim = conflict.and_then(|it| it.claim(&node.neighbours));
+                let claim = claim.map_or_else(String::new, |it| format!(" On {link}, {it}."));
+                let impact = format!(
+                    "Neighbours on {link} with addresses of {range} cannot be reached.{claim}"
+                );
                 return Finding::warning(message).impact(impact);
             }
         };
@@ -96,14 +101,13 @@ fn foreign_addresses(node: &Node, range: &Range<'_>) -> Vec<Finding> {
     overlapping.map(finding).collect()
 }
 
-/// Returns why ADD refuses the gateway of `range`: the address is in the network of `other`, an
-/// address of another link. Returns `None` if ADD accepts the gateway, as in these cases:
+/// Returns the conflict of the gateway of `range` with `other`, an address of another link, if ADD
+/// would find it. It does not in these cases:
 ///
 /// - The pods' bridge already has an address in the subnet, or with `ptp`, a host end has the
 ///   gateway's address.
 /// - The other link has no MAC: then it is a tunnel and has no neighbours.
-/// - [`GatewayConflict::refusal`] returns `None`.
-fn refusal(node: &Node, range: &Range<'_>, other: &netlink::Address) -> Option<GatewayRefusal> {
+fn conflict(node: &Node, range: &Range<'_>, other: &netlink::Address) -> Option<GatewayConflict> {
     let conflict = GatewayConflict {
         gateway: range.gateway()?.ip(),
         subnet: range.subnet,
@@ -117,8 +121,7 @@ fn refusal(node: &Node, range: &Range<'_>, other: &netlink::Address) -> Option<G
     let is_asked = range.source.is_gateway() && !node.addresses.iter().any(is_own);
     let is_on_link = conflict.connected.contains(conflict.gateway);
     let has_neighbours = node.link(other.link).is_some_and(|it| it.mac.is_some());
-    let refusal = conflict.refusal(&node.routes, &node.neighbours);
-    refusal.filter(|_| is_asked && is_on_link && has_neighbours)
+    (is_asked && is_on_link && has_neighbours).then_some(conflict)
 }
 
 /// Finds routes to the pods' subnet, or to a part of it, through a link that is not this network's.

@@ -100,6 +100,7 @@ fn a_wider_network_of_another_link_is_a_problem_where_add_refuses_the_gateway() 
         node.neighbours = vec![netlink::Neighbour {
             link: 2,
             address: neighbour,
+            is_permanent: true,
         }];
         let findings = judge(&node);
         assert_eq!(levels(&findings), [level], "{keys} {findings:?}");
