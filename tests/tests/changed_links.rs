@@ -1,10 +1,11 @@
-//! DEL and GC of `bridge` and `ptp` after an operator has renamed the host's end of a veth pair, or
-//! replaced its alias.
+//! DEL, GC and RELOAD after an operator has renamed the host's end of a veth pair, or replaced its
+//! alias.
 //!
-//! An address is leased again only after its link is gone.
+//! An address is leased again only after its link is gone. RELOAD protects the link by its present
+//! name.
 
 use serde_json::{Value, json};
-use tests::{Host, Network, Place as _, Sandbox, eventually};
+use tests::{Agent, Host, Network, Place as _, Sandbox, eventually};
 
 /// Changes of an operator to the link `{}`; the link is up again afterwards.
 const CHANGES: [&[&str]; 4] = [
@@ -35,7 +36,11 @@ fn networks(host: &Host) -> [Network<'_>; 2] {
 
 /// Attaches the sandbox and returns the name of the host's end.
 fn attach(network: &Network<'_>, sandbox: &Sandbox) -> String {
-    let result = network.add(sandbox);
+    host_end(&network.add(sandbox))
+}
+
+/// Returns the name of the host's end in the result of an ADD.
+fn host_end(result: &Value) -> String {
     let interfaces = result["interfaces"].as_array().unwrap().iter();
     let mut names = interfaces.filter_map(|it| it["name"].as_str());
     names.find(|it| it.starts_with("veth")).unwrap().to_owned()
@@ -205,4 +210,112 @@ fn veth_that_connects_no_sandbox_stays_whatever_its_alias_is() {
     network.add(&a);
     network.del(&a);
     assert!(host.has_link("card"));
+}
+
+/// Gives the container another MAC, and returns whether the gateway answers it then.
+fn pings_from_another_mac(pod: &Sandbox) -> bool {
+    let own = pod.mac("eth0");
+    pod.ip("link set eth0 address 02:00:00:00:00:07");
+    let is_answered = pod.pings("10.1.0.1");
+    pod.ip(&format!("link set eth0 address {own}"));
+    is_answered
+}
+
+#[test]
+fn reload_restores_elements_for_the_present_name() {
+    for changes in CHANGES {
+        let host = Host::new();
+        for network in networks(&host) {
+            let b = host.sandbox("b");
+            let result = network.add(&b);
+            let attached = network.clone().with("prevResult", result.clone());
+            let before = elements(&host, &network, &b);
+            change(&host, &host_end(&result), changes);
+            host.run("nft", &["flush", "ruleset"]);
+            for _ in 0..2 {
+                attached.on("RELOAD", &b).ok();
+                assert_eq!(elements(&host, &network, &b), before);
+            }
+            let is_bridge = network.config()["type"] == "bridge";
+            let is_renamed = host.has_link("podb");
+            let rules = host.run("nft", &["list", "ruleset"]);
+            assert_eq!(
+                rules.contains("\"podb\""),
+                is_bridge && is_renamed,
+                "{rules}"
+            );
+            assert!(b.pings("10.1.0.1"));
+            if is_bridge && changes == CHANGES[1] {
+                assert!(!pings_from_another_mac(&b));
+            }
+            network.del(&b);
+            is_gone(&host, &network, &b);
+            b.remove();
+        }
+    }
+}
+
+#[test]
+fn reload_isolates_a_renamed_port() {
+    let host = Host::new();
+    let network = host.bridge_v4();
+    let firewall = host.bandwidth().with("type", "firewall");
+    let firewall = firewall.with("ingressPolicy", "isolated");
+    let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
+    let [of_a, of_b] = [&a, &b].map(|pod| {
+        let firewall = firewall.clone().with("prevResult", network.add(pod));
+        firewall.add(pod);
+        firewall
+    });
+    change(&host, &host_end(&of_b.config()["prevResult"]), CHANGES[1]);
+    let result = &of_b.config()["prevResult"];
+    let refusal = firewall.check(&b, result).error();
+    refusal.expect(100, &["isolated-ports"]);
+    of_b.on("RELOAD", &b).ok();
+    assert!(!a.pings("10.1.0.3"));
+    assert_eq!(firewall.check(&b, result).ok(), Value::Null);
+    for (pod, firewall) in [(&a, &of_a), (&b, &of_b)] {
+        firewall.del(pod);
+        network.del(pod);
+    }
+    assert_eq!(
+        host.rules_from("bridge cni-isolation")
+            .matches("cni:")
+            .count(),
+        0
+    );
+}
+
+/// The tools name the link, and RELOAD of a whole chain restores what a flush removed.
+#[test]
+fn cnitool_and_the_agent_name_a_renamed_link() {
+    let host = Host::new();
+    let tool = host.tool();
+    let [bridge, _] = networks(&host);
+    let limit = host.bandwidth().with("egressRate", 8_000_000);
+    let limit = limit.with("egressBurst", 800_000);
+    tool.configure("pods", &[bridge.config().clone(), limit.config().clone()]);
+    let b = host.sandbox("b");
+    let result = tool.add("pods", &b, &[]);
+    let link = host_end(&result);
+    assert!(!tool.doctor().holds("warning", "pod", &["renamed"]));
+    let owner = host.link(&link)["ifalias"].clone();
+    let renamed = format!("podb is {link} of {}, renamed", owner.as_str().unwrap());
+    change(&host, &link, CHANGES[1]);
+    tool.doctor().expect("warning", "pod", &[&renamed]);
+    host.run("nft", &["flush", "ruleset"]);
+    tool.run(&["reload"]).ok();
+    let rules = host.run("nft", &["list", "ruleset"]);
+    let places = ["checked-ports", "limits", "podb"].map(|it| rules.matches(it).count());
+    assert!(
+        places.iter().all(|it| *it > 0) && !rules.contains(&link),
+        "{rules}"
+    );
+    let agent = Agent::start(&host, &json!({"gc": {"runtimeSocket": "none"}}));
+    agent.says(&renamed);
+    let fixes = tool.doctor().fixes("pod");
+    host.sh(&fixes[0]);
+    assert_eq!(fixes[1..], ["cnitool reload pods"]);
+    tool.run(&["reload", "pods"]).ok();
+    assert!(host.has_link(&link) && !tool.doctor().holds("warning", "pod", &["renamed"]));
 }

@@ -166,7 +166,7 @@ impl<T: Topology> Check<'_, T> {
             desired.port.compare(&self.host, &port, found)?;
         }
         found.compare_mac(&port, self.on_host(name));
-        if *name != names::host_link_name(&self.request.attachment) {
+        if !names::is_host_end(&port, &self.request.attachment) {
             // A Go plugin made this attachment, with rules in `nf_tables` or iptables that differ
             // from those of this suite. Only CHECK of the Go plugin compares them.
             return Ok(Some(port));

@@ -70,15 +70,12 @@ pub fn forward(network: &Network, verb: Verb) -> anyhow::Result<()> {
 ///
 /// The host's end usually has the name that [`names::host_link_name`] derives from the attachment.
 /// If it does not, the function lists all links of the host, because an operator may have renamed
-/// the host's end, and an address must not be leased again while a link still has it.
+/// the host's end. DEL must not release an address while a link still has it.
 ///
 /// # Errors
-/// - [`leave_alone`] refuses the link that has the derived name.
+/// - The link that has the derived name may be the host's end, but has neither the alias nor the MAC.
 /// - The kernel refuses a request.
-pub(crate) fn find_host_link(
-    host: &Connection,
-    attachment: &Attachment,
-) -> anyhow::Result<Option<Link>> {
+pub fn find_host_link(host: &Connection, attachment: &Attachment) -> anyhow::Result<Option<Link>> {
     let is_own = |link: &Link| names::is_host_end(link, attachment);
     let named = host.find_link(&names::host_link_name(attachment))?;
     if named.as_ref().is_some_and(is_own) {

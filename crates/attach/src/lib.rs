@@ -52,7 +52,7 @@ pub use add::{add, interface};
 pub use addressing::{Addressing, Gateway};
 pub use check::check;
 pub use cni::keys::{RawDns, dns};
-pub use del::del;
+pub use del::{del, find_host_link};
 pub use desired::{
     Container, ContainerLink, Desired, HostSide, OtherAddress, Port, PortVlanSet, Topology,
     no_port_left,
@@ -66,7 +66,10 @@ pub use hardening::{HOST_EXPOSED, harden};
 pub use keys::{Backend, RawMtu, asked_mac};
 pub use masquerade::{MASQUERADE_TABLE, Masquerade, RawMasquerade, stands_by};
 pub use mtu::MtuChoice;
-pub use names::{HOST_LINK_PREFIX, bridge_mac, derived_mac, is_host_end, marked_mac};
+pub use names::{
+    HOST_LINK_PREFIX, bridge_mac, derived_mac, host_link_name, is_host_end, is_host_end_of,
+    marked_mac,
+};
 pub use owner_files::{OwnerFiles, Retired, Writing};
 pub use protection::Protection;
 pub use reload::reload;

@@ -10,7 +10,7 @@ use sha2::{Digest as _, Sha256};
 
 /// Returns the name of the host's end of the veth pair: `veth` and 11 digits of the attachment's
 /// hash. DEL computes the same name, so ADD need not record it.
-pub(crate) fn host_link_name(attachment: &Attachment) -> String {
+pub fn host_link_name(attachment: &Attachment) -> String {
     let digits = hex(&attachment.digest(), HOST_NAME_DIGITS);
     format!("{HOST_LINK_PREFIX}{digits}")
 }
@@ -40,6 +40,13 @@ pub fn is_host_end(link: &Link, attachment: &Attachment) -> bool {
             Some(_) => has_mac,
             None => has_mac || is_named,
         }
+}
+
+/// Returns whether `link` is the host's end of the veth pair of the attachment with the tag `owner`,
+/// as [`is_host_end`] does. A tag may have hashes in place of long names. Then only the alias shows
+/// that a link is the host's end.
+pub fn is_host_end_of(link: &Link, owner: &str) -> bool {
+    Attachment::of_owner(owner).is_some_and(|it| is_host_end(link, &it))
 }
 
 /// Returns whether `name` has the form that [`host_link_name`] returns.

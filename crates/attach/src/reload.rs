@@ -8,10 +8,10 @@ use netns::Netns;
 use nft::Updated;
 
 use crate::addressing::{Addressing, own_ips};
+use crate::del::find_host_link;
 use crate::desired::Topology;
 use crate::differences::Differences;
 use crate::guard::{self, Removal};
-use crate::names;
 use crate::protection::Protection;
 use crate::sandbox::Sandbox;
 use crate::standby::{Precedence, standby};
@@ -108,22 +108,18 @@ fn container_mac(request: &CheckRequest, reported: &AddResult) -> anyhow::Result
 /// Returns the host's end of the attachment's veth pair. Returns `None` if there is no such link,
 /// or if the network has a bridge and the link is not a port of this `bridge`.
 ///
-/// The function first looks for the link that this suite creates: its name is derived from the
-/// attachment, and its alias is the attachment's tag. If there is none, it looks for the link that
-/// a Go plugin created: without an alias, and with a name and MAC that `reported`, the result of
-/// ADD, lists.
+/// The function first looks for the link that this suite created, as DEL does, so an operator may
+/// have renamed it or replaced its alias. If there is none, it looks for the link that a Go plugin
+/// created: without an alias, and with a name and MAC that `reported`, the result of ADD, lists.
 fn find_port(
     host: &Connection,
     bridge: Option<&Link>,
     request: &CheckRequest,
     reported: &AddResult,
 ) -> anyhow::Result<Option<Link>> {
-    let owner = request.attachment.owner();
     let is_port = |link: &Link| bridge.is_none_or(|it| link.master == Some(it.index));
-    let ours = host.find_link(&names::host_link_name(&request.attachment))?;
-    let ours = ours.filter(|it| is_port(it) && it.alias.as_ref() == Some(&owner));
-    if ours.is_some() {
-        return Ok(ours);
+    if let Some(ours) = find_host_link(host, &request.attachment)?.filter(is_port) {
+        return Ok(Some(ours));
     }
     for interface in reported.interfaces.iter().filter(|it| it.sandbox.is_none()) {
         let mac = interface.mac.as_deref().and_then(|mac| mac.parse().ok());

@@ -13,6 +13,7 @@ use std::net::IpAddr;
 use netlink::{Link, LinkKind};
 use nft::{Change, Connection, Element, Set, Table, TargetType, Type, Value, supported};
 
+use crate::names::is_host_end_of;
 use crate::protection::Protection;
 
 /// Which attachment gets the element that rules use, if a caller adds an address that another
@@ -286,18 +287,16 @@ impl Links {
     /// Returns the name of the host's end of the veth pair of the attachment with the tag `owner`;
     /// `None` if there is no such link.
     fn port(&mut self, owner: &str) -> Result<Option<String>, netlink::Error> {
-        let is_of = |it: &Link| it.alias.as_deref() == Some(owner);
-        Ok(self.veth(is_of)?.map(|it| it.name.clone()))
+        let end = self.veth(|it| is_host_end_of(it, owner))?;
+        Ok(end.map(|it| it.name.clone()))
     }
 
     /// Returns whether the veth pair of an attachment exists that has the element `standby` in the
     /// map `standby`. A pair that the Go plugins made has no tag, but the name in the key.
     fn has_end(&mut self, standby: &Element) -> Result<bool, netlink::Error> {
         let is_named = |name: &str| key(standby).contains(&Value::InterfaceName(name));
-        let end = self.veth(|it| match it.alias.as_deref() {
-            Some(tag) => tag == standby.owner,
-            None => is_named(&it.name),
-        })?;
+        let is_untagged = |it: &Link| it.alias.is_none() && is_named(&it.name);
+        let end = self.veth(|it| is_host_end_of(it, &standby.owner) || is_untagged(it))?;
         Ok(end.is_some())
     }
 

@@ -5,7 +5,8 @@ use netlink::{Connection, Link, LinkKind};
 use netns::Netns;
 
 /// Returns the host end of the veth pair whose other end is the attachment's interface.
-/// `prevResult` must list this host end.
+/// `prevResult` must list this host end, or the plugin `bridge` or `ptp` must have made it for the
+/// attachment: an operator may have renamed it since.
 ///
 /// # Errors
 /// - Code 4: the sandbox does not exist.
@@ -31,7 +32,8 @@ pub(crate) fn find(request: &AddRequest, host: &Connection) -> anyhow::Result<Li
         ))
     })?;
     let mut reported = request.chained()?.interfaces.iter();
-    if reported.any(|it| it.sandbox.is_none() && it.name == host_link.name) {
+    let is_reported = reported.any(|it| it.sandbox.is_none() && it.name == host_link.name);
+    if is_reported || attach::is_host_end(&host_link, &request.attachment) {
         return Ok(host_link);
     }
     Err(invalid(format!(

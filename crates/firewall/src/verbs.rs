@@ -3,12 +3,12 @@
 use std::net::IpAddr;
 
 use anyhow::bail;
-use attach::{Differences, Retired};
+use attach::{Differences, Retired, host_link_name};
 use cni::{
     AddRequest, AddResult, Answer, Answered, CheckRequest, DelRequest, Error, GcRequest,
     InterfaceName, StatusRequest, Undo, note, note_failure,
 };
-use netlink::LinkKind;
+use netlink::{Connection, LinkKind};
 use nft::Element;
 
 use crate::config::Config;
@@ -95,7 +95,7 @@ pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
 /// - Code 7: `prevResult` is missing.
 /// - Code 100: the attachment differs from the configuration. One error names all differences.
 pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
-    let (result, config, desired) = desired(request)?;
+    let (result, config, desired) = present(request)?;
     if desired.elements.is_empty() {
         return Ok(());
     }
@@ -154,7 +154,7 @@ pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
 /// - Code 100: the addresses cannot be recorded or added to firewalld's zone, or D-Bus does not
 ///   answer. RELOAD restores the elements and rules even then.
 pub(crate) fn reload(request: &CheckRequest) -> anyhow::Result<()> {
-    let (result, config, desired) = desired(request)?;
+    let (result, config, desired) = present(request)?;
     if desired.elements.is_empty() {
         return Ok(());
     }
@@ -185,7 +185,7 @@ pub(crate) fn reload(request: &CheckRequest) -> anyhow::Result<()> {
 /// two containers of `ptp`, for example, enter and leave through different links, so a policy would
 /// drop them all.
 fn expect_bridge(name: &InterfaceName) -> anyhow::Result<()> {
-    let link = netlink::Connection::open()?.find_link(name.as_str())?;
+    let link = Connection::open()?.find_link(name.as_str())?;
     if link.is_some_and(|it| it.kind == LinkKind::Bridge) {
         return Ok(());
     }
@@ -199,6 +199,24 @@ fn desired(request: &AddRequest) -> anyhow::Result<(&AddResult, Config, Desired)
     let result = request.chained()?;
     let config = Config::parse(&request.network)?;
     let desired = Desired::new(&config, &request.attachment, result)?;
+    Ok((result, config, desired))
+}
+
+/// Returns what [`desired`] returns, but isolates the port by its present name, because an operator
+/// may have renamed the host's end of the veth pair since ADD.
+fn present(request: &CheckRequest) -> anyhow::Result<(&AddResult, Config, Desired)> {
+    let (result, config, desired) = desired(request)?;
+    if desired.ports.is_empty() {
+        return Ok((result, config, desired));
+    }
+    let attachment = &request.attachment;
+    let end = attach::find_host_link(&Connection::open()?, attachment)?;
+    let mut present = result.clone();
+    let (name, interfaces) = (host_link_name(attachment), present.interfaces.iter_mut());
+    for (interface, end) in interfaces.filter(|it| it.name == name).zip(&end) {
+        interface.name.clone_from(&end.name);
+    }
+    let desired = Desired::new(&config, attachment, &present)?;
     Ok((result, config, desired))
 }
 

@@ -44,14 +44,13 @@ pub(super) fn pods(node: &Node) -> anyhow::Result<Vec<Pod>> {
 }
 
 /// Returns the host's end of the attachment's veth pair; `None` if it does not exist. A link that
-/// this suite made has the attachment's tag as its alias. A link that a Go plugin made has no
-/// such tag, so the cached result of ADD has to name it.
+/// this suite made is recognised also after an operator has renamed it or replaced its alias. A
+/// link that a Go plugin made has no tag, so the cached result of ADD has to name it.
 fn host_link<'n>(node: &'n Node, attached: &Attached) -> Option<&'n Link> {
-    let owner = attached.attachment.owner();
     let named = attached.entry.host_links();
-    let is_of = |it: &&Link| match owner_of(it) {
-        Some(tag) => tag == owner,
-        None => named.contains(&it.name),
+    let is_of = |it: &&Link| {
+        let is_named = owner_of(it).is_none() && named.contains(&it.name);
+        is_named || attach::is_host_end(it, &attached.attachment)
     };
     let mut pairs = node.links.iter().filter(|it| it.kind == LinkKind::Veth);
     pairs.find(is_of)

@@ -18,7 +18,8 @@ pub fn owner_of(link: &Link) -> Option<&str> {
 pub struct Traces<'n> {
     /// The entry in a runtime's cache.
     pub cached: Option<&'n Attached>,
-    /// Links that are tagged with the attachment.
+    /// Links that are tagged with the attachment. Also its host end without the tag, if a runtime's
+    /// cache has the attachment.
     pub links: Vec<&'n Link>,
     /// Elements of `nf_tables` that are tagged with the attachment.
     pub elements: Vec<&'n Held>,
@@ -55,8 +56,10 @@ impl Node {
             all.entry(owner).or_default().cached = Some(attached);
         }
         for link in &self.links {
-            if let Some(owner) = owner_of(link) {
-                all.entry(owner.to_owned()).or_default().links.push(link);
+            let is_end = |it: &&Attached| attach::is_host_end(link, &it.attachment);
+            let of_cached = || Some(self.attached.iter().find(is_end)?.attachment.owner());
+            if let Some(owner) = owner_of(link).map(str::to_owned).or_else(of_cached) {
+                all.entry(owner).or_default().links.push(link);
             }
         }
         for element in &self.firewall.elements {

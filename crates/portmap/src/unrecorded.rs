@@ -7,7 +7,7 @@
 use std::collections::{BTreeSet, HashSet};
 use std::net::IpAddr;
 
-use attach::coded;
+use attach::{coded, is_host_end_of};
 use netlink::{Connection, Link, LinkKind, Route};
 
 use crate::element::forward;
@@ -16,7 +16,7 @@ use crate::table;
 
 /// Returns whether the attachment with the tag `owner` may still exist. One of two signs is enough:
 ///
-/// - A link of the host has `owner` as its alias.
+/// - A link is the host's end of its veth pair.
 /// - A link may be the host's link to the sandbox: no record lists it, [`may_lead_to_unknown`]
 ///   accepts it, and a route to one of the container's addresses uses this link or its bridge,
 ///   without a gateway.
@@ -26,7 +26,7 @@ use crate::table;
 pub(crate) fn may_live(firewall: &nft::Connection, owner: &str) -> anyhow::Result<bool> {
     let host = Connection::open()?;
     let links = host.links()?;
-    if links.iter().any(|it| it.alias.as_deref() == Some(owner)) {
+    if links.iter().any(|it| is_host_end_of(it, owner)) {
         return Ok(true);
     }
     let elements = firewall.elements_owned(&table::table(), |it| it == owner);

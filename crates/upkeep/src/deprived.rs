@@ -7,8 +7,9 @@
 //! An interface without addresses is no such loss if it is the one that ADD created: gVisor, for
 //! example, removes the addresses from the interface, because it has a network stack of its own.
 
+use attach::is_host_end;
 use cni::Attachment;
-use netlink::Connection;
+use netlink::{Connection, Link};
 use runtime::Entry;
 
 /// Returns a message if the sandbox's interface is missing, or if another link has replaced the one
@@ -33,7 +34,8 @@ pub(crate) fn deprivation(
     let host_links = entry.host_links();
     if !host_links.is_empty() {
         let other_end = Connection::open()?.other_end(&link, &namespace)?;
-        let is_of_add = other_end.is_some_and(|it| host_links.contains(&it.name));
+        let is_of_add = |it: &Link| host_links.contains(&it.name) || is_host_end(it, attachment);
+        let is_of_add = other_end.as_ref().is_some_and(is_of_add);
         let lost = format!("{interface} in its sandbox is not the link that ADD made");
         return Ok((!is_of_add).then_some(lost));
     }

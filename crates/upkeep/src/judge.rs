@@ -141,7 +141,10 @@ impl Judge {
             Some(links) => links,
             none => none.insert(netlink::Connection::open()?.links()?),
         };
-        let is_of = |it: &Link| it.kind == *kind && it.alias.as_deref() == Some(owner);
+        let is_of = |it: &Link| match kind {
+            LinkKind::Veth => attach::is_host_end_of(it, owner),
+            _ => it.kind == *kind && it.alias.as_deref() == Some(owner),
+        };
         Ok(links.iter().any(is_of))
     }
 

@@ -9,9 +9,10 @@ use std::thread::{self, ScopedJoinHandle};
 use std::time::Duration;
 
 use anyhow::{anyhow, ensure};
+use attach::is_host_end;
 use cni::files::Hold;
 use cni::{Attachment, NetworkName, SearchPath, Verb, note};
-use netlink::{Connection, Link, LinkKind};
+use netlink::{Connection, Link};
 use runtime::{Chain, Conflist, Directories, Entry, may_exist};
 
 use crate::deprived::deprivation;
@@ -209,7 +210,7 @@ impl Remembered {
     /// link together with the sandbox, so an existing link shows that the sandbox exists and that
     /// this process cannot see it.
     fn gone(&self) -> Outcome {
-        match lasting_link(&self.attachment.owner()) {
+        match lasting_link(&self.attachment) {
             Ok(None) => Outcome::Gone,
             Ok(Some(link)) => Outcome::Failed(format!(
                 "its namespace {} does not exist here, but its link {link} on the host does",
@@ -258,12 +259,12 @@ impl Remembered {
     }
 }
 
-/// Returns the name of the host's link with this tag; `None` if there is no such link, or if it
-/// disappears within [`END_OF_A_NAMESPACE`]. The kernel deletes a link some milliseconds after the
+/// Returns the name of the host's end of the attachment's veth pair; `None` if there is none, or if
+/// it disappears within [`END_OF_A_NAMESPACE`]. The kernel deletes a link some milliseconds after the
 /// namespace of its other end.
-fn lasting_link(owner: &str) -> Result<Option<String>, netlink::Error> {
+fn lasting_link(attachment: &Attachment) -> Result<Option<String>, netlink::Error> {
     let host = Connection::open()?;
-    let is_meant = |it: &Link| it.kind == LinkKind::Veth && it.alias.as_deref() == Some(owner);
+    let is_meant = |it: &Link| is_host_end(it, attachment);
     let Some(link) = host.links()?.into_iter().find(is_meant) else {
         return Ok(None);
     };

@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use cni::NetworkName;
 use runtime::{Chain, Conflist, Directories};
 use tokio::task::spawn_blocking;
-use upkeep::{Removal, Unseen, read_node, remove};
+use upkeep::{Removal, Renamed, Unseen, read_node, remove};
 
 use super::clock::Clock;
 use super::config::{Config, RuntimeSocket};
@@ -57,6 +57,9 @@ pub(super) async fn look(
 /// First words of the error if the runtimes cannot be asked for their sandboxes.
 const NOTHING: &str = "nothing was removed";
 
+/// What a renamed host end of a veth pair means.
+const RENAMED: &str = "rules that go by its name protect it only after `cnitool reload`";
+
 impl Report {
     /// Returns why stale attachments remain or may remain; `None` if no DEL failed and no obstacle
     /// lasts. An obstacle lasts if `before`, the report of the round before, contains it, too.
@@ -99,8 +102,10 @@ impl Collector {
     /// Removes the stale attachments of all networks, and continues after a failure. With the key
     /// `dryRun`, only reports them.
     pub fn collect(&self, seen: &Seen) -> Report {
+        let renamed = Renamed::all(&seen.node).into_iter();
+        let renamed = renamed.map(|it| format!("{it}: {RENAMED}"));
         let mut report = Report {
-            notes: seen.left_out().into_iter().collect(),
+            notes: seen.left_out().into_iter().chain(renamed).collect(),
             ..Report::default()
         };
         // Judges all attachments before the first DEL. A DEL may take minutes, and the leases of

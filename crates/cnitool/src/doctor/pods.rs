@@ -8,16 +8,34 @@ use ipnetwork::IpNetwork;
 use netlink::Link;
 use node::{Attached, Inside, Node, Pod, bridge_of};
 use serde_json::json;
+use upkeep::Renamed;
 
 use super::finding::{Finding, or_ok, quoted};
 
-/// Checks links, addresses and routes of each live attachment. Reports only the first fault of an
+/// Checks links, addresses and routes of each live attachment, and whether its host end has the name
+/// that ADD gave it. Otherwise reports only the first fault of an
 /// attachment, because one fault often causes others.
 pub fn judge(node: &Node) -> Vec<Finding> {
-    let faults = node.pods.iter().filter_map(|it| fault(node, it)).collect();
+    let faults = node.pods.iter().filter_map(|it| fault(node, it));
+    let faults = faults
+        .chain(Renamed::all(node).iter().map(renamed))
+        .collect();
     let count = node.pods.len();
     let ok = || format!("{count} attached, each with its link, addresses and routes");
     or_ok(faults, (count > 0).then(ok))
+}
+
+/// Returns the finding for a renamed host end. The commands give it its name back without setting it
+/// down, because the kernel would then delete the host's routes to a pod of `ptp`.
+fn renamed(link: &Renamed<'_>) -> Finding {
+    let impact = "`macspoofchk`, `isolated` and the second limit of `bandwidth` find a port by its name: \
+         until RELOAD, they do not hold for this pod.";
+    let [name, former] = [link.name, &link.former].map(quoted);
+    let network = &link.attachment.network;
+    let finding = Finding::warning(link.to_string()).impact(impact);
+    finding.fix(format!(
+        "ip link set {name} name {former}\ncnitool reload {network}"
+    ))
 }
 
 fn fault(node: &Node, pod: &Pod) -> Option<Finding> {
