@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 use tests::result::ptp_host_link;
-use tests::{Host, Network, Place as _, Sandbox, at_once};
+use tests::{Host, Network, Place as _, Sandbox, at_once, eventually};
 
 /// Returns the routes of both families through `link`, without the kernel's own.
 fn routes(place: &impl tests::Place, link: &str) -> Vec<String> {
@@ -73,9 +73,14 @@ fn both_sides_have_the_addresses_and_routes_of_the_reference() {
         ]
     );
     let kernels = a.ip("route show proto kernel") + &a.ip("-6 route show proto kernel");
-    assert!(
-        kernels.starts_with("fe80::/64") && kernels.lines().count() == 1,
-        "{kernels}"
+    let kernels: Vec<_> = kernels.lines().map(str::trim).collect();
+    assert_eq!(
+        kernels,
+        [
+            "10.1.0.0/24 dev eth0 scope link src 10.1.0.2 metric 4096",
+            "fd00:1::/64 dev eth0 metric 4096 pref medium",
+            "fe80::/64 dev eth0 metric 256 pref medium",
+        ]
     );
     assert_eq!(host.addresses(&end), ["10.1.0.1/32", "fd00:1::1/128"]);
     let to_pod = ["10.1.0.2 scope host", "fd00:1::2 metric 1024 pref medium"];
@@ -181,6 +186,46 @@ fn routes_of_the_lease_lead_through_the_gateway_with_their_attributes() {
             .contains("via fd00:1::1")
     );
     assert_eq!(a.default_gateways(), Vec::<String>::new());
+}
+
+#[test]
+fn route_through_another_host_of_the_network_leads_through_the_gateway() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let route = |dst: &str, gw: &str| json!({"dst": dst, "gw": gw});
+    let asked = [
+        ("198.51.100.0/24", "10.1.0.9"),
+        ("2001:db8::/32", "fd00:1::9"),
+    ];
+    let asked = asked.map(|(dst, gw)| route(dst, gw));
+    let network = host.ptp().with("ipam.routes", json!(asked));
+    let result = network.add(&a);
+    let made = [
+        ("198.51.100.0/24", "10.1.0.1"),
+        ("2001:db8::/32", "fd00:1::1"),
+    ];
+    assert_eq!(
+        result["routes"],
+        json!(made.map(|(dst, gw)| route(dst, gw)))
+    );
+    for (dst, gw) in made {
+        let shown = routes(&a, "eth0");
+        let way = format!("{dst} via {gw}");
+        assert!(shown.iter().any(|it| it.starts_with(&way)), "{shown:?}");
+    }
+    assert_eq!(network.check(&a, &result).ok(), Value::Null);
+}
+
+#[test]
+fn gateway_is_reached_after_the_interface_was_down() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    host.ptp().add(&a);
+    a.ip("link set eth0 down");
+    a.ip("link set eth0 up");
+    for gateway in ["10.1.0.1", "fd00:1::1"] {
+        assert!(eventually(|| a.pings(gateway)), "{gateway}");
+    }
 }
 
 #[test]

@@ -197,6 +197,26 @@ fn code_7_for_an_address_that_is_none_with_its_key() {
 }
 
 #[test]
+fn code_7_for_an_address_that_no_container_can_use() {
+    let host = Host::new();
+    let add = |key: &str, value: Value| host.fixed().with(key, value).call_for("ADD", "a");
+    for (address, word) in [
+        ("0.0.0.0/0", "unspecified"),
+        ("10.1.0.0/24", "network itself"),
+        ("10.1.0.255/24", "broadcast"),
+        ("fd00:1::/64", "network itself"),
+    ] {
+        let error = add("ipam.addresses", json!([{"address": address}])).error();
+        error.expect(7, &["ipam.addresses[0].address", address, word]);
+        let error = add("runtimeConfig.ips", json!([address])).error();
+        error.expect(7, &["runtimeConfig.ips[0]", address, word]);
+    }
+    for address in ["10.1.0.0/31", "10.1.0.0/32", "fd00:1::/127"] {
+        add("runtimeConfig.ips", json!([address])).ok();
+    }
+}
+
+#[test]
 fn code_7_for_an_address_of_the_runtime_that_is_none() {
     let host = Host::new();
     for (key, at) in [

@@ -193,11 +193,20 @@ fn expect_of_host(gateway: IpAddr, ip: &IpConfig, all: &[IpConfig]) -> Result<()
     Err(Error::invalid("ipam", reason))
 }
 
-/// Returns the leased routes. For [`Gateway::DefaultRoute`], ensures a default route in the main
-/// table for each IP version: adds the route if it is missing, and sets the gateway as its next hop
-/// if it has none. An on-link default route stays as leased.
+/// Returns the leased routes, with these changes:
+///
+/// - For [`Gateway::DefaultRoute`], ensures a default route in the main table for each IP version:
+///   adds the route if it is missing, and sets the gateway as its next hop if it has none. An
+///   on-link default route stays as leased.
+/// - For [`Gateway::HostEnd`], replaces a next hop in a network of the container by the gateway of
+///   this network, because the container reaches even its own network through the gateway.
 fn routes(ips: &[IpConfig], leased: &[Route], mode: Gateway) -> Result<Vec<Route>, Error> {
     let mut routes = leased.to_vec();
+    if mode == Gateway::HostEnd {
+        for next_hop in routes.iter_mut().filter_map(|it| it.gw.as_mut()) {
+            *next_hop = towards(*next_hop, ips);
+        }
+    }
     if mode != Gateway::DefaultRoute {
         return Ok(routes);
     }
@@ -214,6 +223,17 @@ fn routes(ips: &[IpConfig], leased: &[Route], mode: Gateway) -> Result<Vec<Route
         }
     }
     Ok(routes)
+}
+
+/// Returns the address to which a container without a bridge sends packets for `next_hop`: the
+/// gateway of the network of `ips` that contains `next_hop`. If there is no such network, or if
+/// `next_hop` is a gateway itself, returns `next_hop`.
+fn towards(next_hop: IpAddr, ips: &[IpConfig]) -> IpAddr {
+    if ips.iter().any(|ip| ip.gateway == Some(next_hop)) {
+        return next_hop;
+    }
+    let of_network = ips.iter().find(|ip| ip.address.contains(next_hop));
+    of_network.and_then(|ip| ip.gateway).unwrap_or(next_hop)
 }
 
 /// Returns whether the route is in the main table. Table 0 means the main table, too.

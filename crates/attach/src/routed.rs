@@ -112,9 +112,17 @@ fn preceding(there: &Route) -> Option<u32> {
     Some(metric.min(IPV6_METRIC + 1) - 1)
 }
 
+/// Returns the request that adds `address` to the container's end. The kernel's direct route to the
+/// network of the address has a higher metric than the one through the gateway ([`container_routes`]),
+/// so the container does not use it. Only after the link was down, when the kernel has deleted all
+/// other routes, does it lead to the gateway.
+pub(crate) fn add_container_address(link: u32, address: IpNetwork, dad: Dad) -> Request {
+    Request::add_address_with_metric(link, address, dad, DIRECT_METRIC)
+}
+
 /// Returns the container's routes: one to each gateway, and one through the gateway to the
-/// container's own network. The second one replaces the direct route to this network that the
-/// kernel would add. Returns an empty list for a network with a bridge.
+/// container's own network. The second one precedes the direct route to this network that the
+/// kernel adds. Returns an empty list for a network with a bridge.
 ///
 /// Equivalent to `ip route add GATEWAY dev … src ADDRESS` and `ip route add NETWORK via GATEWAY dev
 /// … src ADDRESS`.
@@ -173,6 +181,9 @@ const HOST_SCOPE: u8 = 254;
 
 /// `IP6_RT_PRIO_USER` of the kernel: the metric of an IPv6 route that is added without one.
 const IPV6_METRIC: u32 = 1024;
+
+/// The metric of the direct route to the container's own network: higher than [`IPV6_METRIC`].
+const DIRECT_METRIC: u32 = 4096;
 
 /// Prefix length of a single IPv6 address.
 const IPV6_HOST: u8 = 128;

@@ -80,7 +80,7 @@ impl<'a> Sandbox<'a> {
         let (addressing, dad) = (&desired.addressing, desired.dad);
         let mut requests = self.prepare(link, desired)?;
         let add = match addressing.mode {
-            Gateway::HostEnd => Request::add_address_without_route,
+            Gateway::HostEnd => routed::add_container_address,
             _ => Request::add_address,
         };
         let ips = addressing.ips.iter();

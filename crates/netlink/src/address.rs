@@ -119,6 +119,17 @@ impl Request {
         Self::create(operation, RTM_NEWADDR, &addition)
     }
 
+    /// Returns a request that adds `address` as [`Self::add_address`] does. The kernel's route to the
+    /// network of the address has this metric. The kernel adds this route again when the link comes
+    /// up. Equivalent to `ip address add … metric`.
+    pub fn add_address_with_metric(link: u32, address: IpNetwork, dad: Dad, metric: u32) -> Self {
+        let mut addition = addition(link, address, dad);
+        let metric = AddressAttribute::RoutePriority(metric);
+        addition.attributes.push(metric);
+        let operation = format!("add address {address}");
+        Self::create(operation, RTM_NEWADDR, &addition)
+    }
+
     /// Returns a request that deletes `address` from the link with this index. Equivalent to `ip
     /// address delete`.
     pub fn delete_address(link: u32, address: IpNetwork) -> Self {

@@ -95,13 +95,42 @@ fn replacement(network: &Network) -> Result<Vec<IpConfig>, Error> {
 
 fn ip(text: &str, key: &str) -> Result<IpConfig, Error> {
     match text.parse::<IpNetwork>() {
-        Ok(address) if text.contains('/') => Ok(IpConfig::of(address)),
+        Ok(address) if text.contains('/') => match unusable(address) {
+            Some(what) => Err(Error::invalid(key, format!("{text:?} is {what}"))),
+            None => Ok(IpConfig::of(address)),
+        },
         Ok(_) => Err(Error::invalid(
             key,
             format!("{text:?} has no prefix length, as in 10.1.0.2/24"),
         )),
         Err(error) => Err(Error::invalid(key, format!("{text:?}: {error}"))),
     }
+}
+
+/// Returns what `address` is if no interface of a container can use it: if it is unspecified,
+/// multicast or loopback, or the first address of a network with hosts, or the broadcast address of
+/// an IPv4 network. Returns `None` for all other addresses.
+fn unusable(address: IpNetwork) -> Option<&'static str> {
+    let ip = address.ip();
+    let point_to_point = if ip.is_ipv4() { 31 } else { 127 };
+    let has_network = address.prefix() < point_to_point;
+    let kinds = [
+        (ip.is_unspecified(), "the unspecified address"),
+        (ip.is_multicast(), "a multicast address"),
+        (ip.is_loopback(), "a loopback address"),
+        (
+            has_network && ip == address.network(),
+            "the address of the network itself",
+        ),
+        (
+            has_network && ip.is_ipv4() && ip == address.broadcast(),
+            "the broadcast address of the network",
+        ),
+    ];
+    kinds
+        .into_iter()
+        .find(|(is_it, _)| *is_it)
+        .map(|(_, what)| what)
 }
 
 #[cfg(test)]
