@@ -295,3 +295,27 @@ fn route_of_link_scope_leads_to_neighbours() {
     assert_eq!(to("10.8.0.0/16")["gateway"], "10.1.0.1");
     assert_eq!(network.check(&a, &result).ok(), Value::Null);
 }
+
+#[test]
+fn first_of_two_default_routes_wins_in_both_families() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let first = host.bridge().with("isDefaultGateway", true);
+    let ranges = json!([[{"subnet": "10.2.0.0/24"}], [{"subnet": "fd00:2::/64"}]]);
+    let second = first.clone().with("bridge", "cni1").with("name", "second");
+    let second = second.with("ipam.ranges", ranges);
+    let result = first.add(&a);
+    let other = second.on("ADD", &a).ifname("net1").ok();
+    let leave_by = |link: &str| {
+        let v4 = (1..9).map(|it| format!("198.51.100.{it}"));
+        for to in v4.chain((1..9).map(|it| format!("2001:db8::{it}"))) {
+            let way = a.ip(&format!("route get {to}"));
+            assert!(way.contains(&format!("dev {link} ")), "{way}");
+        }
+    };
+    leave_by("eth0");
+    assert_eq!(first.check(&a, &result).ok(), Value::Null);
+    assert_eq!(second.check(&a, &other).ifname("net1").ok(), Value::Null);
+    first.del(&a);
+    leave_by("net1");
+}

@@ -278,7 +278,7 @@ fn default_route(gateway: IpAddr) -> Result<IpNetwork, Error> {
 }
 
 /// `RT_TABLE_MAIN` of rtnetlink(7).
-const MAIN_TABLE: u32 = 254;
+pub(crate) const MAIN_TABLE: u32 = 254;
 
 /// `RT_SCOPE_LINK` of rtnetlink(7). A greater value means a narrower scope.
 const LINK_SCOPE: u8 = 253;

@@ -6,13 +6,14 @@ use std::time::Duration;
 use anyhow::Context as _;
 use cni::result::{IpConfig, Route};
 use cni::{Error, InterfaceName, note_failure};
+use ipnetwork::IpNetwork;
 use netlink::{
     Address, Connection, Dad, Link, LinkChange, LinkLocalOrigin, MacAddress, Monitor, NewRoute,
     Request, Wait,
 };
 use netns::{Netns, Sysctl};
 
-use crate::addressing::{Addressing, Gateway, need_ipv6, next_hop};
+use crate::addressing::{Addressing, Gateway, MAIN_TABLE, need_ipv6, next_hop};
 use crate::desired::Container;
 use crate::hardening::{CONTAINER_EXPOSED, harden, tolerate};
 use crate::routed;
@@ -86,11 +87,36 @@ impl<'a> Sandbox<'a> {
         let ips = addressing.ips.iter();
         requests.extend(ips.map(|ip| add(link.index, ip.address, dad)));
         requests.push(Request::change_link(self.interface, &LinkChange::Up));
+        let first = requests.len();
         let routes = wanted_routes(addressing, link);
         requests.extend(routes.iter().map(Request::add_route));
-        self.connection
-            .execute(requests)
-            .context("configure the container's link")
+        let configured = || {
+            let mut outcomes = self.connection.attempt(&requests)?;
+            let added = outcomes.split_off(first);
+            outcomes.into_iter().collect::<Result<(), _>>()?;
+            self.add_after_others(&routes, added)
+        };
+        configured().context("configure the container's link")
+    }
+
+    /// Adds those of `routes` that the kernel refused because the sandbox has another IPv6 route to
+    /// the same destination, such as the default route of another network. Gives them a higher
+    /// metric, so the existing route wins, as for IPv4. `added` are the outcomes of the first
+    /// attempt.
+    fn add_after_others(
+        &self,
+        routes: &[NewRoute],
+        added: Vec<Result<(), netlink::Error>>,
+    ) -> Result<(), netlink::Error> {
+        for (route, outcome) in routes.iter().zip(added) {
+            let Err(error) = outcome else { continue };
+            if !error.is_already_exists() || route.destination.is_ipv4() {
+                return Err(error);
+            }
+            let after = after(route, &self.connection.routes()?);
+            self.connection.execute([Request::add_route(&after)])?;
+        }
+        Ok(())
     }
 
     /// Prepares the link for the addresses of `desired`: sets sysctls, and returns requests that the
@@ -311,6 +337,20 @@ fn wanted_routes(addressing: &Addressing, link: &Link) -> Vec<NewRoute> {
     let reported = reported.map(|route| new_route(route, addressing, link));
     let own = routed::container_routes(addressing, link.index);
     own.into_iter().chain(reported).collect()
+}
+
+/// Returns `route` with a higher metric than all routes of `there` to the same destination.
+fn after(route: &NewRoute, there: &[netlink::Route]) -> NewRoute {
+    let destination = |it: &IpNetwork| (it.network(), it.prefix());
+    let table = route.table.unwrap_or(MAIN_TABLE);
+    let same = there.iter().filter(|it| {
+        destination(&it.destination) == destination(&route.destination) && it.table == table
+    });
+    let highest = same.filter_map(|it| it.priority).max();
+    NewRoute {
+        priority: highest.map(|it| it.saturating_add(1)),
+        ..route.clone()
+    }
 }
 
 fn new_route(route: &Route, addressing: &Addressing, link: &Link) -> NewRoute {

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
-use netlink_packet_core::{NLM_F_APPEND, NLM_F_CREATE};
+use netlink_packet_core::{NLM_F_APPEND, NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::route::{
     RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteMetric, RouteNextHop,
     RouteProtocol, RouteScope, RouteType, RouteVia,
@@ -93,10 +93,16 @@ impl NewRoute {
 }
 
 impl Request {
-    /// Returns a request that adds a route. Existing routes to the same destination stay.
-    /// Equivalent to `ip route append`.
+    /// Returns a request that adds a route. Existing routes to the same destination stay, and precede
+    /// a new IPv4 route of the same metric: `ip -4 route append`. The kernel refuses a new IPv6 route
+    /// of the same metric as existing ones: `ip -6 route add`. Otherwise, it would join both to one
+    /// multipath route.
     pub fn add_route(route: &NewRoute) -> Self {
-        Self::new_route(route, NLM_F_APPEND)
+        let place = match route.destination {
+            IpNetwork::V4(_) => NLM_F_APPEND,
+            IpNetwork::V6(_) => NLM_F_EXCL,
+        };
+        Self::new_route(route, place)
     }
 
     /// Returns a request that adds a route like [`Self::add_route`]. A new IPv4 route precedes
