@@ -131,8 +131,8 @@ fn del_removes_what_add_made_even_without_a_namespace() {
     }
     assert_eq!(
         listed.matches("chain policy-").count(),
-        1,
-        "shared: {listed}"
+        2,
+        "shared, with its companion: {listed}"
     );
     a.unmount();
     let nothing_known = network(&host).without("ipMasq");

@@ -2,7 +2,7 @@
 
 use cni::{Error, hex, note};
 use ipnetwork::IpNetwork;
-use nft::{Chain, Element, Family, Field, Hook, IpVersion, Rule, SourcePort, Table};
+use nft::{Chain, Element, Family, Field, Hook, IpVersion, Rule, SourcePort, Table, companion};
 use sha2::{Digest as _, Sha256};
 
 use crate::addressing::hosts;
@@ -79,26 +79,65 @@ impl Masquerade {
     }
 
     /// Returns the table with the chain for a container that has the addresses `own`, and the name
-    /// of this chain. The chain does not masquerade packets to the networks of `own`.
+    /// of this chain. The chain does not masquerade packets to the networks of `own`. The table also
+    /// has the chain that [`of_invalid`] returns.
     pub(crate) fn table(&self, own: impl Iterator<Item = IpNetwork>) -> (Table, String) {
-        let all = own.chain(multicast()).chain(self.exempt.iter().copied());
-        let networks = all.filter_map(|it| IpNetwork::new(it.network(), it.prefix()).ok());
-        let mut exempt: Vec<_> = networks.collect();
-        exempt.sort_unstable();
-        exempt.dedup();
+        let own = networks(own);
+        let exempt = own.iter().copied().chain(multicast());
+        let exempt = networks(exempt.chain(self.exempt.iter().copied()));
         let policy = format!("{exempt:?} {:?}", self.source_port);
         let chain = format!("policy-{}", hex(&Sha256::digest(policy), 12));
-        let stay = exempt.into_iter().map(|network| {
-            Rule::new("stays as it is")
-                .when_to(network)
-                .return_to_caller()
-        });
+        let stay = exempt.iter().copied().map(exemption);
         let leave = Rule::new("all else leaves from the host's address");
         let mut table = table();
         let rules = stay.chain([leave.masquerade(self.source_port)]).collect();
+        table.chains.extend(of_invalid(&chain, &own, &exempt));
         table.chains.push(Chain::regular(&chain, rules));
         (table, chain)
     }
+}
+
+/// Returns the companion of the chain `policy`. It drops packets that conntrack can assign to no
+/// connection, if they come from a network in `own` and go to none in `exempt`. The kernel masquerades
+/// only packets of connections, so these would leave with a container's address.
+///
+/// Returns `None` if all networks in `own` are single addresses: there would be a chain for each
+/// container, and each packet traverses all these chains.
+fn of_invalid(policy: &str, own: &[IpNetwork], exempt: &[IpNetwork]) -> Option<Chain> {
+    let is_single = |it: &IpNetwork| IpNetwork::from(it.ip()) == *it;
+    let shared = own.iter().filter(|it| !is_single(it));
+    let drops = shared.map(|it| {
+        let drop = Rule::new("cannot be masqueraded");
+        drop.when_from(*it).drop()
+    });
+    let drops: Vec<_> = drops.collect();
+    if drops.is_empty() && !own.is_empty() {
+        return None;
+    }
+    let valid = Rule::new("belongs to a connection").unless_invalid();
+    let rules = [valid.return_to_caller()].into_iter();
+    let rules = rules.chain(exempt.iter().copied().map(exemption));
+    let rules = rules.chain(drops).collect();
+    Some(Chain::filter(
+        companion(policy),
+        Hook::Postrouting,
+        SOURCE_NAT,
+        rules,
+    ))
+}
+
+fn exemption(network: IpNetwork) -> Rule {
+    let rule = Rule::new("keeps its address").when_to(network);
+    rule.return_to_caller()
+}
+
+/// Returns the networks of these addresses, sorted and without duplicates.
+fn networks(addresses: impl Iterator<Item = IpNetwork>) -> Vec<IpNetwork> {
+    let networks = addresses.filter_map(|it| IpNetwork::new(it.network(), it.prefix()).ok());
+    let mut networks: Vec<_> = networks.collect();
+    networks.sort_unstable();
+    networks.dedup();
+    networks
 }
 
 /// Returns the table without elements. Its base chain looks up a packet's source address in the

@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::exchange::Committed;
 use crate::message::Message;
 use crate::raw::CHAIN_USES;
-use crate::table::Table;
+use crate::table::{Table, companion};
 use crate::update::until_current;
 
 impl Connection {
@@ -100,7 +100,7 @@ impl Connection {
     /// elements that the same transaction deletes. A chain stays if a rule, or an element that is
     /// not in `stale`, points to it. Returns `None` if an element in `stale` points to a chain that
     /// no longer exists: then another process has changed the rules since this process read
-    /// `stale`.
+    /// `stale`. A chain's [`companion`] is deleted with it.
     fn idle_chains(
         &self,
         table: &Table,
@@ -112,7 +112,13 @@ impl Connection {
         for chain in chains {
             let own = stale.iter().filter(|it| it.chain() == Some(chain));
             match (self.references(table, chain)?, own.count()) {
-                (Some(all), own) if all == own => messages.push(table.delete_chain(chain)),
+                (Some(all), own) if all == own => {
+                    messages.push(table.delete_chain(chain));
+                    let companion = companion(chain);
+                    if self.has_chain(table, &companion)? {
+                        messages.push(table.delete_chain(&companion));
+                    }
+                }
                 (Some(_), _) | (None, 0) => {}
                 (None, _) => return Ok(None),
             }

@@ -224,6 +224,9 @@ pub(crate) fn value(bytes: &[u8]) -> Attributes {
 /// `RTN_LOCAL`: the type of the addresses of this host.
 pub(crate) const LOCAL: u32 = 2;
 
+/// Conntrack state `invalid`: `NF_CT_STATE_INVALID_BIT`.
+pub(crate) const INVALID: u32 = 1;
+
 /// Conntrack states `established` and `related`: `NF_CT_STATE_BIT` of `IP_CT_ESTABLISHED` and of
 /// `IP_CT_RELATED`.
 pub(crate) const CONNECTED: u32 = 1 << 1 | 1 << 2;

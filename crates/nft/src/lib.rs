@@ -66,6 +66,8 @@ pub use netlink::IpVersion;
 pub use rule::Rule;
 pub use ruleset::{RulePlace, Ruleset};
 pub use standing::{Comparison, Standing, StandingChain, StandingRule};
-pub use table::{BaseChain, Chain, ChainKind, Family, Hook, Set, Table, TargetType, Type};
+pub use table::{
+    BaseChain, Chain, ChainKind, Family, Hook, Set, Table, TargetType, Type, accompanied, companion,
+};
 pub use trace::{EndVerdict, Ended, Tracer};
 pub use watch::Watch;

@@ -6,8 +6,8 @@ use sha2::{Digest as _, Sha256};
 
 use crate::attributes::Attributes;
 use crate::expression::{
-    self, ACCEPT, CONNECTED, CT_STATE, CT_STATUS, Expression, GOTO, JUMP, LOCAL, Lookup, Operator,
-    SourcePort, to_chain, verdict,
+    self, ACCEPT, CONNECTED, CT_STATE, CT_STATUS, Expression, GOTO, INVALID, JUMP, LOCAL, Lookup,
+    Operator, SourcePort, to_chain, verdict,
 };
 use crate::field::{Field, META_MARK, META_TRACE, load_version, set_meta};
 use crate::raw::ITEM;
@@ -118,6 +118,14 @@ impl Rule {
     /// connection: `ct state established,related`.
     pub fn when_connected(self) -> Self {
         self.when_connection_has(CT_STATE, CONNECTED)
+    }
+
+    /// Matches all packets except those that conntrack can assign to no connection: `ct state !
+    /// invalid`.
+    pub fn unless_invalid(self) -> Self {
+        self.with(&expression::connection(CT_STATE))
+            .masked(&INVALID.to_ne_bytes())
+            .compare(Operator::Equal, &[0; 4])
     }
 
     /// Matches packets whose firewall mark has all of these bits.

@@ -2,7 +2,7 @@
 //! existing attachment needs it.
 
 use netlink::{Link, LinkKind};
-use nft::{Connection, Deleted, Deletion, Element, Table};
+use nft::{Connection, Deleted, Deletion, Element, Table, accompanied};
 
 use crate::lost::{Loss, Name, tables};
 
@@ -54,12 +54,17 @@ impl Judge {
         Ok(())
     }
 
-    /// Returns whether `chain` is missing although no DEL deletes it. Returns `false` for a chain
+    /// Returns whether `chain` is missing although no DEL deletes it, or although the chain exists
+    /// whose companion it is. Returns `false` for a chain
     /// to which elements jump: DEL deletes such a chain together with the last of these elements,
     /// and the kernel refuses to delete it earlier.
     fn lacks_chain(&self, table: &Table, chain: &str) -> anyhow::Result<bool> {
         let is_described = table.chains.iter().any(|it| it.name == chain);
         let stays = is_described || firewall::is_chain_of_mark(table, chain);
+        let stays = match accompanied(chain) {
+            Some(other) => self.connection.has_chain(table, other)?,
+            None => stays,
+        };
         Ok(stays && !self.connection.has_chain(table, chain)?)
     }
 
