@@ -20,7 +20,7 @@ pub use life::{Life, Remains, Unseen, life};
 pub use loss::{Losses, Suspicion};
 pub use lost::Loss;
 pub use nft::Heard;
-pub use ports::Renamed;
+pub use ports::{Renamed, StrangePort};
 pub use reload::{Outcome, Reloads, follow_firewalld, reload, reload_each};
 pub use unlimited::{PodName, unlimited};
 pub use uplinks::{Uplink, Uplinks};

@@ -55,8 +55,9 @@ pub(crate) async fn run(config: Config, shared: Shared, counters: Counters) -> a
             health.set(PART, Some(reason));
         });
         match round.await {
-            Ok((report, unsteady)) => {
+            Ok((mut report, unsteady)) => {
                 pause.succeeded(unsteady);
+                report.note_strangers(&last);
                 for line in report.notes.difference(&last.notes) {
                     note(format_args!("gc: {line}"));
                 }

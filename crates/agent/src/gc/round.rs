@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use cni::NetworkName;
 use runtime::{Chain, Conflist, Directories};
 use tokio::task::spawn_blocking;
-use upkeep::{Removal, Renamed, Unseen, read_node, remove};
+use upkeep::{Removal, Renamed, StrangePort, Unseen, read_node, remove};
 
 use super::clock::Clock;
 use super::config::{Config, RuntimeSocket};
@@ -27,6 +27,9 @@ pub(super) struct Report {
     /// causes such a reason for a moment, so only a reason in two successive rounds counts as a
     /// failure.
     pub obstacles: BTreeSet<String>,
+    /// Ports of bridges that belong to no attachment. A running ADD may cause one for a moment, so
+    /// only a port in two successive rounds becomes a note.
+    pub strangers: BTreeSet<String>,
     /// Messages for the operator. The agent writes a message to standard error only if the report
     /// of the round before did not have it.
     pub notes: BTreeSet<String>,
@@ -74,6 +77,12 @@ impl Report {
         (!reasons.is_empty()).then(|| reasons.join("; ").replace('\n', "; "))
     }
 
+    /// Adds a note for each stranger that `before`, the report of the round before, has, too.
+    pub fn note_strangers(&mut self, before: &Self) {
+        let lasting = self.strangers.intersection(&before.strangers);
+        self.notes.extend(lasting.cloned());
+    }
+
     /// Adds `reason`, why attachments of `network` are not proven gone, to the report. A link that
     /// may belong to them becomes an obstacle. Any other reason becomes a note.
     fn add_unproven(&mut self, network: &NetworkName, reason: &Unseen) {
@@ -104,8 +113,10 @@ impl Collector {
     pub fn collect(&self, seen: &Seen) -> Report {
         let renamed = Renamed::all(&seen.node).into_iter();
         let renamed = renamed.map(|it| format!("{it}: {RENAMED}"));
+        let strangers = StrangePort::all(&seen.node);
         let mut report = Report {
             notes: seen.left_out().into_iter().chain(renamed).collect(),
+            strangers: strangers.iter().map(ToString::to_string).collect(),
             ..Report::default()
         };
         // Judges all attachments before the first DEL. A DEL may take minutes, and the leases of

@@ -8,13 +8,14 @@ use ipnetwork::IpNetwork;
 use netlink::{Link, LinkKind};
 use node::{Attached, Node, Range, Source, bridge_of};
 use runtime::Conflist;
+use upkeep::StrangePort;
 
 use super::edit;
 use super::finding::{Finding, quoted, some_of};
 
 /// Finds missing bridges of live attachments, and faults of each existing bridge of a network.
 pub fn judge(node: &Node) -> Vec<Finding> {
-    let living = living(node);
+    let (living, strange) = (living(node), StrangePort::all(node));
     let gone = living.iter().filter(|it| node.link_called(it.0).is_none());
     let mut findings: Vec<_> = gone.map(deleted).collect();
     for name in node.configuration.bridges() {
@@ -27,6 +28,8 @@ pub fn judge(node: &Node) -> Vec<Finding> {
         findings.extend(others_addresses(node, bridge));
         let attached = living.get(name).map_or(&[][..], Vec::as_slice);
         findings.extend(gateways(node, bridge, attached));
+        let strange = strange.iter().filter(|it| it.bridge == bridge.name);
+        findings.extend(strange.map(stranger));
         if findings.len() == before {
             let ports = node.ports(bridge.index).count();
             let found = format!("{name}: {ports} of {MAX_PORTS} ports, MTU {}", bridge.mtu);
@@ -95,6 +98,13 @@ fn ports(node: &Node, bridge: &Link) -> Option<Finding> {
     };
     let fix = format!("ip link show master {}", quoted(&bridge.name));
     (ports * 10 >= MAX_PORTS * 9).then(|| finding.fix(fix))
+}
+
+fn stranger(port: &StrangePort<'_>) -> Finding {
+    let impact = "Neither a limit nor a MAC check holds for it. If nobody added it on purpose, a pod with \
+         CAP_NET_ADMIN and without a user namespace of its own may have.";
+    let fix = format!("ip -details link show {}", quoted(port.name));
+    Finding::warning(port.to_string()).impact(impact).fix(fix)
 }
 
 /// Returns the plugins that make this bridge the gateway of their pods. Leaves out networks in a
