@@ -101,7 +101,8 @@ fn rule_that_lost_its_condition_is_reported_and_deleted() {
     fence.join(&b, &[]);
     let condition = "-m mark --mark 0x1000/0x1000 ";
     host.sh(&format!(
-        "iptables-nft-save | sed 's|{condition}||' > saved; iptables-nft-restore < saved"
+        "cd {}; iptables-nft-save | sed 's|{condition}||' > saved; iptables-nft-restore < saved",
+        host.dir().display()
     ));
     assert_eq!(
         fence.opens(&b),
