@@ -79,19 +79,21 @@ thirty_two_bits() {
 }
 
 # Checks the fuzz targets, which are outside the workspace. The placeholder library saves minutes of
-# compiling libFuzzer, which a check does not need.
+# compiling libFuzzer, which a check does not need. With --target, RUSTFLAGS do not apply to procedural
+# macros, so those of the workspace do.
 fuzz_targets() {
     local manifest=(--manifest-path tests/fuzz/Cargo.toml)
     cargo fmt "${manifest[@]}" --check || return
     CUSTOM_LIBFUZZER_PATH=/unused/libfuzzer.a RUSTFLAGS="-D warnings --cfg fuzzing" \
-        cargo check "${manifest[@]}" --bins --locked --quiet
+        cargo check "${manifest[@]}" --bins --locked --quiet --target "$(rustc --print host-tuple)" \
+        --target-dir target
 }
 
 # Checks tests/e2e, which is outside the workspace, too.
 end_to_end() {
     local manifest=(--manifest-path tests/e2e/Cargo.toml)
     cargo fmt "${manifest[@]}" --check || return
-    cargo clippy "${manifest[@]}" --locked -- -D warnings
+    cargo clippy "${manifest[@]}" --locked --target-dir target -- -D warnings
 }
 
 # Checks dependencies and their direction. Checks known vulnerabilities only if their database can

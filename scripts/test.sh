@@ -31,10 +31,10 @@ main() {
     # Some tests run the reference, too.
     need /usr/lib/cni/bridge containernetworking-plugins
 
-    # Builds outside the namespace, where crates can be fetched; inside, everything is built.
+    # Builds outside the namespace, where crates can be fetched; inside, everything is built. One command
+    # for all: with the features of the tests' dependencies, cargo would build each crate a second time.
     say "building"
-    cargo build --workspace --locked --bins
-    cargo test --workspace --locked --no-run
+    cargo build --workspace --locked --bins --examples --tests
 
     local features=yes profile=default
     in_private_network ip link add probe type bridge vlan_filtering 1 2>/dev/null || features=no
@@ -45,6 +45,9 @@ main() {
     say "testing"
     # A changed snapshot fails the test; INSTA_UPDATE=new writes it to a file.
     export INSTA_UPDATE=${INSTA_UPDATE:-no}
+    # A test waits most of the time: for packets that must not arrive, and for the kernel, which removes
+    # namespaces in the background.
+    export NEXTEST_TEST_THREADS=${NEXTEST_TEST_THREADS:-$((3 * $(nproc)))}
     if cargo nextest --version >/dev/null 2>&1; then
         in_private_network cargo nextest run --workspace --offline --locked \
             --profile "$profile" "$@"
