@@ -81,7 +81,13 @@ fn an_index_of_a_later_release_is_rebuilt_from_the_leases() {
     network.add(&b);
     let index = host.lease_dir().join(".host-local/pods");
     let of_b = index.join("records/b:eth0");
-    let before = fs::read_to_string(&of_b).unwrap();
+    let read = || serde_json::from_str::<Value>(&fs::read_to_string(&of_b).unwrap()).unwrap();
+    // A lease does not name the request for which it was made.
+    let mut before = read();
+    for record in before.as_array_mut().unwrap() {
+        let record = record.as_object_mut().unwrap();
+        record.retain(|key, _| key != "sandbox" && key != "plugin");
+    }
     // What the later release keeps there means something else.
     fs::write(&of_b, "[]").unwrap();
     network.add(&c);
@@ -92,7 +98,7 @@ fn an_index_of_a_later_release_is_rebuilt_from_the_leases() {
     );
     age(index.join("state"));
     network.del(&c);
-    assert_eq!(fs::read_to_string(&of_b).unwrap(), before);
+    assert_eq!(read(), before);
     network.del(&b);
     network.del(&a);
     assert!(host.leases("pods").is_empty());
