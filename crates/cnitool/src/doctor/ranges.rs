@@ -56,10 +56,11 @@ fn outer_gateway(node: &Node, range: &Range<'_>) -> Option<Finding> {
     source.bridge()?;
     let file = &source.file.name;
     let message = format!("{file}: the gateway {gateway} is outside {range}");
-    let finding = match range.needs_gateway() {
-        true => Finding::new(Level::of_file(node, file), message)
-            .impact("The kernel refuses the pods' routes by that gateway: every ADD fails."),
-        false => Finding::warning(message).impact("Pods have no route to it."),
+    let finding = if range.needs_gateway() {
+        Finding::new(Level::of_file(node, file), message)
+            .impact("The kernel refuses the pods' routes by that gateway: every ADD fails.")
+    } else {
+        Finding::warning(message).impact("Pods have no route to it.")
     };
     let is_used = source.is_gateway() || range.needs_gateway();
     (is_used && !range.subnet.contains(gateway)).then(|| finding.fix(edit::open(&source.place())))
