@@ -17,6 +17,8 @@
 //! --bins` put beside the tests. This crate does not link them.
 
 mod agent;
+pub mod allocated;
+mod boot;
 mod capture;
 mod chain;
 mod checkpoint;

@@ -6,19 +6,18 @@ use std::net::IpAddr;
 use anyhow::Context as _;
 use cni::delegate::{Delegate, Started};
 use cni::result::Interface;
-use cni::{
-    AddRequest, AddResult, Answer, Answered, CniArgs, Error, Network, Undo, Verb, note_failure,
-};
+use cni::{AddRequest, AddResult, Answer, Answered, CniArgs, Error, Undo, Verb, note_failure};
 use netlink::{Connection, Link, LinkChange, MacAddress, Monitor, VethEnd, VethPair};
 use netns::{Netns, Sysctl};
 
-use crate::addressing::{Addressing, Gateway};
+use crate::addressing::Addressing;
 use crate::desired::{ContainerLink, Desired, HostSide, Topology, explain_full_bridge};
 use crate::gateway::{self, Gateways};
 use crate::gateway_conflict::expect_free;
 use crate::guard;
 use crate::hardening;
 use crate::keys::asked_mac;
+use crate::lease::Lease;
 use crate::names;
 use crate::rollback::Made;
 use crate::routed;
@@ -85,36 +84,6 @@ fn expect_first_of_chain(request: &AddRequest, plugin: &str) -> Result<(), Error
     );
     Err(Error::invalid("prevResult", reason))
 }
-
-/// When ADD calls the IPAM plugin.
-enum Lease<'a> {
-    /// Never: the network has no IPAM plugin.
-    None,
-    /// Before the container's link exists. The IPAM plugin is already started.
-    BeforeLink(Started<'a>),
-    /// After the container's link exists, because the IPAM plugin may use the link.
-    AfterLink(Delegate<'a>),
-}
-
-impl<'a> Lease<'a> {
-    /// Starts the IPAM plugin if it can run before the veth pair exists. Without a bridge, every
-    /// IPAM plugin can: the host's end gets its addresses only after the lease, so no plugin could
-    /// use the pair. With a bridge, only the plugins in [`SANDBOX_BLIND`] can. The caller starts
-    /// any other plugin after it has created the pair.
-    fn prepare(network: &'a Network, gateway: Gateway) -> Result<Self, Error> {
-        let is_early = |name| gateway == Gateway::HostEnd || SANDBOX_BLIND.contains(&name);
-        Ok(match Delegate::ipam(network)? {
-            None => Self::None,
-            Some(delegate) if is_early(delegate.name()) => {
-                Self::BeforeLink(delegate.start(Verb::Add)?)
-            }
-            Some(delegate) => Self::AfterLink(delegate),
-        })
-    }
-}
-
-/// IPAM plugins that do not use the container's link, so they can run before the link exists.
-const SANDBOX_BLIND: &[&str] = &["host-local", "static"];
 
 struct Add<'a, T> {
     undo: Undo<'a>,

@@ -36,6 +36,7 @@ mod gc;
 mod guard;
 mod hardening;
 mod keys;
+mod lease;
 mod masquerade;
 mod mtu;
 mod names;
