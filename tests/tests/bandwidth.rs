@@ -341,6 +341,9 @@ fn sandbox_without_a_pair_is_refused_where_a_limit_is_asked_for() {
 fn pair_that_no_plugin_reported_is_refused() {
     let host = Host::new();
     let a = Chain::new(&host, "a");
+    // As if another plugin had made it.
+    let others = "alias other address 02:00:00:00:00:09";
+    host.ip(&format!("link set {} {others}", a.host_link()));
     let mut result = a.result.clone();
     result["interfaces"].as_array_mut().unwrap().remove(1);
     result["ips"] = json!([]);

@@ -7,8 +7,8 @@ use std::path::Path;
 
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
-use tests::allocated::{Pod, given};
 use tests::Host;
+use tests::allocated::{Pod, given};
 
 /// Creates files that are no checkpoints, by their names.
 fn make_no_checkpoints(directory: &Path) {
