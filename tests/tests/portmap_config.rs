@@ -7,34 +7,37 @@ use tests::{Host, Place as _};
 
 const V4: &str = "conditionsV4";
 
+/// Conditions with their keys, and whether the packets of the test meet them.
+const CONDITIONS: [(&str, &str, bool); 20] = [
+    (V4, "ip saddr 192.0.2.2", true),
+    (V4, "ip saddr != 192.0.2.2", false),
+    (V4, "ip saddr 192.0.2.0/28", true),
+    (V4, "ip saddr != 192.0.2.0/28", false),
+    (V4, "ip daddr 192.0.2.1", true),
+    (V4, "ip daddr != 192.0.0.0/16", false),
+    (V4, "iifname \"uplink\"", true),
+    (V4, "iifname != uplink", false),
+    (V4, "meta mark 0x2a", true),
+    (V4, "mark != 42", false),
+    (V4, "iifname uplink ip saddr 192.0.2.7", false),
+    (V4, "iifname != {\"lo\",\"uplink\"}", false),
+    (V4, "iifname {lo, uplink} ip saddr 192.0.2.2", true),
+    (V4, "ip saddr { 192.0.2.1-192.0.2.3, 10.9.0.0/16 }", true),
+    (
+        V4,
+        "ip saddr != { 192.0.2.1-192.0.2.3, 10.9.0.0/16 }",
+        false,
+    ),
+    (V4, "ip saddr 192.0.2.3-192.0.2.9", false),
+    (V4, "meta mark { 1, 41-0x2b }", true),
+    (V4, "meta mark != 41-43", false),
+    ("conditionsV6", "ip6 saddr fe80::/10", true),
+    ("conditionsV6", "ip6 saddr fe80:: - fe80:0:0:1::", true),
+];
+
 #[test]
 fn ports_are_only_for_packets_that_meet_the_conditions() {
-    for (key, condition, is_met) in [
-        (V4, "ip saddr 192.0.2.2", true),
-        (V4, "ip saddr != 192.0.2.2", false),
-        (V4, "ip saddr 192.0.2.0/28", true),
-        (V4, "ip saddr != 192.0.2.0/28", false),
-        (V4, "ip daddr 192.0.2.1", true),
-        (V4, "ip daddr != 192.0.0.0/16", false),
-        (V4, "iifname \"uplink\"", true),
-        (V4, "iifname != uplink", false),
-        (V4, "meta mark 0x2a", true),
-        (V4, "mark != 42", false),
-        (V4, "iifname uplink ip saddr 192.0.2.7", false),
-        (V4, "iifname != {\"lo\",\"uplink\"}", false),
-        (V4, "iifname {lo, uplink} ip saddr 192.0.2.2", true),
-        (V4, "ip saddr { 192.0.2.1-192.0.2.3, 10.9.0.0/16 }", true),
-        (
-            V4,
-            "ip saddr != { 192.0.2.1-192.0.2.3, 10.9.0.0/16 }",
-            false,
-        ),
-        (V4, "ip saddr 192.0.2.3-192.0.2.9", false),
-        (V4, "meta mark { 1, 41-0x2b }", true),
-        (V4, "meta mark != 41-43", false),
-        ("conditionsV6", "ip6 saddr fe80::/10", true),
-        ("conditionsV6", "ip6 saddr fe80:: - fe80:0:0:1::", true),
-    ] {
+    for (key, condition, is_met) in CONDITIONS {
         let host = Host::new();
         let outside = host.outside();
         let mark = "add table ip m; add chain ip m c { type filter hook prerouting priority -200; }; add rule ip m c meta mark set 42";
