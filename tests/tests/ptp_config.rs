@@ -103,11 +103,12 @@ fn lease_that_names_an_address_twice_is_refused() {
 }
 
 #[test]
-fn gateway_of_a_neighbour_on_another_link_is_refused() {
+fn gateway_of_a_permanent_neighbour_on_another_link_is_refused() {
     let host = Host::new();
     let _outside = host.outside();
     let a = host.sandbox("a");
-    assert!(host.pings("192.0.2.2"));
+    let entry = "192.0.2.2 lladdr 02:00:00:00:00:99 dev uplink nud permanent";
+    host.ip(&format!("neighbour replace {entry}"));
     for (subnet, gateway) in [
         ("192.0.2.0/25", "192.0.2.2"),
         ("192.0.2.0/24", "192.0.2.254"),
