@@ -9,8 +9,8 @@ use runtime::{Directories, may_exist};
 pub type PodName = (String, String);
 
 /// Returns those of `pods`, to which the kubelet allocated bandwidth, that have an attachment, but
-/// none whose ADD used the allocation. Leaves out pods with an attachment that is younger than
-/// [`SETTLED`], because the ADD of another network may still run.
+/// none whose ADD used the allocation. Leaves out pods with an attachment that is younger than a
+/// minute, because the ADD of another network may still run.
 ///
 /// # Errors
 /// The cache cannot be read.
