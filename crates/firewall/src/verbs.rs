@@ -202,7 +202,7 @@ fn desired(request: &AddRequest) -> anyhow::Result<(&AddResult, Config, Desired)
     Ok((result, config, desired))
 }
 
-/// Returns what [`desired`] returns, but isolates the port by its present name, because an operator
+/// Returns what [`desired()`] returns, but isolates the port by its present name, because an operator
 /// may have renamed the host's end of the veth pair since ADD.
 fn present(request: &CheckRequest) -> anyhow::Result<(&AddResult, Config, Desired)> {
     let (result, config, desired) = desired(request)?;
