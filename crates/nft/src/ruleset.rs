@@ -277,7 +277,7 @@ const DORMANT: u32 = 1;
 
 /// The flag of a set that only one rule uses: `NFT_SET_ANONYMOUS`. The kernel deletes such a set
 /// with its rule, and refuses a transaction that creates the set without its rule. The copy may
-/// need separate transactions for both ([`TRANSACTION`]), so its sets have no such flag.
+/// need separate transactions for both (`copy.rs`), so its sets have no such flag.
 const ANONYMOUS: u32 = 1;
 
 /// Maximum number of attempts to read the rules while no other process changes them. After the last
