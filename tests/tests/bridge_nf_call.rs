@@ -115,7 +115,7 @@ fn frames_of_other_bridges_bypass_netfilter_and_services_work() {
     }
 }
 
-/// The firewall's own chain drops what nobody allows.
+/// The firewall's own chain drops all packets without a rule.
 #[test]
 fn frames_of_other_bridges_are_not_dropped_by_firewalld_with_its_defaults() {
     let Some(host) = host() else { return };

@@ -30,7 +30,7 @@ impl Raw {
         Self(socket)
     }
 
-    /// Sends an answer (SYN, ACK) to a connection that nobody has opened.
+    /// Sends an answer (SYN, ACK) to a connection that does not exist.
     fn answer(&self, to: IpAddr) {
         let mut segment = [0; 20];
         segment[2..4].copy_from_slice(&9_u16.to_be_bytes());
