@@ -37,7 +37,8 @@ fuzz_target!(|input: &[u8]| {
     // Creates the directories and a trusted state.
     drop(Store::open(&storage, &network, origin()).expect("opens"));
     write(root, input);
-    let store = Store::open(&storage, &network, origin()).expect("no content of a file is an error");
+    let store =
+        Store::open(&storage, &network, origin()).expect("no content of a file is an error");
     let is_held = |store: &Store| {
         let leases = store.leases_except(&HashSet::new()).expect("are read");
         let mut leases = leases.iter();
