@@ -74,12 +74,12 @@ all() {
     sh /release/install.sh || return
     touch /run/netns/pod && try loopback "" || return
     ports="{\"portMappings\":[{\"hostPort\":8080,\"containerPort\":80,\"protocol\":\"tcp\"}]}"
-    touch /run/netns/pod && CAP_ARGS=$ports try bridge 10.88.0.1 8080 || return
+    touch /run/netns/pod && CAP_ARGS=$ports try ports 10.80.1.1 8080 || return
     touch /run/netns/pod && CAP_ARGS=$ports try podman 10.88.0.1 8080 || return
-    touch /run/netns/pod && try bandwidth 10.90.0.1 || return
-    touch /run/netns/pod && try tuning 10.93.0.1 || return
-    touch /run/netns/pod && try ptp 10.89.0.1 || return
-    touch /run/netns/pod && CAP_ARGS="{\"ips\":[\"10.94.0.9/24\"]}" try static 10.94.0.1 || return
+    touch /run/netns/pod && try bandwidth 10.80.6.1 || return
+    touch /run/netns/pod && try tuning 10.80.9.1 || return
+    touch /run/netns/pod && try ptp 10.80.3.1 || return
+    touch /run/netns/pod && CAP_ARGS="{\"ips\":[\"10.80.8.9/24\"]}" try static 10.80.8.1 || return
     [ -z "$(find /var/lib/cni/networks -name "10.*" 2>/dev/null)" ] || return
 }
 if all; then echo "all passed on $(uname -m)"; else echo FAILED; cat /run/result; fi

@@ -135,9 +135,9 @@ ansible_module() {
 # Attaches a pod by the executables in /opt/cni/bin.
 attach() {
     ip netns add pod
-    CNI_PATH=/opt/cni/bin NETCONFPATH=$here/conf-examples "$room/cnitool" add bridge /run/netns/pod >result.json
-    ip netns exec pod ping -c 1 -W 2 -q 10.88.0.1 >/dev/null
-    CNI_PATH=/opt/cni/bin NETCONFPATH=$here/conf-examples "$room/cnitool" del bridge /run/netns/pod
+    CNI_PATH=/opt/cni/bin NETCONFPATH=$here/conf-examples "$room/cnitool" add ports /run/netns/pod >result.json
+    ip netns exec pod ping -c 1 -W 2 -q 10.80.1.1 >/dev/null
+    CNI_PATH=/opt/cni/bin NETCONFPATH=$here/conf-examples "$room/cnitool" del ports /run/netns/pod
     ip netns delete pod
     echo "a pod reached its gateway"
 }

@@ -330,9 +330,9 @@ attach_with() {
     # shellcheck disable=SC2016 # expanded inside
     CNI_PATH=$1 NETCONFPATH=$PWD/conf-examples in_private_network bash -euc '
         ip netns add pod
-        "$CNI_PATH/cnitool" add bridge /run/netns/pod >/run/result.json
-        ip netns exec pod ping -c 1 -W 2 -q 10.88.0.1 >/dev/null
-        "$CNI_PATH/cnitool" del bridge /run/netns/pod'
+        "$CNI_PATH/cnitool" add ports /run/netns/pod >/run/result.json
+        ip netns exec pod ping -c 1 -W 2 -q 10.80.1.1 >/dev/null
+        "$CNI_PATH/cnitool" del ports /run/netns/pod'
     echo "a sandbox reached its gateway by the executables in $1"
 }
 

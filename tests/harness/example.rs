@@ -22,6 +22,21 @@ impl<'h> Example<'h> {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../conf-examples")
     }
 
+    /// Returns the network of each list and template, with its file name. Templates are filled in
+    /// without pod CIDRs.
+    pub fn networks() -> Vec<(String, Value)> {
+        let entries = fs::read_dir(Self::directory()).unwrap();
+        let names = entries.map(|it| it.unwrap().file_name().into_string().unwrap());
+        let names = names.filter(|it| it.contains(".conflist") && !it.contains("schema"));
+        let read = |name: String| {
+            let text = filled(&name, &[]);
+            let network = serde_json::from_str(&text);
+            let network = network.unwrap_or_else(|error| panic!("{name}: {error}"));
+            (name, network)
+        };
+        names.map(read).collect()
+    }
+
     /// Installs a list without changes.
     pub fn list(host: &'h Host, file: &str) -> Self {
         Self::of_text(host, &read(file))
@@ -30,11 +45,7 @@ impl<'h> Example<'h> {
     /// Installs a template filled in like containerd does, with a node's pod CIDRs and default
     /// routes of both families.
     pub fn template(host: &'h Host, file: &str, pod_cidrs: &[&str]) -> Self {
-        let text = read(file).replace("{{.PodCIDR}}", pod_cidrs[0]);
-        let text = fill_in(&text, "PodCIDRRanges", pod_cidrs);
-        let text = fill_in(&text, "Routes", &["0.0.0.0/0", "::/0"]);
-        assert!(!text.contains("{{"), "{text}");
-        Self::of_text(host, &text)
+        Self::of_text(host, &filled(file, pod_cidrs))
     }
 
     fn of_text(host: &'h Host, text: &str) -> Self {
@@ -198,6 +209,16 @@ fn addresses(result: &Value) -> Vec<&str> {
 fn read(file: &str) -> String {
     let path = Example::directory().join(file);
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// Returns the text of a list, or of a template with these pod CIDRs.
+fn filled(file: &str, pod_cidrs: &[&str]) -> String {
+    let first = pod_cidrs.first().copied().unwrap_or_default();
+    let text = read(file).replace("{{.PodCIDR}}", first);
+    let text = fill_in(&text, "PodCIDRRanges", pod_cidrs);
+    let text = fill_in(&text, "Routes", &["0.0.0.0/0", "::/0"]);
+    assert!(!text.contains("{{"), "{text}");
+    text
 }
 
 /// Repeats the text between `{{range $i, $name := .LIST}}` and the line's last `{{end}}` for each

@@ -139,7 +139,7 @@ fn example_keeps_its_containers_and_their_gateway_in_their_vlan() {
     let host = Host::new();
     let pods = Example::list(&host, "vlan.conflist").pods();
     pods.reach_each_other(1);
-    let beside = host.bridge().with("bridge", "cni3").without("ipam");
+    let beside = host.bridge().with("bridge", "cni5").without("ipam");
     let plain = host.sandbox("plain");
     let beside = beside.with("isGateway", false);
     beside.add(&plain);

@@ -1,9 +1,10 @@
 //! Every file of conf-examples/ works as an example.
 
 use std::fs;
+use std::net::IpAddr;
 use std::path::Path;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tests::traffic::tcp;
 use tests::{Checkpoint, Example, Host, Invocation, Place as _};
 
@@ -212,6 +213,103 @@ fn the_unit_runs_a_command_that_there_is() {
         let tool = host.plugin("cnitool");
         line.split(' ').fold(tool, Invocation::argument).ok();
     }
+}
+
+/// Else a bridge that stays after the last DEL of one network breaks another network.
+#[test]
+fn no_two_examples_share_a_name_a_bridge_or_an_address() {
+    let all = Example::networks();
+    assert!(all.len() > 10, "{all:?}");
+    for (index, (file, network)) in all.iter().enumerate() {
+        for (other_file, other) in &all[..index] {
+            let both = format!("{file} and {other_file}");
+            assert_ne!(network["name"], other["name"], "{both}");
+            let bridge = bridge(network);
+            assert!(bridge.is_none() || bridge != self::bridge(other), "{both}");
+            let others = subnets(other);
+            for subnet in subnets(network) {
+                assert!(!others.iter().any(|it| overlap(subnet, it)), "{both}");
+            }
+        }
+    }
+}
+
+#[test]
+fn only_examples_of_a_runtime_use_its_defaults() {
+    for (file, network) in Example::networks() {
+        let stem = file.split('.').next().unwrap();
+        for (owner, bridges, taken) in DEFAULTS {
+            if owner == stem {
+                continue;
+            }
+            let bridge = bridge(&network);
+            assert!(!bridge.is_some_and(|it| bridges.contains(&it)), "{file}");
+            for subnet in subnets(&network) {
+                let is_taken = taken.iter().any(|it| overlap(subnet, it));
+                assert!(!is_taken || stem == "kindnet", "{file}: {subnet}");
+            }
+        }
+    }
+}
+
+#[test]
+fn page_lists_the_bridge_and_the_subnets_of_each_example() {
+    let page = fs::read_to_string(Example::directory().join("README.md")).unwrap();
+    for (file, network) in Example::networks() {
+        let row = format!("| {} | ", file.split('.').next().unwrap());
+        let row = page.lines().find_map(|line| line.strip_prefix(&row));
+        let named = bridge(&network).into_iter().chain(subnets(&network));
+        for name in named {
+            let is_listed = row.is_some_and(|it| it.contains(&format!("`{name}`")));
+            assert!(is_listed, "{file}: {name}: {row:?}");
+        }
+    }
+}
+
+/// Bridges and subnets of networks that runtimes make on their own: podman's default network and
+/// the pools of its others (containers.conf(5)), nerdctl's and Docker's. kind has its pods in one of
+/// the pools.
+const DEFAULTS: [(&str, &[&str], &[&str]); 3] = [
+    (
+        "podman",
+        &["cni-podman0", "podman0"],
+        &[
+            "10.88.0.0/15",
+            "10.90.0.0/15",
+            "10.92.0.0/14",
+            "10.96.0.0/11",
+            "10.128.0.0/9",
+        ],
+    ),
+    ("nerdctl", &["nerdctl0"], &["10.4.0.0/16"]),
+    ("docker", &["docker0"], &["172.17.0.0/16"]),
+];
+
+fn bridge(network: &Value) -> Option<&str> {
+    network["plugins"][0]["bridge"].as_str()
+}
+
+/// Returns the subnets that the first plugin's IPAM plugin leases from.
+fn subnets(network: &Value) -> Vec<&str> {
+    let ipam = &network["plugins"][0]["ipam"];
+    let ranges = ipam["ranges"].as_array().into_iter().flatten();
+    let ranges = ranges.flat_map(|set| set.as_array().unwrap());
+    let subnets = ranges.chain([ipam]).map(|it| &it["subnet"]);
+    let subnets = subnets.filter_map(Value::as_str);
+    subnets.filter(|it| it.contains('/')).collect()
+}
+
+/// Returns whether two subnets have an address in common.
+fn overlap(one: &str, other: &str) -> bool {
+    let [(one, length), (other, other_length)] = [one, other].map(|cidr| {
+        let (address, length) = cidr.split_once('/').unwrap();
+        let length: u32 = length.parse().unwrap();
+        match address.parse().unwrap() {
+            IpAddr::V4(it) => (it.to_ipv6_mapped().to_bits(), length + 96),
+            IpAddr::V6(it) => (it.to_bits(), length),
+        }
+    });
+    (one ^ other).leading_zeros() >= length.min(other_length)
 }
 
 #[test]

@@ -112,7 +112,7 @@ fn what_is_installed_attaches_pods() {
     let a = host.sandbox("a");
     let add = example.on("add", &a);
     let result = add.env("CNI_PATH", &installation.directory).ok();
-    assert_eq!(result["ips"][0]["address"], "10.88.0.2/24");
+    assert_eq!(result["ips"][0]["address"], "10.80.1.2/24");
 }
 
 #[test]

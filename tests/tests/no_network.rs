@@ -39,7 +39,7 @@ fn all_that_is_said() -> String {
     let a = host.sandbox("a");
     let full = host
         .bridge_v4()
-        .with("ipam.ranges", json!([[{"subnet": "10.88.0.0/30"}]]));
+        .with("ipam.ranges", json!([[{"subnet": "10.81.0.0/30"}]]));
     full.add(&a);
     let mut all = said(&host, &full);
     all += &full.on("ADD", &a).error().msg;

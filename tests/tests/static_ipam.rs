@@ -384,12 +384,12 @@ fn example_gives_the_addresses_that_the_runtime_names() {
         let add = example.on("add", pod);
         add.env("CAP_ARGS", json!({"ips": ips}).to_string()).run()
     };
-    let result = add(&a, json!(["10.92.0.7/24", "fd00:92::7/64"])).ok();
-    add(&b, json!(["10.92.0.8/24", "fd00:92::8/64"])).ok();
-    assert_eq!(a.addresses("eth0"), ["10.92.0.7/24", "fd00:92::7/64"]);
-    assert_eq!(a.default_gateways(), ["10.92.0.1", "fd00:92::1"]);
+    let result = add(&a, json!(["10.80.8.7/24", "fd00:80:0:8::7/64"])).ok();
+    add(&b, json!(["10.80.8.8/24", "fd00:80:0:8::8/64"])).ok();
+    assert_eq!(a.addresses("eth0"), ["10.80.8.7/24", "fd00:80:0:8::7/64"]);
+    assert_eq!(a.default_gateways(), ["10.80.8.1", "fd00:80:0:8::1"]);
     assert_eq!(result["dns"]["search"], json!(["cluster.local"]));
-    assert!(a.pings("10.92.0.8") && a.pings("fd00:92::8") && a.pings("10.92.0.1"));
+    assert!(a.pings("10.80.8.8") && a.pings("fd00:80:0:8::8") && a.pings("10.80.8.1"));
     let refusal = add(&host.sandbox("c"), json!([]));
     assert!(!refusal.status.success(), "{refusal:?}");
     for pod in [&a, &b] {
