@@ -1,5 +1,6 @@
 //! Numbers (nsid) that one namespace uses for other namespaces (`RTM_GETNSID`).
 
+use std::collections::BTreeSet;
 use std::os::fd::{AsFd as _, AsRawFd as _};
 
 use netlink_packet_route::nsid::{NsidAttribute, NsidMessage};
@@ -8,6 +9,7 @@ use nix::libc::{RTM_GETNSID, RTM_NEWNSID};
 
 use crate::connection::Connection;
 use crate::error::Error;
+use crate::message::Message;
 use crate::request::Request;
 
 impl Connection {
@@ -19,15 +21,46 @@ impl Connection {
     /// [`Error::Refused`].
     pub fn namespace_id(&self, other: &Netns) -> Result<Option<i32>, Error> {
         let file = u32::try_from(other.as_fd().as_raw_fd()).unwrap_or(u32::MAX);
-        let mut message = NsidMessage::default();
-        message.attributes = vec![NsidAttribute::Fd(file)];
-        let request = Request::read("read a namespace's number", RTM_GETNSID, &message);
-        let answers: Vec<NsidMessage> = self.objects(&[request], |it| it.read(RTM_NEWNSID))?;
-        let mut attributes = answers.iter().flat_map(|it| &it.attributes);
-        Ok(attributes.find_map(|it| match it {
-            // The number -1 is NETNSA_NSID_NOT_ASSIGNED.
-            NsidAttribute::Id(id) => Some(*id).filter(|id| *id >= 0),
-            _ => None,
-        }))
+        let request = [lookup(NsidAttribute::Fd(file))];
+        let answers: Vec<NsidMessage> = self.objects(&request, |it| it.read(RTM_NEWNSID))?;
+        Ok(answers.iter().find_map(id))
     }
+
+    /// Returns the numbers (nsid) that the namespace of this connection uses for the namespaces of
+    /// these tasks, which are IDs of processes or threads. Leaves out ended tasks, and namespaces to
+    /// which the kernel has assigned no number. Needs no right to look into the tasks, unlike
+    /// `/proc/PID/ns/net`.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] and [`Error::Unanswered`].
+    pub fn namespaces_of(&self, tasks: &[u32]) -> Result<BTreeSet<i32>, Error> {
+        let of_task = |it: &u32| lookup(NsidAttribute::Pid(*it));
+        let requests: Vec<_> = tasks.iter().map(of_task).collect();
+        let mut ids = BTreeSet::new();
+        for outcome in self.outcomes(&requests)? {
+            match outcome {
+                Err(error) if error.is_not_found() => {}
+                answers => ids.extend(answers?.iter().filter_map(of_answer)),
+            }
+        }
+        Ok(ids)
+    }
+}
+
+fn lookup(namespace: NsidAttribute) -> Request {
+    let mut message = NsidMessage::default();
+    message.attributes = vec![namespace];
+    Request::read("read a namespace's number", RTM_GETNSID, &message)
+}
+
+fn of_answer(answer: &Message) -> Option<i32> {
+    id(&answer.read(RTM_NEWNSID)?)
+}
+
+fn id(answer: &NsidMessage) -> Option<i32> {
+    answer.attributes.iter().find_map(|it| match it {
+        // The number -1 is NETNSA_NSID_NOT_ASSIGNED.
+        NsidAttribute::Id(id) => Some(*id).filter(|id| *id >= 0),
+        _ => None,
+    })
 }

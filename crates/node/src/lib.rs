@@ -14,6 +14,7 @@ mod kernel;
 mod keys;
 mod localnet;
 mod managers;
+mod occupied;
 mod pod_cidrs;
 mod pods;
 mod probe;
@@ -27,6 +28,7 @@ mod traces;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::path::PathBuf;
 
 use attach::{BRIDGE_NF_CALL, sees_frames};
 use netlink::{Address, Link, LinkCounters, Neighbour, Route};
@@ -45,6 +47,7 @@ pub use self::kernel::{Consequence, Lack, Need};
 pub use self::keys::{bridge_of, lease_directories};
 pub use self::localnet::Localnet;
 pub use self::managers::{Managed, Managers};
+pub use self::occupied::RUNTIME_SOCKETS;
 pub use self::pods::{Inside, Pod};
 pub use self::probe::{Access, Fate, Path as PacketPath, Probe, Stage};
 pub use self::program::output_of;
@@ -63,6 +66,9 @@ pub struct Node {
     pub links: Vec<Link>,
     /// Host ends of veth pairs whose other ends are in sandboxes.
     pub host_links: HostLinks,
+    /// Network namespaces in which processes run, by their numbers ([`Link::peer_namespace`]).
+    /// `None` if [`Node::read_processes`] did not read them, or does not see all.
+    pub occupied: Option<BTreeSet<i32>>,
     /// Addresses of all links, as `ip address show` lists them.
     pub addresses: Vec<Address>,
     /// Unicast routes of all tables.
@@ -155,7 +161,16 @@ impl Node {
         node.managers = Managers::read(&node.links);
         node.sockets = sockets::listening();
         node.disks = disk::disks(&data_directories(&node.configuration));
+        let sockets = RUNTIME_SOCKETS.iter().map(PathBuf::from);
+        let sockets: Vec<_> = sockets.filter(|it| it.exists()).collect();
+        node.read_processes(&sockets);
         node
+    }
+
+    /// Reads in which network namespaces processes run, if this process sees the processes of the
+    /// runtimes that listen at `sockets`, and so those of all their pods.
+    pub fn read_processes(&mut self, sockets: &[PathBuf]) {
+        self.occupied = occupied::occupied(sockets);
     }
 
     /// Sends packets through a copy of the node's firewall rules, and stores their outcomes in

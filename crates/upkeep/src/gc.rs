@@ -7,7 +7,7 @@
 //! that it names. So this module calls DEL instead of GC, and may run while pods start.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, ensure};
@@ -17,6 +17,7 @@ use netlink::Connection;
 use node::{HostLinks, Lease, Node, Part};
 use runtime::{Chain, Conflist, Directories, Entry, may_exist};
 
+use crate::leftover::Leftover;
 use crate::life::{Life, Remains, life};
 
 /// What [`remove`] did.
@@ -61,8 +62,35 @@ pub fn judge<'n>(node: &'n Node, network: &Conflist) -> Vec<(Remains<'n>, Life)>
 /// # Errors
 /// A plugin fails, a lease remains, or the links of the host cannot be read.
 pub fn remove(chain: &Chain<'_>, remains: &Remains<'_>) -> anyhow::Result<Removal> {
+    remove_if(chain, remains, || has_no_link(remains))
+}
+
+/// Calls DEL for an attachment as [`remove`] does, although it has links: if they are still those of
+/// `leftover`, and there is still no process in their namespaces. `sockets` are those of the
+/// runtimes, as for [`Node::read_processes`].
+///
+/// # Errors
+/// Those of [`remove`], and the attachments of the node cannot be read.
+pub fn remove_leftover(
+    chain: &Chain<'_>,
+    remains: &Remains<'_>,
+    (leftover, sockets): (&Leftover, &[PathBuf]),
+) -> anyhow::Result<Removal> {
+    remove_if(chain, remains, || {
+        let mut node = read_node(chain.directories)?;
+        node.read_processes(sockets);
+        let now = Leftover::of(&node, remains);
+        Ok(leftover.is_idle && now.as_ref() == Some(leftover))
+    })
+}
+
+fn remove_if(
+    chain: &Chain<'_>,
+    remains: &Remains<'_>,
+    is_unused: impl FnOnce() -> anyhow::Result<bool>,
+) -> anyhow::Result<Removal> {
     let attachment = &remains.attachment;
-    if !(has_leases(remains) && has_entry(chain, remains) && has_no_link(remains)?) {
+    if !(has_leases(remains) && has_entry(chain, remains) && is_unused()?) {
         note(format_args!("{attachment} changes at this moment: kept"));
         return Ok(Removal::Kept);
     }
@@ -118,10 +146,10 @@ fn has_entry(chain: &Chain<'_>, remains: &Remains<'_>) -> bool {
 }
 
 /// Returns whether no veth pair connects the host with the container in the attachment's network
-/// ([`Remains::link_in`]).
+/// ([`Remains::links_in`]).
 fn has_no_link(remains: &Remains<'_>) -> anyhow::Result<bool> {
     let links = HostLinks::read(&Connection::open()?.links()?);
-    Ok(remains.link_in(&links).is_none())
+    Ok(remains.links_in(&links).next().is_none())
 }
 
 /// Makes `host-local` read all lease files of the lease's network at its next call, instead of its

@@ -5,6 +5,7 @@ mod deprived;
 mod gc;
 mod holdings;
 mod judge;
+mod leftover;
 mod life;
 mod loss;
 mod lost;
@@ -14,8 +15,9 @@ mod unlimited;
 mod uplinks;
 
 pub use firewall::follow as hear_firewalld;
-pub use gc::{Removal, judge, read_node, remove};
+pub use gc::{Removal, judge, read_node, remove, remove_leftover};
 pub use holdings::{Holdings, Lacking};
+pub use leftover::Leftover;
 pub use life::{Life, Remains, Unseen, life};
 pub use loss::{Losses, Suspicion};
 pub use lost::Loss;

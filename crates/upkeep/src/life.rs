@@ -116,15 +116,18 @@ impl<'n> Remains<'n> {
         })
     }
 
-    /// Returns the host's end of a veth pair whose other end is in the container; `None` if there
-    /// is none. This host end has the tag of an attachment of the same container to the same
-    /// network. Or it has no tag, and its sandbox has an address of the attachment.
-    pub fn link_in<'l>(&self, links: &'l HostLinks) -> Option<&'l HostLink> {
-        let owner = self.attachment.owner();
-        let container = owner.rsplit_once('/').map(|it| it.0);
-        let tagged = links.of_owner(|it| it.rsplit_once('/').map(|it| it.0) == container);
-        let mut addresses = self.addresses.iter();
-        tagged.or_else(|| addresses.find_map(|it| links.of_address(*it)))
+    /// Returns the host ends of veth pairs whose other ends are in the container. Such a host end
+    /// has the tag of an attachment of the same container to the same network. Or it has no tag,
+    /// and its sandbox has an address of the attachment.
+    pub fn links_in<'l>(&self, links: &'l HostLinks) -> impl Iterator<Item = &'l HostLink> {
+        let container = |owner: &str| owner.rsplit_once('/').map(|it| it.0.to_owned());
+        let own = container(&self.attachment.owner());
+        links.0.iter().filter(move |link| match &link.owner {
+            Some(owner) => container(owner) == own,
+            None => link
+                .known_addresses()
+                .any(|it| self.addresses.contains(&it)),
+        })
     }
 
     /// Returns whether `link` may be the host's end of the attachment's veth pair. Returns `false`
@@ -151,7 +154,7 @@ impl<'n> Remains<'n> {
     /// Returns whether an ADD of the attachment may still be running. This is so if a lease has no
     /// date, or if it is younger than [`LONGEST_ADD`] and no newer result is cached. A runtime
     /// caches the result at the end of ADD.
-    fn is_young(&self) -> bool {
+    pub(crate) fn is_young(&self) -> bool {
         let cached = self.cached.and_then(|it| it.since);
         let is_young = |since: SystemTime| {
             is_within(LONGEST_ADD, since) && cached.is_none_or(|cached| cached < since)
@@ -172,7 +175,7 @@ pub fn life(node: &Node, remains: &Remains<'_>) -> Life {
     let (network, container) = (&remains.attachment.network, &remains.attachment.container);
     let is_of = |it: &Attachment| it.container == *container && it.network == *network;
     let has_sandbox = node.alive().any(|it| is_of(&it.attachment));
-    if has_sandbox || remains.link_in(&node.host_links).is_some() {
+    if has_sandbox || remains.links_in(&node.host_links).next().is_some() {
         return Life::Lives;
     }
     if remains.is_young() {

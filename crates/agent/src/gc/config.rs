@@ -4,6 +4,7 @@ use std::fmt::Display;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use node::RUNTIME_SOCKETS;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
@@ -29,17 +30,13 @@ pub(crate) struct Config {
 /// The container runtimes that the agent asks for the node's sandboxes, by their sockets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum RuntimeSocket {
-    /// The runtimes at the sockets of [`USUAL_SOCKETS`]. At least one socket has to exist.
+    /// The runtimes at the sockets of [`RUNTIME_SOCKETS`]. At least one socket has to exist.
     Usual,
     /// The runtime at this socket.
     At(PathBuf),
     /// No socket, because no runtime of this node serves the CRI.
     None,
 }
-
-/// Usual paths of the sockets of containerd and CRI-O.
-pub(crate) const USUAL_SOCKETS: [&str; 2] =
-    ["/run/containerd/containerd.sock", "/run/crio/crio.sock"];
 
 impl Default for Config {
     fn default() -> Self {
@@ -57,7 +54,7 @@ impl RuntimeSocket {
     /// for [`Self::None`].
     pub fn paths(&self) -> Vec<PathBuf> {
         match self {
-            Self::Usual => USUAL_SOCKETS.map(PathBuf::from).to_vec(),
+            Self::Usual => RUNTIME_SOCKETS.map(PathBuf::from).to_vec(),
             Self::At(path) => vec![path.clone()],
             Self::None => Vec::new(),
         }

@@ -12,6 +12,7 @@ mod pause;
 mod round;
 mod sandboxes;
 mod verdict;
+mod waits;
 
 use std::time::Duration;
 
@@ -27,6 +28,7 @@ use crate::shared::Shared;
 use self::clock::Clock;
 use self::pause::Pause;
 use self::round::{Collector, Report, look};
+use self::waits::Waits;
 
 pub(crate) use self::config::Config;
 pub(crate) use self::counters::Counters;
@@ -47,10 +49,11 @@ pub(crate) async fn run(config: Config, shared: Shared, counters: Counters) -> a
         counters,
     };
     let health = &shared.health;
-    let (mut clock, mut last) = (Clock::start(), Report::default());
+    let (mut clock, mut waits) = (Clock::start(), Waits::default());
+    let mut last = Report::default();
     loop {
         pause.wait(&mut hangups, &sockets).await;
-        let round = watched(round(&collector, &mut clock), SLOW, || {
+        let round = watched(round(&collector, &mut clock, &mut waits), SLOW, || {
             let reason = format!("a round has been running for {SLOW:?}: a DEL or a file may hang");
             health.set(PART, Some(reason));
         });
@@ -78,7 +81,9 @@ pub(crate) async fn run(config: Config, shared: Shared, counters: Counters) -> a
 /// # Errors
 /// The node cannot be read, or a runtime does not answer.
 pub(crate) async fn dry_run(config: Config, directories: Directories) -> anyhow::Result<String> {
-    let seen = look(&config.runtime_socket, &directories, &mut Clock::start()).await?;
+    let (mut clock, mut waits) = (Clock::start(), Waits::default());
+    let sockets = &config.runtime_socket;
+    let seen = look(sockets, &directories, &mut clock, &mut waits).await?;
     let networks = seen.networks().into_iter();
     let verdicts = networks.flat_map(|it| seen.verdicts(it));
     let lines = verdicts.map(|it| it.to_string());
@@ -91,9 +96,10 @@ pub(crate) async fn dry_run(config: Config, directories: Directories) -> anyhow:
 async fn round(
     collector: &Collector,
     clock: &mut Clock,
+    waits: &mut Waits,
 ) -> anyhow::Result<(Report, Option<Duration>)> {
-    let config = &collector.config;
-    let seen = look(&config.runtime_socket, &collector.directories, clock).await?;
+    let sockets = &collector.config.runtime_socket;
+    let seen = look(sockets, &collector.directories, clock, waits).await?;
     let (collector, unsteady) = (collector.clone(), seen.unsteady);
     let report = spawn_blocking(move || collector.collect(&seen));
     Ok((report.await.context("remove attachments")?, unsteady))

@@ -1,19 +1,22 @@
 //! One round: reads the node, asks the runtimes, and removes what is proven stale.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::Context as _;
 use cni::NetworkName;
+use node::Node;
 use runtime::{Chain, Conflist, Directories};
 use tokio::task::spawn_blocking;
-use upkeep::{Removal, Renamed, StrangePort, Unseen, read_node, remove};
+use upkeep::{Leftover, Removal, Renamed, StrangePort, Unseen, read_node, remove, remove_leftover};
 
 use super::clock::Clock;
 use super::config::{Config, RuntimeSocket};
 use super::counters::Counters;
 use super::sandboxes::Runtimes;
-use super::verdict::{Seen, Verdict};
+use super::verdict::{Reason, Seen, Verdict};
+use super::waits::Waits;
 
 /// The outcome of a round: failures, reasons why attachments stay, and messages for the operator.
 #[derive(Debug, Default)]
@@ -23,9 +26,9 @@ pub(super) struct Report {
     /// Stale attachments that the round did not try to remove, because an earlier DEL of their
     /// network took too long.
     pub untried: usize,
-    /// Reasons why attachments are not proven gone: links that may belong to them. A running ADD
-    /// causes such a reason for a moment, so only a reason in two successive rounds counts as a
-    /// failure.
+    /// Reasons why attachments are not proven gone: links that belong or may belong to them. A
+    /// running ADD causes such a reason for a moment, so only a reason in two successive rounds
+    /// counts as a failure.
     pub obstacles: BTreeSet<String>,
     /// Ports of bridges that belong to no attachment. A running ADD may cause one for a moment, so
     /// only a port in two successive rounds becomes a note.
@@ -35,8 +38,8 @@ pub(super) struct Report {
     pub notes: BTreeSet<String>,
 }
 
-/// Reads the node, then asks the runtimes for their sandboxes. Returns both, and whether the wall
-/// clock is steady.
+/// Reads the node, then asks the runtimes for their sandboxes. Returns both, whether the wall clock
+/// is steady, and which attachments with links have looked unused long enough.
 ///
 /// # Errors
 /// The node cannot be read, or a runtime does not answer. Then the round must remove nothing.
@@ -44,21 +47,47 @@ pub(super) async fn look(
     sockets: &RuntimeSocket,
     directories: &Directories,
     clock: &mut Clock,
+    waits: &mut Waits,
 ) -> anyhow::Result<Seen> {
     let runtimes = Runtimes::connect(sockets).await.context(NOTHING)?;
-    let directories = directories.clone();
-    let node = spawn_blocking(move || read_node(&directories));
-    let node = node.await.context("read the node")??;
+    let sockets = runtimes.sockets();
+    let read = (directories.clone(), sockets.clone());
+    let node = spawn_blocking(move || read_all(&read.0, &read.1));
+    let (node, mut leftovers) = node.await.context("read the node")??;
     let listed = runtimes.sandboxes().await.context(NOTHING)?;
+    leftovers.retain(|it| !listed.contains(it.attachment.container.as_str()));
+    let due = waits.pass(&leftovers, Instant::now());
     Ok(Seen {
         node,
         listed,
         unsteady: clock.unsteady_for(),
+        leftovers,
+        due,
+        sockets,
     })
+}
+
+/// Reads the attachments of the node, and those that look unused although they have links. Reads
+/// processes only if there are such attachments. Without a runtime that could list it, no
+/// attachment looks unused.
+fn read_all(
+    directories: &Directories,
+    sockets: &[PathBuf],
+) -> anyhow::Result<(Node, Vec<Leftover>)> {
+    let mut node = read_node(directories)?;
+    if sockets.is_empty() || Leftover::all(&node).is_empty() {
+        return Ok((node, Vec::new()));
+    }
+    node.read_processes(sockets);
+    let leftovers = Leftover::all(&node);
+    Ok((node, leftovers))
 }
 
 /// First words of the error if the runtimes cannot be asked for their sandboxes.
 const NOTHING: &str = "nothing was removed";
+
+/// Number of obstacles that `/healthz` names.
+const NAMED: usize = 3;
 
 /// What a renamed host end of a veth pair means.
 const RENAMED: &str = "rules that go by its name protect it only after `cnitool reload`";
@@ -71,8 +100,13 @@ impl Report {
             let count = self.failures.len() + self.untried;
             format!("{count} of the stale attachments remain: {first}")
         });
-        let lasting = self.obstacles.intersection(&before.obstacles).cloned();
-        let reasons: Vec<_> = remaining.into_iter().chain(lasting).collect();
+        let mut lasting = self.obstacles.intersection(&before.obstacles).cloned();
+        let named: Vec<_> = lasting.by_ref().take(NAMED).collect();
+        let more = match lasting.count() {
+            0 => None,
+            more => Some(format!("and {more} more reasons why attachments stay")),
+        };
+        let reasons: Vec<_> = remaining.into_iter().chain(named).chain(more).collect();
         // A plugin may print several lines, but the log and `/healthz` show a failure in one line.
         (!reasons.is_empty()).then(|| reasons.join("; ").replace('\n', "; "))
     }
@@ -84,14 +118,21 @@ impl Report {
     }
 
     /// Adds `reason`, why attachments of `network` are not proven gone, to the report. A link that
-    /// may belong to them becomes an obstacle. Any other reason becomes a note.
-    fn add_unproven(&mut self, network: &NetworkName, reason: &Unseen) {
-        let stay = format!("network {network}: attachments that no runtime lists stay: {reason}");
+    /// belongs or may belong to them becomes an obstacle. Any other reason becomes a note.
+    fn add_unproven(&mut self, network: &NetworkName, reason: &Reason) {
+        let stay = format!("network {network}: attachments that no runtime lists stay: ");
         match reason {
-            Unseen::Network(_) => self.notes.insert(stay),
-            Unseen::Behind(link) => self.obstacles.insert(format!(
-                "{stay}; if {link} is no container's, delete it or take it off the bridge"
+            Reason::Unproven(unseen @ Unseen::Behind(link)) => self.obstacles.insert(format!(
+                "{stay}{unseen}; if {link} is no container's, delete it or take it off the bridge"
             )),
+            Reason::Unproven(unseen) => self.notes.insert(format!("{stay}{unseen}")),
+            Reason::Leftover(it) => {
+                let attachment = &it.attachment;
+                let advice = "with cniVersion 1.1.0, CRI-O removes such remains at its start";
+                self.obstacles
+                    .insert(format!("{attachment} stays: {reason}; {advice}"))
+            }
+            _ => false,
         };
     }
 }
@@ -130,7 +171,7 @@ impl Collector {
             for reason in reasons {
                 report.add_unproven(&network.name, reason);
             }
-            self.remove_stale(network, verdicts, &mut report);
+            self.remove_stale(network, (seen, verdicts), &mut report);
         }
         self.counters.set_unproven(unproven.into_iter());
         self.counters.round_ended(report.failures.is_empty());
@@ -139,11 +180,16 @@ impl Collector {
 
     /// Removes the stale attachments of a network. A plugin that hangs once probably hangs for all
     /// attachments, so the first DEL that takes too long is the network's last one in the round.
-    fn remove_stale(&self, network: &Conflist, verdicts: &[Verdict<'_>], report: &mut Report) {
+    fn remove_stale(
+        &self,
+        network: &Conflist,
+        (seen, verdicts): (&Seen, &[Verdict<'_>]),
+        report: &mut Report,
+    ) {
         let mut stale = verdicts.iter().filter(|it| it.kept.is_none());
         for verdict in stale.by_ref() {
             let start = Instant::now();
-            self.remove(network, verdict, report);
+            self.remove(network, (seen, verdict), report);
             if start.elapsed() >= self.config.del_timeout {
                 break;
             }
@@ -151,14 +197,23 @@ impl Collector {
         report.untried += stale.count();
     }
 
-    fn remove(&self, network: &Conflist, stale: &Verdict<'_>, report: &mut Report) {
+    fn remove(
+        &self,
+        network: &Conflist,
+        (seen, stale): (&Seen, &Verdict<'_>),
+        report: &mut Report,
+    ) {
         if self.config.dry_run {
             let attachment = &stale.remains.attachment;
             report.notes.insert(format!("dryRun: no DEL {attachment}"));
             return;
         }
         let chain = Chain::new(network, &self.directories).within(self.config.del_timeout);
-        match remove(&chain, &stale.remains) {
+        let removed = match seen.leftover(&stale.remains) {
+            Some(leftover) => remove_leftover(&chain, &stale.remains, (leftover, &seen.sockets)),
+            None => remove(&chain, &stale.remains),
+        };
+        match removed {
             Ok(Removal::Removed) => self.counters.removed(&network.name),
             Ok(Removal::Kept) => {}
             Err(error) => {

@@ -7,11 +7,12 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow, ensure};
 use kubelet::cri::runtime_service_client::RuntimeServiceClient;
 use kubelet::cri::{ListPodSandboxRequest, VersionRequest};
+use node::RUNTIME_SOCKETS;
 use tokio::time::timeout;
 use tonic::Status;
 use tonic::transport::Channel;
 
-use super::config::{RuntimeSocket, USUAL_SOCKETS};
+use super::config::RuntimeSocket;
 use crate::grpc::{connect, refusal};
 
 /// Connections to the node's container runtimes, which list their sandboxes.
@@ -39,7 +40,7 @@ impl Runtimes {
                 !paths.is_empty(),
                 "no container runtime: neither {} exists; gc.runtimeSocket names another socket, \
                  or null on a node without CRI",
-                USUAL_SOCKETS.join(" nor ")
+                RUNTIME_SOCKETS.join(" nor ")
             );
         }
         let mut runtimes = Vec::new();
@@ -48,6 +49,11 @@ impl Runtimes {
             runtimes.push(runtime.with_context(|| socket.display().to_string())?);
         }
         Ok(Self(runtimes))
+    }
+
+    /// Returns the sockets of the runtimes.
+    pub fn sockets(&self) -> Vec<PathBuf> {
+        self.0.iter().map(|it| it.socket.clone()).collect()
     }
 
     /// Returns the IDs of all sandboxes, whatever their state.

@@ -2,11 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use node::Node;
 use runtime::Conflist;
-use upkeep::{Life, Remains, Unseen, judge};
+use upkeep::{Leftover, Life, Remains, Unseen, judge};
+
+use super::waits::PERIOD;
 
 /// The state of the node, the runtimes and the clock, from which a round decides what it removes.
 #[derive(Debug)]
@@ -19,6 +22,12 @@ pub(super) struct Seen {
     /// How long the wall clock has to stay steady before the date of a file shows its age; `None`
     /// if dates show ages now.
     pub unsteady: Option<Duration>,
+    /// Attachments that no runtime lists and that look unused, although they have links.
+    pub leftovers: Vec<Leftover>,
+    /// The tags of leftovers that have looked unused long enough to be removed.
+    pub due: BTreeSet<String>,
+    /// The sockets of the runtimes.
+    pub sockets: Vec<PathBuf>,
 }
 
 /// The decision about an attachment.
@@ -49,6 +58,8 @@ pub(super) enum Reason {
     Undated,
     /// The attachment may be live, because its link may exist where the agent cannot see it.
     Unproven(Unseen),
+    /// The attachment has a link, but looks unused. A later round may remove it.
+    Leftover(Leftover),
 }
 
 impl Seen {
@@ -76,17 +87,26 @@ impl Seen {
     }
 
     fn reason(&self, remains: &Remains<'_>, life: Life) -> Option<Reason> {
+        let leftover = self.leftover(remains);
+        let is_due = self.due.contains(&remains.attachment.owner());
         match life {
-            Life::Lives => Some(Reason::Lives),
+            Life::Lives if leftover.is_none() => Some(Reason::Lives),
+            Life::Lives if !is_due => leftover.cloned().map(Reason::Leftover),
             _ if self.listed.contains(remains.attachment.container.as_str()) => {
                 Some(Reason::Listed)
             }
             Life::Young => Some(Reason::Young),
             Life::Unseen(reason) => Some(Reason::Unproven(reason)),
-            Life::Gone if self.unsteady.is_some() => Some(Reason::Undated),
-            Life::Gone if remains.changed_within(RECENT) => Some(Reason::Recent),
-            Life::Gone => None,
+            _ if self.unsteady.is_some() => Some(Reason::Undated),
+            _ if remains.changed_within(RECENT) => Some(Reason::Recent),
+            Life::Lives | Life::Gone => None,
         }
+    }
+
+    /// Returns the attachment of `remains` if it is one of the leftovers.
+    pub fn leftover(&self, remains: &Remains<'_>) -> Option<&Leftover> {
+        let mut leftovers = self.leftovers.iter();
+        leftovers.find(|it| it.attachment == remains.attachment)
     }
 
     /// Returns a message for each thing that the round leaves out: an invalid configuration file,
@@ -113,11 +133,9 @@ impl Seen {
 impl Verdict<'_> {
     /// Returns why the attachment is not proven gone; `None` if it stays for another reason or is
     /// removed.
-    pub fn unproven(&self) -> Option<&Unseen> {
-        match &self.kept {
-            Some(Reason::Unproven(reason)) => Some(reason),
-            _ => None,
-        }
+    pub fn unproven(&self) -> Option<&Reason> {
+        let is_unproven = |it: &&Reason| matches!(it, Reason::Unproven(_) | Reason::Leftover(_));
+        self.kept.as_ref().filter(is_unproven)
     }
 }
 
@@ -141,8 +159,29 @@ impl fmt::Display for Reason {
             Self::Recent => "its lease or cached result changed less than a minute ago",
             Self::Undated => return write!(f, "{UNDATED}"),
             Self::Unproven(reason) => return write!(f, "it may be live: {reason}"),
+            Self::Leftover(it) => return leftover(it, f),
         })
     }
+}
+
+fn leftover(leftover: &Leftover, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let link = &leftover.link;
+    write!(
+        f,
+        "its link {link} exists, but no runtime lists its sandbox"
+    )?;
+    if leftover.is_idle {
+        let minutes = PERIOD.as_secs() / 60;
+        return write!(
+            f,
+            ", no cache has its result, and its network namespace has no process; it is removed \
+             when that has lasted for {minutes} minutes"
+        );
+    }
+    f.write_str(
+        " and no cache has its result; it is removed only if the agent sees the processes of the \
+         runtime (`hostPID: true`)",
+    )
 }
 
 /// An attachment stays if its lease or cached result changed within this time, because its runtime

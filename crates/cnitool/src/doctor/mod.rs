@@ -19,6 +19,7 @@ mod kernel;
 mod keys;
 mod kube_proxy;
 mod leases;
+mod leftovers;
 mod localnet;
 mod managers;
 mod page;
@@ -101,6 +102,7 @@ const SUBJECTS: &[(&str, Judge, &[Part])] = &[
     ("range", ranges::judge, &[Links, Leases]),
     ("lease", leases::judge, HOLDERS),
     ("element", leases::elements, HOLDERS),
+    ("leftover", leftovers::judge, HOLDERS),
     ("hostport", host_ports::judge, &[Firewall]),
     ("disk", disk::judge, &[]),
 ];
