@@ -1,6 +1,7 @@
 //! host-local: which leases count as leases of an earlier boot.
 
-use std::fs;
+use std::fs::{self, File};
+use std::time::{Duration, SystemTime};
 
 use serde_json::json;
 use tests::{Host, Network, Place as _, Sandbox};
@@ -65,6 +66,31 @@ fn lease_of_an_existing_sandbox_stays_whatever_the_identifiers_say() {
     let mut expected = expected.map(str::to_owned).to_vec();
     expected.sort();
     assert_eq!(kept, expected);
+}
+
+/// A machine without a battery sets its clock after the first pods. Stepping the dates of all files
+/// has the effect of a clock that steps the other way.
+#[test]
+fn a_clock_that_steps_by_a_day_releases_no_lease() {
+    const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+    let host = Host::new();
+    let (network, mut pods) = (host.bridge_v4(), vec![host.sandbox("0")]);
+    network.add(&pods[0]);
+    for date in [SystemTime::now() - DAY, SystemTime::now() + DAY] {
+        let index = host.lease_dir().join(".host-local/pods");
+        for directory in [host.lease_dir().join("pods"), index.join("records")] {
+            for entry in fs::read_dir(directory).unwrap() {
+                let file = File::open(entry.unwrap().path()).unwrap();
+                file.set_modified(date).unwrap();
+            }
+        }
+        del_by_the_agent(&network);
+        pods.push(host.sandbox(&pods.len().to_string()));
+        network.add(pods.last().unwrap());
+        assert_eq!(host.leases("pods").len(), pods.len());
+    }
+    network.gc(&pods.iter().collect::<Vec<_>>()).ok();
+    assert_eq!(host.leases("pods").len(), pods.len());
 }
 
 /// A process keeps the sandbox, whose path is gone, so only the link on the host shows it.
