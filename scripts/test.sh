@@ -31,10 +31,9 @@ main() {
     # Some tests run the reference, too.
     need /usr/lib/cni/bridge containernetworking-plugins
 
-    # Builds outside the namespace, where crates can be fetched; inside, everything is built. One command
-    # for all: with the features of the tests' dependencies, cargo would build each crate a second time.
+    # Builds outside the namespace, where crates can be fetched; inside, everything is built.
     say "building"
-    cargo build --workspace --locked --bins --examples --tests
+    build_tests
 
     local features=yes profile=default
     in_private_network ip link add probe type bridge vlan_filtering 1 2>/dev/null || features=no
@@ -74,7 +73,7 @@ main() {
 # not_run TESTS FEATURE: names the tests that need a feature that the kernel lacks.
 not_run() {
     say "not run, since this kernel lacks $2:"
-    cargo test --quiet --package tests --test "$1" --offline --locked -- --list |
+    cargo test --quiet --workspace --test "$1" --offline --locked -- --list |
         sed -n "s/\(.*\): test\$/    $1::\1/p"
 }
 
