@@ -289,6 +289,9 @@ fn every_message(harm: Harm, mut judge: impl FnMut(&Host, &Sandbox, &Network<'_>
             assert!(left.is_empty(), "{fault}: {left:#?}");
         }
         judge(&host, &a, &network);
+        network.del(&a);
+        host.bridge_v4().del(&a);
+        a.remove();
     }
 }
 
