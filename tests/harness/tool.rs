@@ -196,7 +196,7 @@ pub struct Findings {
 impl Findings {
     /// Parses a list of findings, worst last, and checks that the status matches the worst one.
     #[track_caller]
-    fn of(outcome: &Outcome) -> Self {
+    pub fn of(outcome: &Outcome) -> Self {
         let list: Vec<Value> = serde_json::from_str(&outcome.stdout)
             .unwrap_or_else(|error| panic!("{error}: {outcome:#?}"));
         let levels = ["ok", "warning", "problem"];
@@ -229,6 +229,14 @@ impl Findings {
         };
         let mut of = self.list.iter().filter(|it| it["level"] == level);
         of.any(|it| it["subject"] == subject && holds(it))
+    }
+
+    /// Checks that no finding of this subject is worse than ok.
+    #[track_caller]
+    pub fn expect_ok(&self, subject: &str) {
+        let mut worse = self.list.iter().filter(|it| it["level"] != "ok");
+        let worse = worse.find(|it| it["subject"] == subject);
+        assert_eq!(worse, None, "{:#?}", self.list);
     }
 
     /// Returns the commands that fix this subject.

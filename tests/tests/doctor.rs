@@ -103,7 +103,8 @@ fn plugin_that_is_missing_or_cannot_be_run_is_reported() {
     let host = Host::new();
     let tool = host.tool();
     let stranger = json!({"type": "stranger"});
-    tool.configure("pods", &[host.bridge().config().clone(), stranger]);
+    let bridge = host.bridge().with("isDefaultGateway", true);
+    tool.configure("pods", &[bridge.config().clone(), stranger]);
     tool.doctor().expect(
         "problem",
         "plugin",
@@ -158,7 +159,8 @@ fn undeclared_capability_is_reported_and_fixed() {
     let host = Host::new();
     let tool = host.tool();
     let portmap = json!({"type": "portmap"});
-    tool.configure("pods", &[host.bridge().config().clone(), portmap]);
+    let bridge = host.bridge().with("isDefaultGateway", true);
+    tool.configure("pods", &[bridge.config().clone(), portmap]);
     tool.doctor().expect(
         "problem",
         "capability",
@@ -241,9 +243,8 @@ fn overlapping_ranges_are_reported() {
 fn range_without_a_free_address_is_reported() {
     let host = Host::new();
     let tool = host.tool();
-    let bridge = host
-        .bridge_v4()
-        .with("ipam.ranges", json!([[{"subnet": "10.1.0.0/30"}]]));
+    let bridge = host.bridge_v4().with("isDefaultGateway", true);
+    let bridge = bridge.with("ipam.ranges", json!([[{"subnet": "10.1.0.0/30"}]]));
     tool.configure("pods", &[bridge.config().clone()]);
     assert_eq!(tool.doctor().status, 0);
     tool.add("pods", &host.sandbox("a"), &[]);
@@ -334,7 +335,8 @@ fn flushed_limits_are_reported_and_restored() {
     let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
     let tool = host.tool();
     let limits = json!({"type": "bandwidth", "egressRate": 8_000_000, "egressBurst": 800_000});
-    tool.configure("pods", &[host.bridge().config().clone(), limits]);
+    let bridge = host.bridge().with("isDefaultGateway", true);
+    tool.configure("pods", &[bridge.config().clone(), limits]);
     for pod in [&a, &b] {
         tool.on("add", "pods", pod).ok();
     }

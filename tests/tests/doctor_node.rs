@@ -44,7 +44,7 @@ fn missing_kernel_features_are_reported_if_configured() {
         ])
         .output();
     let filters = filters.unwrap().status.success();
-    let bridge = host.bridge();
+    let bridge = host.bridge().with("isDefaultGateway", true);
     tool.configure("pods", &[bridge.config().clone()]);
     assert_eq!(tool.doctor().status, 0);
     tool.configure("pods", &[bridge.with("vlan", 100).config().clone()]);

@@ -226,7 +226,8 @@ fn addresses_of_static_are_tried_before_the_first_pod() {
 fn elements_of_a_routed_pod_are_removed_by_ptp() {
     let host = Host::new();
     let tool = host.tool();
-    let ipam = json!({"type": "static", "addresses": [{"address": "10.7.0.5/24"}]});
+    let (addresses, routes) = (json!([{"address": "10.7.0.5/24"}]), json!([]));
+    let ipam = json!({"type": "static", "addresses": addresses, "routes": routes});
     let ptp = json!({"type": "ptp", "ipMasq": true, "ipam": ipam});
     tool.configure("pods", &[ptp, json!({"type": "firewall"})]);
     let a = host.sandbox("a");

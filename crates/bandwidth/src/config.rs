@@ -122,7 +122,9 @@ struct RawLimit {
 }
 
 impl RawConfig {
-    fn is_given(&self) -> bool {
+    /// Returns whether the plugin's own keys set a rate or a burst. Then the runtime's limits do not
+    /// apply.
+    pub fn is_given(&self) -> bool {
         let keys = [
             self.ingress_rate,
             self.ingress_burst,

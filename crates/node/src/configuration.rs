@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use cni::SearchPath;
+use cni::keys::RawRoute;
 use ipnetwork::IpNetwork;
 use runtime::{Abilities, Conflist, Directories, PluginConfig};
 use rustix::fs::{StatVfsMountFlags, statvfs};
@@ -235,6 +236,15 @@ impl<'a> Source<'a> {
         cidrs.map_or(&[], Vec::as_slice)
     }
 
+    /// Returns the routes in the `ipam` section; `None` if it is missing or invalid, or if they are not
+    /// written there: another IPAM plugin than host-local and static may get them elsewhere.
+    pub fn ipam_routes(self) -> Option<Vec<RawRoute>> {
+        let of_ranges = self.plugin.ipam_of::<host_local::RawConfig>(HOST_LOCAL);
+        let fixed = || self.plugin.ipam_of::<static_ipam::RawConfig>(STATIC);
+        let of_ranges = of_ranges.map(|it| it.routes);
+        of_ranges.or_else(|| Some(fixed()?.routes))
+    }
+
     /// Returns the name of the bridge that a plugin `bridge` uses; `None` for other plugins.
     pub fn bridge(self) -> Option<&'a str> {
         bridge_of(self.plugin)
@@ -292,3 +302,6 @@ fn program(search: &SearchPath, name: &str) -> Program {
 fn is_on_noexec(file: &Path) -> bool {
     statvfs(file).is_ok_and(|it| it.f_flag.contains(StatVfsMountFlags::NOEXEC))
 }
+
+const HOST_LOCAL: &str = host_local::PLUGIN.name;
+const STATIC: &str = static_ipam::PLUGIN.name;

@@ -5,9 +5,11 @@
 
 mod attachments;
 mod configuration;
+mod containerd;
 mod counted;
 mod disk;
 mod expected;
+mod facts;
 mod firewall;
 mod host_links;
 mod kernel;
@@ -39,6 +41,7 @@ pub use self::attachments::{Attached, Lease};
 use self::attachments::{data_directories, leases};
 pub use self::configuration::{Configuration, File, Network, Program, Source};
 pub use self::disk::Disk;
+pub use self::facts::{Doubt, Effect, Extent, Task, doubts, is_chained, is_of_suite, tasks};
 pub use self::firewall::{
     Firewall, Held, REFERENCE_MASQUERADE, REFERENCE_PORTMAP, REFERENCE_TABLES, RuleComment, tables,
 };
@@ -96,6 +99,9 @@ pub struct Node {
     pub managers: Managers,
     /// Ports that processes of the node listen on.
     pub sockets: Vec<Socket>,
+    /// Version of the containerd that runs on the node, such as `1.6.20`; `None` if none runs, or if
+    /// CRI-O runs, too. Only [`Node::read`] asks for it.
+    pub containerd: Option<String>,
     /// Errors that plugins returned for STATUS.
     pub refusals: Vec<Refusal>,
     /// File systems on which host-local keeps leases.
@@ -152,6 +158,7 @@ impl Node {
         }
         node.configuration.find_programs(directories);
         node.refusals = programs::refusals(directories, &node.configuration);
+        node.containerd = containerd::version();
         node.lacks = node.take(Part::Kernel, kernel::lacks());
         node.sysctls = sysctls::read(&node.forwarding_links());
         node.has_read_only_sysctls = sysctls::are_read_only();

@@ -6,10 +6,12 @@
 use cni::{Plugin, SpecVersion};
 
 mod config;
+mod doubts;
 mod raw;
 mod verbs;
 
 pub use config::Config;
+pub use doubts::doubts;
 pub use raw::{RawAddress, RawConfig};
 
 /// The plugin and its verbs.

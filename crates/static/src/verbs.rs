@@ -2,9 +2,10 @@
 
 use anyhow::bail;
 use cni::result::IpConfig;
-use cni::{AddRequest, AddResult, Answer, Answered, CheckRequest, CniArgs, StatusRequest};
+use cni::{AddRequest, AddResult, Answer, Answered, CheckRequest, CniArgs, StatusRequest, note};
 
 use crate::config::Config;
+use crate::doubts::doubts;
 
 /// Returns the addresses that the configuration or the runtime names, and the routes and DNS
 /// settings of the configuration.
@@ -47,8 +48,12 @@ pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Checks only the configuration: runtimes pass neither `CNI_ARGS` nor addresses with STATUS.
+/// Checks only the configuration: runtimes pass neither `CNI_ARGS` nor addresses with STATUS. Logs an
+/// address that is there twice on standard error.
 pub(crate) fn status(request: &StatusRequest) -> anyhow::Result<()> {
     Config::parse(&request.network, &CniArgs::default())?;
+    doubts(&request.network.ipam_keys(&["addresses"])?)
+        .iter()
+        .for_each(note);
     Ok(())
 }

@@ -7,7 +7,8 @@ use cni::{SpecVersion, Verb};
 use node::{Configuration, File, Network, Node};
 use serde_json::Value;
 
-use super::finding::{Finding, quoted};
+use super::edit;
+use super::finding::{Finding, Level, quoted};
 
 /// Reports whether each configuration file is valid and has the extension for its content, and
 /// which network names several files configure. Also reports if there is no file.
@@ -17,7 +18,8 @@ pub fn judge(node: &Node) -> Vec<Finding> {
     let each = files.map(|file| match &file.network {
         Err(reason) => broken(configuration, file, reason),
         Ok(network) => misnamed(configuration, file, network)
-            .unwrap_or_else(|| sound(configuration, file, network)),
+            .or_else(|| unsupported(node, file, network))
+            .unwrap_or_else(|| sound(node, file, network)),
     });
     let absent = configuration.files.is_empty().then(|| none(configuration));
     let findings = absent.into_iter().chain(each);
@@ -49,7 +51,44 @@ fn broken(configuration: &Configuration, file: &File, reason: &str) -> Finding {
     Finding::warning(message).impact(impact).fix(fix)
 }
 
-fn sound(configuration: &Configuration, file: &File, network: &Network) -> Finding {
+/// Returns a finding if the containerd of this node does not support the version of the list.
+fn unsupported(node: &Node, file: &File, network: &Network) -> Option<Finding> {
+    let (containerd, version) = (node.containerd.as_deref()?, network.list.version);
+    if supports_newest(containerd) || !is_too_new(network) {
+        return None;
+    }
+    let message = format!(
+        "{}: containerd {containerd} does not support version {version}",
+        file.name
+    );
+    let finding = Finding::new(Level::of_file(node, &file.name), message);
+    let impact = "Its pods fail with \"unsupported CNI result version\". With 1.0.0, containerd calls neither \
+                  STATUS nor GC, which it does not know.";
+    let place = node.configuration.place(file);
+    let fix = edit::set(&place, "cniVersion", [version.as_str(), "1.0.0"]);
+    Some(finding.impact(impact).fix(fix))
+}
+
+/// Returns whether this version of containerd supports 1.1.0 of the specification: 2.0 and later do
+/// (libcni 1.2.3), 1.7 and earlier do not (libcni 1.1.2). Returns `true` for an unknown version.
+fn supports_newest(containerd: &str) -> bool {
+    let major = containerd
+        .split('.')
+        .next()
+        .and_then(|it| it.parse::<u32>().ok());
+    major.is_none_or(|it| it >= 2)
+}
+
+/// Returns whether runtimes of libcni 1.1 and earlier use a version that they do not support. They do
+/// not know the key `cniVersions`, and use the version in `cniVersion`.
+fn is_too_new(network: &Network) -> bool {
+    let version = network.list.version;
+    let single = network.document.get("cniVersion").and_then(Value::as_str);
+    version >= Verb::Status.since() && single == Some(version.as_str())
+}
+
+fn sound(node: &Node, file: &File, network: &Network) -> Finding {
+    let configuration = &node.configuration;
     let (name, version) = (&network.list.name, network.list.version);
     let message = format!("{}: network {name}, version {version}", file.name);
     let chosen = configuration.chosen();
@@ -61,14 +100,11 @@ fn sound(configuration: &Configuration, file: &File, network: &Network) -> Findi
         let newest = SpecVersion::CURRENT;
         return finding.impact(format!("Version {newest} would add STATUS and GC."));
     }
-    // Older runtimes do not know `cniVersions` and use the version in `cniVersion`. The impact
-    // below is only for a `cniVersion` that is too new for them.
-    let single = network.document.get("cniVersion").and_then(Value::as_str);
-    if single != Some(version.as_str()) {
+    if node.containerd.is_some() || !is_too_new(network) {
         return finding;
     }
     finding.impact(
-        "containerd 1.6 and other runtimes of that time support no version after 1.0.0: their pods fail with \
+        "containerd 1 and other runtimes of that time support no version after 1.0.0: their pods fail with \
          \"unsupported CNI result version\".",
     )
 }
@@ -121,7 +157,6 @@ fn line_of(reason: &str) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::finding::Level;
     use super::super::tests::{levels, node};
     use super::*;
 
@@ -166,7 +201,7 @@ mod tests {
             let list = LIST.replace(r#""cniVersion": "1.1.0""#, version);
             judge(&node(&[("a.conflist", &list)]))[0].impact.clone()
         };
-        assert!(impact(r#""cniVersion": "1.1.0""#).starts_with("containerd 1.6 "));
+        assert!(impact(r#""cniVersion": "1.1.0""#).starts_with("containerd 1 "));
         assert!(impact(r#""cniVersion": "1.0.0""#).starts_with("Version 1.1.0 would add"));
         let both = r#""cniVersion": "1.0.0", "cniVersions": ["1.0.0", "1.1.0"]"#;
         assert_eq!(impact(both), "");

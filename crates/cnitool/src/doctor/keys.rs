@@ -1,13 +1,13 @@
-//! Checks for unknown keys. Suggests the known key that was probably meant.
+//! Checks for unknown keys and doubtful values. Suggests the known key that was probably meant.
 
-use node::{Network, Node, Source};
+use node::{Doubt, Effect, Network, Node, Source};
 use serde_json::{Map, Value};
 
 use super::edit;
-use super::finding::Finding;
+use super::finding::{Finding, Level};
 
-/// Finds unknown keys in each list of plugins, and in the configuration of each plugin and IPAM
-/// plugin of this suite.
+/// Finds unknown keys in each list of plugins, and unknown keys and doubtful values in the
+/// configuration of each plugin and IPAM plugin of this suite.
 pub fn judge(node: &Node) -> Vec<Finding> {
     let networks = node.configuration.networks();
     let lists = networks.map(|(file, network)| (file, of_list(network)));
@@ -18,7 +18,24 @@ pub fn judge(node: &Node) -> Vec<Finding> {
         let finding = move |it: Unknown| it.finding(&file.name, &place);
         unknown.into_iter().map(finding)
     });
-    findings.collect()
+    let doubts = node.configuration.sources().flat_map(|source| {
+        let doubts = node::doubts(source.plugin).into_iter();
+        doubts.map(move |it| doubtful(node, source, &it))
+    });
+    findings.chain(doubts).collect()
+}
+
+fn doubtful(node: &Node, source: Source<'_>, doubt: &Doubt<'_>) -> Finding {
+    let file = &source.file.name;
+    let message = format!("{file}: {}: {}", doubt.plugin, doubt.message);
+    let finding = match doubt.effect {
+        Effect::AddFails => {
+            let finding = Finding::new(Level::of_file(node, file), message);
+            finding.impact("Every ADD of this network fails.")
+        }
+        Effect::None => Finding::warning(message),
+    };
+    finding.fix(edit::open(&source.place()))
 }
 
 #[derive(Debug, PartialEq, Eq)]

@@ -12,13 +12,8 @@ use super::finding::{Finding, or_ok, some_of};
 /// packets to Services, too.
 pub fn judge(node: &Node) -> Vec<Finding> {
     let Some(link) = node.link_called(IPVS_LINK) else {
-        let mode = match &node.firewall {
-            it if it.has_table("kube-proxy") => "nftables",
-            it if it.has_chain("KUBE-SERVICES") => "iptables",
-            _ => return Vec::new(),
-        };
-        let message = format!("its mode is {mode}: Services take precedence over hostPorts");
-        return vec![Finding::ok(message)];
+        let ok = |mode| format!("its mode is {mode}: Services take precedence over hostPorts");
+        return mode(node).map(ok).map(Finding::ok).into_iter().collect();
     };
     let services = node.addresses_of(link.index);
     let services = services.filter(|it| !it.is_link_local);
@@ -36,6 +31,20 @@ pub fn judge(node: &Node) -> Vec<Finding> {
     let addresses = some_of(services.iter().map(IpNetwork::ip));
     let ok = format!("its mode is IPVS; Services have {addresses}");
     or_ok(findings, Some(ok))
+}
+
+/// Returns whether kube-proxy has links or rules on the node, so it is a node of Kubernetes.
+pub fn is_there(node: &Node) -> bool {
+    node.link_called(IPVS_LINK).is_some() || mode(node).is_some()
+}
+
+/// Returns the mode of kube-proxy if it has rules of its own.
+fn mode(node: &Node) -> Option<&'static str> {
+    match &node.firewall {
+        it if it.has_table("kube-proxy") => Some("nftables"),
+        it if it.has_chain("KUBE-SERVICES") => Some("iptables"),
+        _ => None,
+    }
 }
 
 fn exposed(source: Source<'_>, family: &Family) -> Finding {

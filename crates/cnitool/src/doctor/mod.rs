@@ -7,6 +7,7 @@ mod advertisements;
 mod barred;
 mod bridges;
 mod capabilities;
+mod chain;
 mod configuration;
 mod disk;
 mod edit;
@@ -22,6 +23,7 @@ mod leases;
 mod leftovers;
 mod localnet;
 mod managers;
+mod outbound;
 mod page;
 mod pods;
 mod programs;
@@ -76,6 +78,7 @@ const SUBJECTS: &[(&str, Judge, &[Part])] = &[
     ("doctor", unread, &[]),
     ("conflist", configuration::judge, &[Configuration]),
     ("plugin", programs::judge, &[]),
+    ("chain", chain::judge, &[]),
     ("key", keys::judge, &[]),
     ("capability", capabilities::judge, &[]),
     ("kernel", kernel::judge, &[Kernel]),
@@ -92,6 +95,7 @@ const SUBJECTS: &[(&str, Judge, &[Part])] = &[
         remnants::judge,
         &[Firewall, Cache, Leases, Links, Configuration],
     ),
+    ("outbound", outbound::judge, &[Links, Cache, Firewall]),
     ("kube-proxy", kube_proxy::judge, &[Firewall, Links]),
     ("bridge", bridges::judge, &[Links, Cache]),
     ("mtu", bridges::mtus, &[Links]),

@@ -2,6 +2,7 @@
 //! of its bridge or, with `ptp`, to have the routes to the pod and the gateway's address. The
 //! container's end has to be up, and to have the addresses and the default route that ADD reported.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
@@ -10,16 +11,15 @@ use node::{Attached, Inside, Node, Pod, bridge_of};
 use serde_json::json;
 use upkeep::Renamed;
 
-use super::finding::{Finding, or_ok, quoted};
+use super::finding::{Finding, or_ok, quoted, some_of};
 
-/// Checks links, addresses and routes of each live attachment, and whether its host end has the name
-/// that ADD gave it. Otherwise reports only the first fault of an
-/// attachment, because one fault often causes others.
+/// Checks links, addresses and routes of each live attachment, whether its host end has the name that
+/// ADD gave it, and whether another attachment of the network has its address. Otherwise reports only
+/// the first fault of an attachment, because one fault often causes others.
 pub fn judge(node: &Node) -> Vec<Finding> {
-    let faults = node.pods.iter().filter_map(|it| fault(node, it));
-    let faults = faults
-        .chain(Renamed::all(node).iter().map(renamed))
-        .collect();
+    let mut faults: Vec<_> = node.pods.iter().filter_map(|it| fault(node, it)).collect();
+    faults.extend(Renamed::all(node).iter().map(renamed));
+    faults.extend(shared(node));
     let count = node.pods.len();
     let ok = || format!("{count} attached, each with its link, addresses and routes");
     or_ok(faults, (count > 0).then(ok))
@@ -36,6 +36,25 @@ fn renamed(link: &Renamed<'_>) -> Finding {
     finding.fix(format!(
         "ip link set {name} name {former}\ncnitool reload {network}"
     ))
+}
+
+/// Finds addresses that several attachments of one network have.
+fn shared(node: &Node) -> Vec<Finding> {
+    let mut owners = BTreeMap::<_, Vec<_>>::new();
+    let attached = node.pods.iter();
+    for it in attached.filter_map(|it| node.attached.get(it.attached)) {
+        for address in it.addresses() {
+            let key = (it.attachment.network.as_str(), address.ip());
+            owners.entry(key).or_default().push(it.attachment.owner());
+        }
+    }
+    let shared = owners.into_iter().filter(|(_, owners)| owners.len() > 1);
+    let findings = shared.map(|((network, address), owners)| {
+        let message = format!("{address} of {network} belongs to {}", some_of(owners));
+        let impact = "Their packets reach one of them at a time: give each pod its own address.";
+        Finding::problem(message).impact(impact).fix("cnitool ps")
+    });
+    findings.collect()
 }
 
 fn fault(node: &Node, pod: &Pod) -> Option<Finding> {

@@ -13,6 +13,8 @@ mod rules;
 mod stage;
 mod traffic;
 
+use std::net::IpAddr;
+
 use nft::RulePlace;
 use serde_json::{Map, Value};
 
@@ -33,6 +35,9 @@ pub struct Probe {
     /// Paths on which packets pass only if the plugin `firewall` permits them. Empty if the
     /// network's list already contains this plugin.
     pub permitted: Vec<Path>,
+    /// The address from which another host receives the pod's TCP packets: the pod's own, unless a
+    /// rule of the node masquerades it. `None` if none arrived.
+    pub sender: Option<IpAddr>,
 }
 
 /// Sends packets with the links and addresses of each stage through a copy of the node's rules.
@@ -44,9 +49,9 @@ pub(super) fn probe(stages: &[Stage], legacy: &[String]) -> Vec<Probe> {
             Ok(rules) => replica::run(rules, stage).map_err(super::message),
             Err(reason) => Err(reason.clone()),
         };
-        let (fates, left_out) = match trial {
-            Ok(trial) => (Ok(trial.fates), trial.left_out),
-            Err(reason) => (Err(reason), Vec::new()),
+        let (fates, left_out, sender) = match trial {
+            Ok(trial) => (Ok(trial.fates), trial.left_out, trial.sender),
+            Err(reason) => (Err(reason), Vec::new(), None),
         };
         let permitted = match (&rules, &fates) {
             (Ok(rules), Ok(fates)) => permitted(rules, stage, fates),
@@ -57,6 +62,7 @@ pub(super) fn probe(stages: &[Stage], legacy: &[String]) -> Vec<Probe> {
             fates,
             left_out,
             permitted,
+            sender,
         }
     });
     probes.collect()

@@ -21,6 +21,8 @@ pub(super) struct Trial {
     pub fates: Vec<(Path, Fate)>,
     /// Rules of the node that the copy lacks, because the kernel refuses them there.
     pub left_out: Vec<RulePlace>,
+    /// See [`super::Probe::sender`].
+    pub sender: Option<IpAddr>,
 }
 
 /// Creates a network namespace with a copy of the node's rules and links, and sends a packet
@@ -35,7 +37,7 @@ pub(super) fn run(rules: &Rules, stage: &Stage) -> anyhow::Result<Trial> {
         let port = port_name();
         let links = [&stage.access.link().name, &stage.uplink.name, &port].map(String::as_str);
         let tracer = Tracer::start(&nft::Connection::open()?, &links)?;
-        let mut fates = traffic::fates(&sides, stage, &tracer)?;
+        let (mut fates, sender) = traffic::fates(&sides, stage, &tracer)?;
         for (_, fate) in &mut fates {
             match fate {
                 Fate::Ended(ended) => ended.place = copied.original(&ended.place),
@@ -44,7 +46,11 @@ pub(super) fn run(rules: &Rules, stage: &Stage) -> anyhow::Result<Trial> {
             }
         }
         let left_out = copied.left_out;
-        Ok(Trial { fates, left_out })
+        Ok(Trial {
+            fates,
+            left_out,
+            sender,
+        })
     })?
 }
 

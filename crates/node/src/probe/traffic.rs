@@ -3,7 +3,7 @@
 use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc;
+use std::sync::{OnceLock, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -28,18 +28,22 @@ pub enum Fate {
     Lost(Option<String>),
 }
 
+/// The outcome on each path.
+type Fates = Vec<(Path, Fate)>;
+
 /// The network namespaces of the pod and of the other host.
 pub(super) struct Sides {
     pub pod: Netns,
     pub elsewhere: Netns,
 }
 
-/// Sends a packet through the copy of the node on each path, and returns the outcomes.
+/// Sends a packet through the copy of the node on each path. Returns the outcomes, and the address
+/// from which the simulated remote host received the pod's TCP packet, if it arrived.
 pub(super) fn fates(
     Sides { pod, elsewhere }: &Sides,
     stage: &Stage,
     tracer: &Tracer,
-) -> anyhow::Result<Vec<(Path, Fate)>> {
+) -> anyhow::Result<(Fates, Option<IpAddr>)> {
     let host = self::elsewhere(stage.pod.is_ipv4());
     let mut paths = vec![
         Path::ToElsewhere(Protocol::Tcp),
@@ -49,7 +53,7 @@ pub(super) fn fates(
     ];
     paths.extend(stage.host_port.map(|(port, _)| Path::ToHostPort(port)));
     let node = Netns::own()?;
-    let mut fates = Vec::new();
+    let (mut fates, mut sender) = (Vec::new(), None);
     for path in paths {
         let (protocol, [from, to], [at, listening]) = match path {
             Path::ToElsewhere(it) => (it, [pod, elsewhere], [(host, HTTPS); 2]),
@@ -68,10 +72,14 @@ pub(super) fn fates(
             protocol,
             to: at.into(),
             listening: listening.into(),
+            sender: OnceLock::new(),
         };
         fates.push((path, exchange.fate([from, to], tracer)?));
+        if path == Path::ToElsewhere(Protocol::Tcp) {
+            sender = exchange.sender.into_inner();
+        }
     }
-    Ok(fates)
+    Ok((fates, sender))
 }
 
 /// Returns the address of the simulated remote host, which the copy of the node reaches through the
@@ -101,6 +109,8 @@ struct Exchange {
     /// Address of the socket that answers. It differs from `to` for a hostPort, because the rules
     /// translate the destination of these packets (DNAT).
     listening: SocketAddr,
+    /// Source address of the first TCP packet that arrived.
+    sender: OnceLock<IpAddr>,
 }
 
 impl Exchange {
@@ -123,13 +133,16 @@ impl Exchange {
     }
 
     /// Returns a function that waits up to `PAUSE` for one request and answers it.
-    fn server(&self) -> io::Result<Box<dyn Fn() + Send>> {
+    fn server(&self) -> io::Result<Box<dyn Fn() + Send + '_>> {
         if self.protocol == Protocol::Tcp {
             let listener = TcpListener::bind(self.listening)?;
             set_socket_timeout(&listener, Timeout::Recv, Some(PAUSE))?;
             return Ok(Box::new(move || {
                 let accepted = listener.accept();
-                drop(accepted.and_then(|(mut stream, _)| stream.write_all(&[0])));
+                drop(accepted.and_then(|(mut stream, from)| {
+                    self.sender.get_or_init(|| from.ip());
+                    stream.write_all(&[0])
+                }));
             }));
         }
         let socket = UdpSocket::bind(self.listening)?;
