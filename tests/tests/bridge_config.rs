@@ -70,6 +70,13 @@ fn vlan_without_kernel_support_is_refused_with_the_reason() {
     let words = &["vlan", "CONFIG_BRIDGE_VLAN_FILTERING"];
     outcome.error().expect(2, words);
     assert!(!a.has_link("eth0") && host.leases("pods").is_empty());
+    assert_eq!(host.links(), ["lo"]);
+    // A bridge that was there stays.
+    host.ip("link add cni0 type bridge");
+    let trunk = host.bridge().with("vlanTrunk", json!([{"id": 7}]));
+    let refused = trunk.on("ADD", &a).error();
+    refused.expect(2, &["vlanTrunk", "CONFIG_BRIDGE_VLAN_FILTERING"]);
+    assert_eq!(host.links(), ["cni0", "lo"]);
 }
 
 #[test]

@@ -32,7 +32,7 @@ pub(crate) fn ensure(
     let asked = config.bridge.as_str();
     let link = match host.find_link(asked)? {
         Some(link) => link,
-        None => make_bridge(host, asked, mtu)?,
+        None => make_bridge(host, config, mtu)?,
     };
     expect_bridge(&link)?;
     let host_end = HostEnd::find(host, &link, config.gateway_vlan())?;
@@ -87,8 +87,19 @@ pub(crate) fn expect_bridge(link: &Link) -> Result<(), Error> {
 }
 
 /// Creates the bridge. If a concurrent ADD creates it first, the function returns that bridge.
-fn make_bridge(host: &Connection, name: &str, mtu: u32) -> anyhow::Result<Link> {
-    created(host.add_bridge(name, random_mac()?, mtu))?;
+///
+/// # Errors
+/// - Code 2: the kernel does not support VLAN filtering, and the network has VLANs. It then creates
+///   no bridge.
+/// - Code 100: the kernel refuses a request.
+fn make_bridge(host: &Connection, config: &Config, mtu: u32) -> anyhow::Result<Link> {
+    let (name, mac) = (config.bridge.as_str(), random_mac()?);
+    if config.vlans.is_empty() {
+        created(host.add_bridge(name, mac, mtu))?;
+    } else {
+        let made = created(host.add_filtering_bridge(name, mac, mtu));
+        made.map_err(|it| vlan::refusal(it, &config.vlans))?;
+    }
     // Duplicate address detection is unnecessary: the link-local address follows from the MAC,
     // which only this bridge has. The detection would delay the neighbour requests that the host
     // sends to containers.

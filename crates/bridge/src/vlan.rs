@@ -176,20 +176,25 @@ pub(crate) fn ensure_filtering(
         return Ok(bridge);
     }
     let filter = Request::change_link(&bridge.name, &LinkChange::VlanFiltering);
-    match host.execute(vec![filter]) {
-        Err(error) if error.is_not_supported() => {
-            let key = vlans.access.as_ref().map_or("vlanTrunk", |_| "vlan");
-            let asked: Vec<_> = vlans.asked().iter().map(ToString::to_string).collect();
-            anyhow::bail!(Error::UnsupportedField {
-                key: key.to_owned(),
-                value: asked.join(", "),
-                reason: "this host's kernel was built without CONFIG_BRIDGE_VLAN_FILTERING"
-                    .to_owned(),
-            })
-        }
-        filtered => filtered?,
-    }
+    let filtered = host.execute(vec![filter]);
+    filtered.map_err(|it| refusal(it, vlans))?;
     Ok(host.link(&bridge.name)?)
+}
+
+/// Returns the error of a bridge that has to filter VLANs. Names the configured VLANs if the kernel
+/// does not support that.
+pub(crate) fn refusal(error: netlink::Error, vlans: &Vlans) -> anyhow::Error {
+    if !error.is_not_supported() {
+        return error.into();
+    }
+    let key = vlans.access.as_ref().map_or("vlanTrunk", |_| "vlan");
+    let asked: Vec<_> = vlans.asked().iter().map(ToString::to_string).collect();
+    let refusal = Error::UnsupportedField {
+        key: key.to_owned(),
+        value: asked.join(", "),
+        reason: "this host's kernel was built without CONFIG_BRIDGE_VLAN_FILTERING".to_owned(),
+    };
+    refusal.into()
 }
 
 /// Returns whether the bridge filters by VLAN.

@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd as _, AsRawFd as _};
 
 use netlink_packet_route::link::{
-    InfoData, InfoKind, InfoVeth, InfoVlan, LinkAttribute, LinkInfo, LinkMessage,
+    InfoBridge, InfoData, InfoKind, InfoVeth, InfoVlan, LinkAttribute, LinkInfo, LinkMessage,
 };
 use netns::Netns;
 use nix::libc::RTM_NEWLINK;
@@ -32,8 +32,26 @@ impl Connection {
     /// # Errors
     /// [`Error::Refused`]; [`Error::is_already_exists`] holds if the name is taken.
     pub fn add_bridge(&self, name: &str, mac: MacAddress, mtu: u32) -> Result<(), Error> {
-        let mut attributes = attributes(name, mac, mtu);
-        attributes.push(LinkAttribute::LinkInfo(info(InfoKind::Bridge, None)));
+        self.add_bridge_with(attributes(name, mac, mtu), (name, None))
+    }
+
+    /// Creates a bridge as [`Self::add_bridge`] does, whose ports pass only the VLANs that they carry.
+    /// If the kernel cannot filter VLANs, it creates no bridge. Equivalent to `ip link add NAME address
+    /// MAC mtu MTU type bridge vlan_filtering 1`.
+    ///
+    /// # Errors
+    /// As [`Self::add_bridge`]. [`Error::is_not_supported`] holds if the kernel cannot filter VLANs.
+    pub fn add_filtering_bridge(&self, name: &str, mac: MacAddress, mtu: u32) -> Result<(), Error> {
+        let filtering = InfoData::Bridge(vec![InfoBridge::VlanFiltering(true)]);
+        self.add_bridge_with(attributes(name, mac, mtu), (name, Some(filtering)))
+    }
+
+    fn add_bridge_with(
+        &self,
+        mut attributes: Vec<LinkAttribute>,
+        (name, data): (&str, Option<InfoData>),
+    ) -> Result<(), Error> {
+        attributes.push(LinkAttribute::LinkInfo(info(InfoKind::Bridge, data)));
         self.execute([create("bridge", name, &message(0, attributes))])
     }
 
