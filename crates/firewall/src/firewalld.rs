@@ -3,6 +3,7 @@
 
 use std::io::{self, ErrorKind};
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail, ensure};
@@ -174,7 +175,7 @@ fn source(address: IpAddr) -> String {
 /// There is no system bus, firewalld is not on it, the bus or firewalld does not answer, or `work`
 /// fails.
 fn ask<T>(work: impl AsyncFnOnce(&Proxy<'_>) -> anyhow::Result<T>) -> anyhow::Result<T> {
-    zbus::block_on(in_time(async {
+    zbus::block_on(in_call(async {
         let bus = connect().await?;
         ensure!(is_on(&bus).await?, "firewalld does not run");
         let zones = Proxy::new(&bus, NAME, PATH, format!("{NAME}.zone")).await?;
@@ -191,9 +192,8 @@ fn ask<T>(work: impl AsyncFnOnce(&Proxy<'_>) -> anyhow::Result<T>) -> anyhow::Re
 /// # Errors
 /// The bus does not answer in time, and `nf_tables` has a table of firewalld.
 fn if_answered<T: Default>(answer: anyhow::Result<T>) -> anyhow::Result<T> {
-    let is_late = |it: &io::Error| it.kind() == ErrorKind::TimedOut;
     match answer {
-        Err(error) if error.downcast_ref().is_some_and(is_late) => {
+        Err(error) if is_late(&error) => {
             if has_table() {
                 return Err(error);
             }
@@ -222,7 +222,7 @@ fn is_running() -> anyhow::Result<bool> {
     if !has_bus() {
         return Ok(false);
     }
-    zbus::block_on(in_time(async {
+    zbus::block_on(in_call(async {
         match Connection::system().await {
             Ok(bus) => is_on(&bus).await,
             Err(error) if is_absence(&error) => Ok(false),
@@ -272,17 +272,47 @@ fn has_bus() -> bool {
     }
 }
 
-/// Runs `work` for at most [`PATIENCE`].
+/// Runs `work`, a conversation of this call of the plugin, for at most [`PATIENCE`]. After a
+/// conversation that took too long, the next ones, such as those of the rollback, get only
+/// [`AFTERWARDS`].
+///
+/// # Errors
+/// As [`in_time`].
+async fn in_call<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    static IS_LATE: AtomicBool = AtomicBool::new(false);
+    let is_late_already = IS_LATE.load(Ordering::Relaxed);
+    let limit = if is_late_already {
+        AFTERWARDS
+    } else {
+        PATIENCE
+    };
+    let done = in_time(limit, work).await;
+    if done.as_ref().is_err_and(is_late) {
+        IS_LATE.store(true, Ordering::Relaxed);
+    }
+    done
+}
+
+/// Runs `work` for at most `limit`.
 ///
 /// # Errors
 /// `work` fails or takes longer. If it takes longer, the error is an [`io::Error`] of the kind
 /// [`ErrorKind::TimedOut`].
-pub(crate) async fn in_time<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
-    let done = SharedRuntime::current()?.timeout(PATIENCE, work).await;
+pub(crate) async fn in_time<T>(
+    limit: Duration,
+    work: impl Future<Output = anyhow::Result<T>>,
+) -> anyhow::Result<T> {
+    let done = SharedRuntime::current()?.timeout(limit, work).await;
     done.unwrap_or_else(|_| {
-        let reason = format!("firewalld or D-Bus did not answer within {PATIENCE:?}");
+        let reason = format!("firewalld or D-Bus did not answer within {limit:?}");
         Err(io::Error::new(ErrorKind::TimedOut, reason).into())
     })
+}
+
+/// Returns whether firewalld or the bus did not answer in time.
+fn is_late(error: &anyhow::Error) -> bool {
+    let error = error.downcast_ref::<io::Error>();
+    error.is_some_and(|it| it.kind() == ErrorKind::TimedOut)
 }
 
 const ASK: &str = "ask firewalld over D-Bus";
@@ -291,5 +321,9 @@ pub(crate) const NAME: &str = "org.fedoraproject.FirewallD1";
 pub(crate) const PATH: &str = "/org/fedoraproject/FirewallD1";
 const BUS: &str = "org.freedesktop.DBus";
 
-/// Maximum time for one exchange with firewalld, which does not answer while it loads all rules.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Maximum time for one exchange with firewalld, which does not answer while it loads all rules. With
+/// the rollback, an ADD takes at most 30 s.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(29);
+
+/// Maximum time for an exchange after one that took too long.
+const AFTERWARDS: Duration = Duration::from_secs(1);

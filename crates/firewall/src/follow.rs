@@ -13,7 +13,7 @@ use zbus::proxy::{MethodFlags, OwnerChangedStream, SignalStream};
 use zbus::{Address, Proxy};
 use zruntime::SharedRuntime;
 
-use crate::firewalld::{NAME, PATH, connect, in_time, unconnected};
+use crate::firewalld::{NAME, PATH, PATIENCE, connect, in_time, unconnected};
 
 /// Calls `restore` after each connection to the system bus, and after each reload and each start of
 /// firewalld. Waits while the bus or firewalld does not run, so the function returns only with an
@@ -26,7 +26,7 @@ pub fn follow(mut restore: impl FnMut()) -> anyhow::Result<Infallible> {
     zbus::block_on(async {
         let mut is_waiting = false;
         loop {
-            match in_time(Events::subscribe()).await {
+            match in_time(PATIENCE, Events::subscribe()).await {
                 Ok(mut events) => {
                     is_waiting = false;
                     loop {
@@ -74,7 +74,7 @@ impl Events {
     async fn loaded(&self) {
         let flags = MethodFlags::NO_AUTO_START;
         let asked = self.firewalld.call_with_flags("getDefaultZone", flags, &());
-        let answer = in_time(async { Ok::<Option<String>, _>(asked.await?) });
+        let answer = in_time(PATIENCE, async { Ok::<Option<String>, _>(asked.await?) });
         drop(answer.await);
     }
 
