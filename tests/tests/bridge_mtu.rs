@@ -41,8 +41,7 @@ fn the_mtu_is_that_of_the_default_routes_link() {
         let (host, _outside) = host_with_uplink(1400, family);
         let (detected, outcome) = mtu(&host, &host.bridge(), &host.sandbox("a"));
         assert_eq!(detected, 1400, "{family}");
-        let told = &outcome.stderr;
-        assert!(told.contains("1400") && told.contains("uplink"), "{told}");
+        assert_eq!(outcome.stderr, "", "{family}");
         let zero = host.bridge().with("mtu", 0);
         assert_eq!(mtu(&host, &zero, &host.sandbox("b")).0, 1400);
     }

@@ -3,6 +3,7 @@
 use std::fs;
 
 use serde_json::{Value, json};
+use tests::leaks::age;
 use tests::{Host, Place as _, Sandbox, Tool};
 
 const PORTS: [&str; 2] = ["8080:80", "8053:53/udp"];
@@ -49,7 +50,10 @@ fn attachment_is_one_line_with_all_that_is_known() {
     let container = row["container"].as_str().unwrap();
     assert!(container.starts_with("cnitool-"), "{row:#}");
     assert_eq!(row["network"], "pods");
-    assert_eq!(row["interface"], "eth0");
+    assert_eq!(
+        (&row["interface"], &row["state"]),
+        (&json!("eth0"), &json!("live"))
+    );
     assert_eq!(row["pod"], json!({"namespace": "shop", "name": "web-0"}));
     assert_eq!(row["addresses"], json!(["10.1.0.2", "fd00:1::2"]));
     assert_eq!(row["ports"], json!(["8053:53/udp", "8080:80/tcp"]));
@@ -105,9 +109,12 @@ fn an_attachment_of_one_source_has_blanks() {
     assert_eq!(row["limits"]["ingress"], 10_000_000);
     let port = row["hostLink"].as_str().unwrap();
     let page = tool.run(&["ps"]).run().stdout;
-    assert!(page.contains("INTERFACE  ADDRESSES  HOST LINK"), "{page}");
     assert!(
-        page.contains(&format!("eth0                  {port}")),
+        page.contains("INTERFACE  STATE  ADDRESSES  HOST LINK"),
+        "{page}"
+    );
+    assert!(
+        page.contains(&format!("eth0       live              {port}")),
         "{page}"
     );
 }
@@ -126,6 +133,13 @@ fn leases_alone_are_listed_with_their_age() {
         [&row["container"], &row["interface"], &row["addresses"][0]].map(Clone::clone)
     };
     let told: Vec<_> = rows.iter().map(told).collect();
+    let states: Vec<_> = rows.iter().map(|it| it["state"].clone()).collect();
+    assert_eq!(states, ["unknown", "new", "new"]);
+    age(&host.lease_dir());
+    // Without the bridge, the host may be another namespace than that of the pods.
+    assert_eq!(tool.ps()[1]["state"], "unknown");
+    host.ip("link add cni0 type bridge");
+    assert_eq!(tool.ps()[1]["state"], "gone");
     let null = Value::Null;
     assert_eq!(
         told,

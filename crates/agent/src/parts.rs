@@ -1,6 +1,7 @@
 //! Starts the configured parts, and ends them.
 
 use anyhow::Context as _;
+use cni::note;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
 use tokio::signal::unix::{SignalKind, signal};
@@ -22,6 +23,12 @@ pub(crate) async fn run(config: Config, dropped: Counter, end: End) -> anyhow::R
     // whose configuration has no section `gc`.
     let _hangups = signal(SignalKind::hangup()).context("listen for SIGHUP")?;
     let mut parts = start(config, dropped)?;
+    if parts.is_empty() {
+        note(
+            "cni-agent: nothing to do: the configuration file turns on none of devices, gc, metrics, \
+             repair and uplink; add a section and restart the agent",
+        );
+    }
     tokio::select! {
         _ = end => Ok(()),
         Some(ended) = parts.join_next() => ended.context("a part of the agent panicked")?,

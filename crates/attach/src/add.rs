@@ -6,7 +6,9 @@ use std::net::IpAddr;
 use anyhow::Context as _;
 use cni::delegate::{Delegate, Started};
 use cni::result::Interface;
-use cni::{AddRequest, AddResult, Answer, Answered, CniArgs, Error, Undo, Verb, note_failure};
+use cni::{
+    AddRequest, AddResult, Answer, Answered, Attachment, CniArgs, Error, Undo, Verb, note_failure,
+};
 use netlink::{Connection, Link, LinkChange, MacAddress, Monitor, VethEnd, VethPair};
 use netns::{Netns, Sysctl};
 
@@ -99,6 +101,20 @@ struct Add<'a, T> {
     host_name: String,
 }
 
+/// Returns who made an interface whose other end on the host is `end`, and what the operator can do.
+fn maker(end: Option<&Link>) -> String {
+    let another = "or choose another name (CNI_IFNAME)";
+    let owner = end.and_then(|it| Attachment::of_owner(it.alias.as_deref()?));
+    match (owner, end) {
+        (Some(owner), _) => format!("it belongs to {owner}: DEL that first, {another}"),
+        (None, Some(end)) => format!(
+            "another program made it, with the other end {} on the host: delete that, {another}",
+            end.name
+        ),
+        (None, None) => format!("another program made it: delete it, {another}"),
+    }
+}
+
 /// The veth pair and its bridge, read after the pair joined the bridge, because the kernel may then
 /// have lowered the bridge's MTU.
 struct Pair {
@@ -123,7 +139,12 @@ impl<T: Topology> Add<'_, T> {
             );
         }
         if let Some(link) = self.sandbox.find_link()? {
-            anyhow::bail!("the sandbox has an interface {} already", link.name);
+            let end = self.host.other_end(&link, self.namespace)?;
+            anyhow::bail!(
+                "the sandbox has an interface {} already; {}",
+                link.name,
+                maker(end.as_ref())
+            );
         }
         Ok(())
     }

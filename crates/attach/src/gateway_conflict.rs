@@ -86,11 +86,14 @@ impl GatewayConflict {
         } = self;
         let neighbours = host.neighbours()?;
         if let Some(refusal) = self.refusal(&host.routes()?, &neighbours) {
-            let reason = format!(
-                "the gateway {gateway} belongs to {connected} on {name}, and {refusal}; choose another \
-                 subnet or gateway"
-            );
-            bail!(Error::invalid("ipam", reason));
+            let reason = match own_address(host, self.link, *gateway)? {
+                Some(own) => format!("this host has the gateway {gateway} as {own} on {name}"),
+                None => {
+                    format!("the gateway {gateway} belongs to {connected} on {name}, and {refusal}")
+                }
+            };
+            let advice = "choose another subnet or gateway";
+            bail!(Error::invalid("ipam", format!("{reason}; {advice}")));
         }
         let claim = self.claim(&neighbours);
         let claim = claim.map_or_else(String::new, |claim| format!("; {claim}"));
@@ -184,7 +187,7 @@ fn other_link(
     };
     // Without a bridge, each veth pair has the gateway address on its host's end. So the address on
     // another link is no conflict.
-    if own.is_none() && (route.is_local || has_address(host, index, gateway)?) {
+    if own.is_none() && (route.is_local || own_address(host, index, gateway)?.is_some()) {
         return Ok(None);
     }
     let link = host.link_by_index(index)?;
@@ -192,12 +195,17 @@ fn other_link(
     Ok(is_conflict.then_some((route.destination, link)))
 }
 
-/// Returns whether the link has the address. A route lookup alone cannot show this, because the
-/// kernel makes no local route for a tentative address. The host's end of a veth pair that a Go
-/// plugin made has a tentative address until duplicate address detection ends.
-fn has_address(host: &Connection, link: u32, address: IpAddr) -> Result<bool, netlink::Error> {
+/// Returns the address with its prefix length if the link has it. A route lookup alone cannot show
+/// this, because the kernel makes no local route for a tentative address. The host's end of a veth
+/// pair that a Go plugin made has a tentative address until duplicate address detection ends.
+fn own_address(
+    host: &Connection,
+    link: u32,
+    address: IpAddr,
+) -> Result<Option<IpNetwork>, netlink::Error> {
     let addresses = host.addresses(link)?;
-    Ok(addresses.iter().any(|it| it.address.ip() == address))
+    let mut addresses = addresses.iter().map(|it| it.address);
+    Ok(addresses.find(|it| it.ip() == address))
 }
 
 fn is_link_local(address: IpAddr) -> bool {

@@ -40,21 +40,22 @@ impl MtuChoice {
         }
     }
 
-    /// Returns the MTU in bytes. Reports on standard error where a detected MTU comes from.
+    /// Returns the MTU in bytes. Without an uplink, reports on standard error where the MTU comes
+    /// from.
     ///
     /// # Errors
     /// - Code 7: the detected MTU minus `overhead` is below 68, the minimum of IPv4.
     /// - Code 100: the kernel refuses a request.
     pub fn resolve(self, host: &Connection) -> anyhow::Result<u32> {
-        let (mtu, why) = self.find(host)?;
-        if let Some(why) = why {
-            note(format_args!("mtu {mtu}: {why}"));
+        let (mtu, guess) = self.find(host)?;
+        if let Some(why) = guess {
+            note(format_args!("took MTU {mtu}: {why}"));
         }
         Ok(mtu)
     }
 
-    /// Returns the MTU in bytes, with a text for the operator about the source of a detected MTU.
-    /// The text is `None` if the configuration sets the MTU.
+    /// Returns the MTU in bytes. If neither the configuration nor an uplink sets it, also returns a
+    /// text for the operator about its source.
     ///
     /// # Errors
     /// As [`Self::resolve`].
@@ -63,7 +64,7 @@ impl MtuChoice {
             Self::Asked(mtu) => return Ok((mtu, None)),
             Self::Detect { overhead } => overhead,
         };
-        let (mtu, why) = detect(host)?;
+        let (mtu, why, is_guess) = detect(host)?;
         let rest = less_overhead(mtu, overhead).ok_or_else(|| {
             let reason = format!("{overhead} leaves too little of {mtu} bytes, {why}");
             Error::invalid("mtuOverhead", reason)
@@ -72,14 +73,14 @@ impl MtuChoice {
             0 => why,
             _ => format!("{mtu}, {why}, less mtuOverhead {overhead}"),
         };
-        Ok((rest, Some(why)))
+        Ok((rest, Some(why).filter(|_| is_guess)))
     }
 }
 
 /// Returns the smallest MTU of the host's uplinks in bytes, with a text for the operator about its
-/// source. Without an uplink, returns the smallest MTU of the physical links that are up. Without
-/// such a link, returns [`FALLBACK`].
-fn detect(host: &Connection) -> anyhow::Result<(u32, String)> {
+/// source, and `false`. Without an uplink, returns the smallest MTU of the physical links that are
+/// up, and `true`. Without such a link, returns [`FALLBACK`].
+fn detect(host: &Connection) -> anyhow::Result<(u32, String, bool)> {
     let routes = host.default_routes_in_use()?;
     let uplinks: BTreeSet<_> = routes.iter().flat_map(Route::links).collect();
     let mut links = Vec::new();
@@ -89,8 +90,8 @@ fn detect(host: &Connection) -> anyhow::Result<(u32, String)> {
     }
     // A default route through `lo` leads nowhere, and no veth pair can have the MTU of `lo`, 65,536.
     links.retain(|link| link.kind != LinkKind::Loopback);
-    if let Some(detected) = smallest(links.iter(), "carries a default route") {
-        return Ok(detected);
+    if let Some((mtu, why)) = smallest(links.iter(), "carries a default route") {
+        return Ok((mtu, why, false));
     }
     // Tries the links without a master first, because the list of all links is longer: it contains
     // a bridge port for each container. The second call is needed if each physical link has a
@@ -100,7 +101,8 @@ fn detect(host: &Connection) -> anyhow::Result<(u32, String)> {
         detected => detected,
     };
     let why = || "Ethernet's, since no link of the host is up".to_owned();
-    Ok(detected.unwrap_or_else(|| (FALLBACK, why())))
+    let (mtu, why) = detected.unwrap_or_else(|| (FALLBACK, why()));
+    Ok((mtu, why, true))
 }
 
 /// Returns the smallest MTU in bytes of the physical links in `links` that are up, with a text for

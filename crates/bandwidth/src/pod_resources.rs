@@ -266,7 +266,7 @@ mod tests {
         for (raw, start) in [
             (
                 json!({"podResources": "all"}),
-                "podResources: invalid type: string \"all\", expected true, false or a list",
+                "podResources: expected true, false or a list",
             ),
             (
                 json!({"podResources": ["a/egress-1mbit", "a/gpu"]}),

@@ -3,15 +3,19 @@
 //! The Go plugins ignore the case of keys, and runtimes rely on that: containerd sends `HostPort`,
 //! CRI-O `hostPort`. A key with the value `null` counts as absent.
 
+mod wording;
+
 use std::cell::RefCell;
 use std::fmt;
 
 use serde::de::value::{MapDeserializer, SeqDeserializer};
-use serde::de::{self, DeserializeOwned, IntoDeserializer, Visitor};
+use serde::de::{self, DeserializeOwned, Expected, IntoDeserializer, Unexpected, Visitor};
 use serde::forward_to_deserialize_any;
 use serde_json::{Map, Value};
 
 use crate::error::Error;
+
+use self::wording::{named, shown};
 
 /// A value parsed from JSON, and the keys of the JSON that the type `T` does not have.
 #[derive(Debug)]
@@ -144,9 +148,11 @@ impl<'de> de::Deserializer<'de> for Node<'de> {
             Value::Null => visitor.visit_unit(),
             Value::Bool(value) => visitor.visit_bool(*value),
             Value::String(value) => visitor.visit_str(value),
-            Value::Number(number) => {
-                de::Deserializer::deserialize_any(number, visitor).map_err(de::Error::custom)
-            }
+            Value::Number(number) => match (number.as_u64(), number.as_i64()) {
+                (Some(value), _) => visitor.visit_u64(value),
+                (None, Some(value)) => visitor.visit_i64(value),
+                (None, None) => visitor.visit_f64(number.as_f64().unwrap_or(f64::NAN)),
+            },
             Value::Array(values) => {
                 let elements = values.iter().enumerate();
                 let nodes = elements.map(|(index, value)| self.element(index, value));
@@ -236,6 +242,18 @@ impl de::Error for Mismatch {
         let reason = reason.to_string();
         Self { at: None, reason }
     }
+
+    fn invalid_type(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
+        Self::custom(format_args!(
+            "expected {}, found {}",
+            named(expected),
+            shown(found)
+        ))
+    }
+
+    fn invalid_value(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
+        Self::invalid_type(found, expected)
+    }
 }
 
 /// Name of the field that receives the unknown keys of its object.
@@ -317,6 +335,41 @@ mod tests {
             assert_eq!(error.code(), 7);
             assert!(error.to_string().starts_with(key), "{error}");
         }
+    }
+
+    #[test]
+    fn wrong_types_have_the_names_of_json() {
+        for (mapping, reason) in [
+            (
+                json!({"hostPort": "20M"}),
+                "a whole number from 0 to 65535, found \"20M\"",
+            ),
+            (
+                json!({"hostPort": 70000}),
+                "a whole number from 0 to 65535, found 70000",
+            ),
+            (
+                json!({"hostPort": -1}),
+                "a whole number from 0 to 65535, found -1",
+            ),
+            (
+                json!({"hostPort": 1.5}),
+                "a whole number from 0 to 65535, found 1.5",
+            ),
+            (
+                json!({"hostPort": [1]}),
+                "a whole number from 0 to 65535, found a list",
+            ),
+            (json!({"labels": "a=b"}), "an object, found \"a=b\""),
+        ] {
+            let error = read::<Mapping>(&mapping, "").unwrap_err().to_string();
+            assert!(error.ends_with(&format!(": expected {reason}")), "{error}");
+        }
+        let flat = read::<Config>(&json!({"mappings": [{}]}), "").unwrap_err();
+        assert_eq!(
+            flat.to_string(),
+            "mappings[0]: expected a list, found an object"
+        );
     }
 
     #[test]

@@ -3,17 +3,19 @@
 use std::env;
 use std::fmt::Display;
 use std::io::{self, Write as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::LazyLock;
 
-use anyhow::{Context as _, anyhow, ensure};
+use anyhow::Context as _;
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use cni::{Attachment, InterfaceName, NetworkName, SpecVersion, note};
 use metrics::Pods;
 use runtime::{Arguments, Chain, Conflist, Entry, Sandbox};
 use serde::Serialize;
 
+use crate::add::add;
 use crate::doctor::doctor;
 use crate::gc::{Collect, gc};
 use crate::install::Install;
@@ -133,6 +135,9 @@ impl Output {
 #[derive(Debug, Subcommand)]
 enum OfNetwork {
     /// Attach a sandbox and print the result
+    ///
+    /// If a plugin fails, calls DEL of all plugins, as runtimes do, unless something of the
+    /// attachment existed before.
     Add(Target),
     /// Compare a sandbox with the state that `add` left
     Check(Target),
@@ -187,6 +192,7 @@ pub fn run() -> ExitCode {
         Ok(status) => status,
         Err(error) => {
             note(format_args!("cnitool: {error:#}"));
+            note_missing_root();
             ExitCode::FAILURE
         }
     }
@@ -204,7 +210,13 @@ fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
         }
         Command::Limit(change) => change.run(&settings)?,
         Command::Install(install) => install.run(&directories.networks)?,
-        Command::Ps(output) => output.print(&ps(directories))?,
+        Command::Ps(output) => {
+            let table = ps(directories);
+            if table.is_partial {
+                note_missing_root();
+            }
+            output.print(&table)?;
+        }
         Command::Metrics { no_pods } => {
             let pods = no_pods.then_some(Pods::None).unwrap_or_default();
             print(scrape(directories, pods)?.trim_end())?;
@@ -226,21 +238,8 @@ fn execute_on(command: &OfNetwork, settings: &Settings) -> anyhow::Result<()> {
     let chain = Chain::new(network, directories);
     match command {
         OfNetwork::Add(target) => {
-            let mut sandbox = target.sandbox(&network.name, settings)?;
-            if let Some(known) = cache.find(&sandbox)? {
-                let (known, own) = (&known.attachment, &sandbox.attachment);
-                ensure!(known == own, "a runtime attached it already, as {known}");
-            }
-            sandbox.arguments = settings.arguments(Arguments::default());
-            let result = chain.add(&sandbox).map_err(|error| {
-                // A failed ADD may have left resources, so the error names the command that removes
-                // them.
-                let (netns, interface) = (sandbox.netns.display(), &settings.interface);
-                anyhow!(
-                    "{error:#}\nto remove what this or an earlier add left: cnitool del {} {netns} --ifname {interface}",
-                    network.name
-                )
-            })?;
+            let sandbox = target.sandbox(&network.name, settings)?;
+            let result = add(&chain, sandbox, settings)?;
             print(&format!("{result:#}"))
         }
         OfNetwork::Check(target) | OfNetwork::Del(target) => {
@@ -296,6 +295,15 @@ impl Target {
         let attachment = cache.find(&sandbox)?.unwrap_or(sandbox).attachment;
         let network = |entry: Entry| entry.network(&directories.networks);
         Ok(cache.read(&attachment)?.map(network).transpose()?.flatten())
+    }
+}
+
+/// Tells an ordinary user to run cnitool as root.
+fn note_missing_root() {
+    // The owner of this directory is the effective user.
+    let user = std::fs::metadata("/proc/self").map(|it| it.uid());
+    if user.is_ok_and(|it| it != 0) {
+        note("cnitool needs root: run it as root, for example with sudo");
     }
 }
 

@@ -1,5 +1,6 @@
 //! Runs a network configuration list against a sandbox, as a runtime does, and diagnoses a node.
 
+mod add;
 mod cli;
 mod doctor;
 mod drop_ins;

@@ -3,14 +3,19 @@
 //! The new rates become the runtime's argument `bandwidth` in the cached result. So CHECK and
 //! RELOAD (a verb of this suite that restores lost rules) use the new rates.
 
+use std::path::Path;
+
 use anyhow::{Context as _, anyhow, bail, ensure};
 use bandwidth::{ANNOTATIONS, POD_ANNOTATIONS};
 use clap::Args;
 use cni::files::Hold;
 use cni::{Attachment, ContainerId, NetworkName, SearchPath, Verb};
-use runtime::{Cache, Chain, Conflist, Directories, HeldEntry, PluginConfig, may_exist};
+use runtime::{
+    Arguments, Cache, Chain, Conflist, Directories, HeldEntry, PluginConfig, Sandbox, may_exist,
+};
 use serde_json::{Map, Value, json};
 
+use crate::sandbox;
 use crate::settings::Settings;
 
 /// The attachment and its new rates.
@@ -19,8 +24,9 @@ use crate::settings::Settings;
 pub struct Change {
     /// The network's name
     network: NetworkName,
-    /// The container's ID, in full, as `cnitool ps --json` prints it
-    container: ContainerId,
+    /// The container's ID or its first characters, as `cnitool ps` prints it, or the path of its
+    /// network namespace
+    container: String,
     /// Rate that the container receives: bit/s, such as 20M or 64k, or none [default: unchanged]
     #[arg(long, value_name = "RATE", value_parser = rate, required_unless_present = "egress")]
     ingress: Option<u64>,
@@ -37,11 +43,7 @@ impl Change {
     /// runtime; the plugin does not know RELOAD, or fails; the cached result cannot be replaced.
     pub fn run(&self, settings: &Settings) -> anyhow::Result<()> {
         let directories = &settings.directories;
-        let attachment = &Attachment {
-            network: self.network.clone(),
-            container: self.container.clone(),
-            interface: settings.interface.clone(),
-        };
+        let attachment = &self.attachment(settings)?;
         let held = live_entry(directories, attachment)?;
         let network = held.entry().network_or_current(&directories.networks)?;
         let plugin = plugin(&network)?;
@@ -62,6 +64,43 @@ impl Change {
         })?;
         ensure!(is_replaced, "{attachment} was deleted meanwhile");
         Ok(())
+    }
+
+    /// Returns the attachment that the command line names.
+    ///
+    /// # Errors
+    /// No cached result or more than one is meant.
+    fn attachment(&self, settings: &Settings) -> anyhow::Result<Attachment> {
+        let (wanted, cache) = (self.container.as_str(), &settings.directories.cache);
+        let with_container = |container: ContainerId| Attachment {
+            network: self.network.clone(),
+            container,
+            interface: settings.interface.clone(),
+        };
+        if wanted.contains('/') {
+            let netns = sandbox::absolute(Path::new(wanted))?;
+            let attachment = with_container(sandbox::container_id(&netns)?);
+            let found = cache.find(&Sandbox {
+                attachment: attachment.clone(),
+                netns,
+                arguments: Arguments::default(),
+            })?;
+            return Ok(found.with_context(|| Cache::lacks(&attachment))?.attachment);
+        }
+        let cached = cache.of_network(&self.network)?.into_iter();
+        let of_interface = cached.filter(|(it, _)| it.interface == settings.interface);
+        let ids = of_interface.map(|(it, _)| it.container);
+        let mut ids: Vec<_> = ids.filter(|it| it.as_str().starts_with(wanted)).collect();
+        match (ids.iter().any(|it| it.as_str() == wanted), ids.len()) {
+            (false, 1) => Ok(with_container(ids.remove(0))),
+            (false, 2..) => bail!(
+                "{wanted} means {} containers of network {}: give more characters of the ID, which \
+                 cnitool ps --json prints",
+                ids.len(),
+                self.network
+            ),
+            _ => Ok(with_container(wanted.parse()?)),
+        }
     }
 
     /// Returns the directions for which the command line has a new rate: `ingress`, `egress` or

@@ -78,13 +78,13 @@ fn take_over(request: &AddRequest, store: &Store) -> anyhow::Result<()> {
     let addresses = addresses.join(", ");
     ensure!(
         store.is_gone(attachment, &held)?,
-        "{attachment} holds {addresses} already; run DEL for it first: cnitool del {} {} --ifname {}",
-        attachment.network,
-        store
-            .sandbox_of(attachment)
-            .unwrap_or(request.netns.clone())
-            .display(),
-        attachment.interface,
+        "{attachment} holds {addresses} already; run DEL for it first: {}",
+        cni::del_command(
+            attachment,
+            &store
+                .sandbox_of(attachment)
+                .unwrap_or(request.netns.clone())
+        ),
     );
     note(format_args!(
         "release {addresses}: the former sandbox of {attachment} is gone"

@@ -1,16 +1,21 @@
 //! The configuration keys as the operator writes them. `crates/schema` copies the comments of the
 //! keys into the JSON Schema, so write them for operators.
 
+use std::fmt;
+
 use cni::WhenFull;
 use cni::keys::RawRoute;
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::de::value::SeqAccessDeserializer;
+use serde::de::{SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 
 /// Leases addresses from ranges and keeps them in files.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RawConfig {
     /// Range sets: a container gets one address of each inner list, whose ranges are of one family.
+    #[serde(deserialize_with = "sets")]
     pub ranges: Vec<Vec<RawRange>>,
     /// Subnet of one more set, before `ranges`; `usePodCidr` stands for the node's pod CIDRs.
     pub subnet: String,
@@ -60,4 +65,32 @@ pub struct RawRange {
     pub gateway: String,
     /// Addresses and CIDRs that are leased on request only.
     pub exclude: Vec<String>,
+}
+
+/// Reads `ranges`. For a flat list of ranges, the error shows the form that is expected.
+fn sets<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Vec<RawRange>>, D::Error> {
+    let sets = Vec::<RawSet>::deserialize(from)?;
+    Ok(sets.into_iter().map(|it| it.0).collect())
+}
+
+struct RawSet(Vec<RawRange>);
+
+impl<'de> Deserialize<'de> for RawSet {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_seq(Ranges).map(Self)
+    }
+}
+
+struct Ranges;
+
+impl<'de> Visitor<'de> for Ranges {
+    type Value = Vec<RawRange>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of ranges, as in \"ranges\": [[{\"subnet\": \"10.1.0.0/24\"}]]")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, set: A) -> Result<Vec<RawRange>, A::Error> {
+        Vec::deserialize(SeqAccessDeserializer::new(set))
+    }
 }

@@ -340,7 +340,15 @@ pub fn ask_abilities(
 
 fn find(path: &SearchPath, name: &str) -> anyhow::Result<PathBuf> {
     let program = path.find(name);
-    program.with_context(|| format!("plugin {name} is not in {path}"))
+    let exists = || path.directories().iter().any(|it| it.is_dir());
+    program.with_context(|| {
+        let more = if exists() {
+            ""
+        } else {
+            ", which is no directory"
+        };
+        format!("plugin {name} is not in {path} (CNI_PATH){more}")
+    })
 }
 
 /// Time limit of one call of RELOAD (a verb of this suite). A plugin needs some milliseconds, and

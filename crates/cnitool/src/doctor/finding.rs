@@ -1,5 +1,6 @@
 //! Findings: what doctor found, how severe it is, and how to fix it.
 
+pub use cni::quoted;
 use node::Node;
 use serde::Serialize;
 
@@ -106,28 +107,11 @@ pub fn count(number: usize, word: &str) -> String {
     }
 }
 
-/// Returns `word` quoted for a shell.
-pub fn quoted(word: &(impl ToString + ?Sized)) -> String {
-    let word = word.to_string();
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_.-/:=,+@%".contains(c);
-    if !word.is_empty() && word.chars().all(is_plain) {
-        return word;
-    }
-    format!("'{}'", word.replace('\'', r"'\''"))
-}
-
 const NAMED: usize = 4;
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn words_are_quoted_where_a_shell_would_see_more() {
-        assert_eq!(quoted("eth0"), "eth0");
-        assert_eq!(quoted("$(x)"), "'$(x)'");
-        assert_eq!(quoted("a'b"), r"'a'\''b'");
-    }
 
     #[test]
     fn long_lists_are_cut_short() {

@@ -17,5 +17,8 @@ pub fn ps(directories: &Directories) -> Table {
     for (_, reason) in &node.unread {
         note(format_args!("cnitool: not read: {reason}"));
     }
-    Table(Row::all(&node))
+    Table {
+        rows: Row::all(&node),
+        is_partial: !node.unread.is_empty(),
+    }
 }

@@ -4,6 +4,7 @@
 //! A field stays empty if no trace has its value.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU16;
 use std::time::SystemTime;
@@ -15,6 +16,7 @@ use portmap::{Forward, HostAddress, Mapping, Protocol};
 use runtime::Arguments;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
+use upkeep::{Life, Remains, life};
 
 /// One line of `cnitool ps`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -28,6 +30,8 @@ pub struct Row {
     pub pod: Option<Pod>,
     /// The interface in the sandbox.
     pub interface: Option<String>,
+    /// Whether the attachment is live.
+    pub state: State,
     /// The addresses of the interface.
     pub addresses: BTreeSet<IpAddr>,
     /// The host's end of the veth pair.
@@ -42,6 +46,44 @@ pub struct Row {
     pub since: Option<SystemTime>,
     /// The kinds of traces that the node has of the attachment.
     pub known_by: BTreeSet<Trace>,
+}
+
+/// Whether an attachment is live, as `cnitool gc` judges it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// Its sandbox exists, or its link on the host.
+    Live,
+    /// Its ADD may be running: a lease is young.
+    New,
+    /// It may be live.
+    #[default]
+    Unknown,
+    /// Its sandbox does not exist.
+    Gone,
+}
+
+impl State {
+    fn of(owner: &str, traces: &Traces<'_>, node: &Node) -> Self {
+        let remains = Remains::of_traces(owner, traces);
+        match remains.map(|it| life(node, &it)) {
+            Some(Life::Lives) => Self::Live,
+            Some(Life::Young) => Self::New,
+            Some(Life::Gone) => Self::Gone,
+            Some(Life::Unseen(_)) | None => Self::Unknown,
+        }
+    }
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Live => "live",
+            Self::New => "new",
+            Self::Unknown => "unknown",
+            Self::Gone => "gone",
+        })
+    }
 }
 
 /// A pod of Kubernetes.
@@ -96,6 +138,7 @@ impl Row {
             network,
             container,
             interface,
+            state: State::of(owner, traces, node),
             ..Self::default()
         };
         if let Some(attached) = traces.cached {

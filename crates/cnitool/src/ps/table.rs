@@ -11,13 +11,21 @@ use crate::listing::printable;
 
 #[derive(Debug, Serialize)]
 #[serde(transparent)]
-pub struct Table(pub Vec<Row>);
+pub struct Table {
+    pub rows: Vec<Row>,
+    /// Whether a part of the node could not be read.
+    #[serde(skip)]
+    pub is_partial: bool,
+}
 
 impl fmt::Display for Table {
     /// Writes a line of headings and one line for each attachment.
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         let headings = COLUMNS.map(|(heading, _)| heading.to_owned());
-        let rows = self.0.iter().map(|row| COLUMNS.map(|(_, cell)| cell(row)));
+        let rows = self
+            .rows
+            .iter()
+            .map(|row| COLUMNS.map(|(_, cell)| cell(row)));
         let lines: Vec<_> = [headings].into_iter().chain(rows).collect();
         let width = |column: usize| {
             let cells = lines.iter().filter_map(|line| line.get(column));
@@ -36,7 +44,7 @@ impl fmt::Display for Table {
 /// The heading of a column, and a function that returns the column's text for an attachment.
 type Column = (&'static str, fn(&Row) -> String);
 
-const COLUMNS: [Column; 9] = [
+const COLUMNS: [Column; 10] = [
     ("NETWORK", |it| text(it.network.as_ref())),
     ("CONTAINER", |it| {
         format!("{:.CONTAINER$}", text(it.container.as_ref()))
@@ -49,6 +57,7 @@ const COLUMNS: [Column; 9] = [
         )
     }),
     ("INTERFACE", |it| text(it.interface.as_ref())),
+    ("STATE", |it| it.state.to_string()),
     ("ADDRESSES", |it| list(&it.addresses)),
     ("HOST LINK", |it| text(it.host_link.as_ref())),
     ("PORTS", |it| list(&it.ports)),
@@ -110,7 +119,11 @@ mod tests {
             ports: ["8080:80/tcp", "8053:53/udp"].map(str::to_owned).into(),
             ..Row::default()
         };
-        let page = Table(vec![row]).to_string();
+        let table = Table {
+            rows: vec![row],
+            is_partial: false,
+        };
+        let page = table.to_string();
         let [heading, line] = page.lines().collect::<Vec<_>>().try_into().unwrap();
         let (heading, line): (&str, &str) = (heading, line);
         assert_eq!(heading.find("PORTS"), line.find("8053:53/udp,8080:80/tcp"));
