@@ -72,7 +72,7 @@ fn lease_of_an_existing_sandbox_stays_whatever_the_identifiers_say() {
 /// has the effect of a clock that steps the other way.
 #[test]
 fn a_clock_that_steps_by_a_day_releases_no_lease() {
-    const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+    const DAY: Duration = Duration::from_hours(24);
     let host = Host::new();
     let (network, mut pods) = (host.bridge_v4(), vec![host.sandbox("0")]);
     network.add(&pods[0]);
