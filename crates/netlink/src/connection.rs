@@ -4,6 +4,7 @@
 //! Other modules, one per kind of object, add the methods that read and change objects.
 
 use std::path::Path;
+use std::thread::{self, ThreadId};
 
 use netns::Netns;
 
@@ -19,6 +20,8 @@ pub struct Connection {
     attempts: usize,
     /// Maximum length of a list.
     length: usize,
+    /// The thread that opened the socket. A thread stays in its namespace.
+    thread: ThreadId,
 }
 
 impl Connection {
@@ -38,6 +41,7 @@ impl Connection {
             socket,
             attempts: MOST_LISTS,
             length: usize::MAX,
+            thread: thread::current().id(),
         })
     }
 
@@ -79,6 +83,12 @@ impl Connection {
             Err(Error::Namespace(error)) if error.is_no_namespace() => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    /// Returns whether the socket surely belongs to the namespace of the calling thread, because this
+    /// thread opened it.
+    pub(crate) fn is_of_this_thread(&self) -> bool {
+        self.thread == thread::current().id()
     }
 
     /// Sends all `requests` and waits until the kernel has carried out or refused each of them.

@@ -21,7 +21,13 @@ impl Connection {
     /// # Errors
     /// As [`Self::delete_link`], except for a link that does not exist; [`Error::Timeout`].
     pub fn remove_link(&self, link: &Link) -> Result<(), Error> {
-        found(self.delete_elsewhere(link)).map(drop)
+        // A child process is in the namespace of the calling thread.
+        let deleted = if self.is_of_this_thread() {
+            self.delete_elsewhere(link)
+        } else {
+            self.delete_link(link)
+        };
+        found(deleted).map(drop)
     }
 
     /// Deletes the link for [`Self::remove_link`], which ignores the error for an absent link.
