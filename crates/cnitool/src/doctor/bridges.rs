@@ -23,7 +23,7 @@ pub fn judge(node: &Node) -> Vec<Finding> {
             continue;
         };
         let before = findings.len();
-        findings.extend(kind(bridge));
+        findings.extend(kind(node, bridge));
         findings.extend(ports(node, bridge));
         findings.extend(others_addresses(node, bridge));
         let attached = living.get(name).map_or(&[][..], Vec::as_slice);
@@ -71,13 +71,15 @@ fn deleted((name, attached): (&String, &Vec<&Attached>)) -> Finding {
     finding.fix("cnitool ps")
 }
 
-fn kind(bridge: &Link) -> Option<Finding> {
+fn kind(node: &Node, bridge: &Link) -> Option<Finding> {
     let (name, word) = (&bridge.name, quoted(&bridge.name));
     if bridge.kind != LinkKind::Bridge {
-        let impact = "A network is configured to attach pods to it, so every ADD fails.";
-        let other = quoted(&format!("{name}-old"));
+        let mut sources = node.configuration.sources();
+        let source = sources.find(|it| it.bridge() == Some(name))?;
+        let impact = "A network is configured to attach pods to it, so every ADD fails. Choose another \
+             name for the bridge: another program may use the link.";
         let finding = Finding::problem(format!("{name} is no bridge")).impact(impact);
-        return Some(finding.fix(format!("ip link set {word} name {other}")));
+        return Some(finding.fix(edit::open(&source.place())));
     }
     (!bridge.is_up).then(|| {
         Finding::problem(format!("{name} is down"))
@@ -252,6 +254,7 @@ mod tests {
         assert_eq!(judge(&node)[0].message, "cni0 is down");
         node.links[0].kind = LinkKind::Veth;
         assert_eq!(judge(&node)[0].message, "cni0 is no bridge");
+        assert_eq!(judge(&node)[0].fix, "vi /etc/cni/net.d/pods.conflist");
         node.links.clear();
         assert_eq!(judge(&node), []);
     }
