@@ -22,6 +22,7 @@ mod boot;
 mod capture;
 mod chain;
 mod checkpoint;
+pub mod commands;
 mod counter;
 pub mod cri;
 pub mod datapath;

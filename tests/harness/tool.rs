@@ -1,12 +1,14 @@
 //! cnitool, as an administrator runs it.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
+use crate::commands::expect_tested;
 use crate::open_metrics::Metrics;
-use crate::place::run;
+use crate::place::Place as _;
 use crate::ports::mapping;
 use crate::{Host, Invocation, Outcome, Sandbox};
 
@@ -125,16 +127,19 @@ impl<'h> Tool<'h> {
         let commands = findings.fixes(subject);
         assert!(!commands.is_empty(), "{findings:#?}");
         for command in commands {
-            run("sh", &["-c", &command]);
+            self.obey(&command);
         }
         let findings = self.doctor();
         assert_eq!(findings.status, 0, "{findings:#?}");
     }
 
     /// Runs a command that `doctor` prints, as its operator would: scripts and executables of the
-    /// test's `CNI_PATH` can be called by name.
+    /// test's `CNI_PATH` can be called by name. It must take no address from a sandbox, nor from the
+    /// host if there is an attached sandbox.
     #[track_caller]
     pub fn obey(&self, command: &str) {
+        expect_tested(command);
+        let before = self.addresses();
         let shell = self.host.program(Path::new("/bin/sh"));
         let shell = shell.env("NETCONFPATH", self.host.dir().join("net.d"));
         let scripts = self.host.dir().join("plugins");
@@ -146,6 +151,27 @@ impl<'h> Tool<'h> {
             .argument(command)
             .run();
         assert!(outcome.status.success(), "{command}: {outcome:#?}");
+        let after = self.addresses();
+        let lost: Vec<_> = before.difference(&after).collect();
+        assert!(lost.is_empty(), "{command} took {lost:?}");
+    }
+
+    /// Returns the global addresses of all attached sandboxes and, if there is one, of the host, each
+    /// with the name of the sandbox. Another host is no sandbox.
+    fn addresses(&self) -> BTreeSet<(String, String)> {
+        let names = fs::read_dir("/run/netns").unwrap();
+        let names = names.map(|it| it.unwrap().file_name().into_string().unwrap());
+        let mut all = BTreeSet::new();
+        for name in names.filter(|it| it != "outside") {
+            // The file of a sandbox that is gone is no namespace.
+            let inside = format!("ip -n {name} -brief address show scope global || true");
+            all.extend(addresses_in(&name, &self.host.sh(&inside)));
+        }
+        if !all.is_empty() {
+            let own = self.host.ip("-brief address show scope global");
+            all.extend(addresses_in("", &own));
+        }
+        all
     }
 
     /// Returns the list of `ps`.
@@ -185,6 +211,12 @@ impl<'h> Tool<'h> {
     }
 }
 
+/// Returns the addresses in the output of `ip -brief address`, each with the name of the place.
+fn addresses_in(place: &str, output: &str) -> Vec<(String, String)> {
+    let words = output.split_whitespace().filter(|it| it.contains('/'));
+    words.map(|it| (place.to_owned(), it.to_owned())).collect()
+}
+
 /// Output and exit status of `cnitool doctor --json`.
 #[derive(Debug)]
 pub struct Findings {
@@ -194,7 +226,8 @@ pub struct Findings {
 }
 
 impl Findings {
-    /// Parses a list of findings, worst last, and checks that the status matches the worst one.
+    /// Parses a list of findings, worst last. Checks that the status matches the worst one, and that a
+    /// test runs each command.
     #[track_caller]
     pub fn of(outcome: &Outcome) -> Self {
         let list: Vec<Value> = serde_json::from_str(&outcome.stdout)
@@ -206,7 +239,11 @@ impl Findings {
         let status = outcome.status.code().unwrap();
         let worst = levels.last().map(|it| i32::try_from(*it).unwrap());
         assert_eq!(Some(status), worst, "{outcome:#?}");
-        Self { status, list }
+        let findings = Self { status, list };
+        for command in findings.commands() {
+            expect_tested(&command);
+        }
+        findings
     }
 
     /// Checks that a finding of this level and subject contains all of `words` in its message,

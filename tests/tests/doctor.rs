@@ -10,17 +10,11 @@ const PORTS: [&str; 2] = ["8080:80", "8053:53/udp"];
 
 /// Runs the commands that fix this subject.
 #[track_caller]
-fn fix(host: &Host, tool: &Tool<'_>, subject: &str) {
+fn fix(tool: &Tool<'_>, subject: &str) {
     let commands = tool.doctor().fixes(subject);
     assert!(!commands.is_empty());
     for command in commands {
-        match command.strip_prefix("cnitool ") {
-            Some(words) => {
-                let outcome = tool.run(&words.split(' ').collect::<Vec<_>>()).run();
-                assert!(outcome.status.success(), "{outcome:#?}");
-            }
-            None => drop(host.run("sh", &["-c", &command])),
-        }
+        tool.obey(&command);
     }
 }
 
@@ -94,7 +88,7 @@ fn misspelt_key_is_reported_with_the_right_one() {
         "key",
         &["isDefaultGatewey", "isDefaultGateway was meant"],
     );
-    fix(&host, &tool, "key");
+    fix(&tool, "key");
     assert_eq!(tool.doctor().status, 0);
 }
 
@@ -119,7 +113,7 @@ fn plugin_that_is_missing_or_cannot_be_run_is_reported() {
     fs::set_permissions(&program, fs::Permissions::from_mode(0o644)).unwrap();
     tool.doctor()
         .expect("problem", "plugin", &["not executable", "chmod 755"]);
-    fix(&host, &tool, "plugin");
+    fix(&tool, "plugin");
     host.script(
         "stranger",
         "echo '{\"cniVersion\": \"1.0.0\", \"supportedVersions\": [\"1.0.0\"]}'",
@@ -166,7 +160,7 @@ fn undeclared_capability_is_reported_and_fixed() {
         "capability",
         &["portMappings", "hostPorts silently do not work"],
     );
-    fix(&host, &tool, "capability");
+    fix(&tool, "capability");
     assert_eq!(tool.doctor().status, 0);
     let a = host.sandbox("a");
     tool.add("pods", &a, &PORTS);
@@ -198,7 +192,7 @@ fn first_file_by_name_is_the_one_that_is_taken() {
         "conflist",
         &["00.conf", "a list of plugins", "mv "],
     );
-    fix(&host, &tool, "conflist");
+    fix(&tool, "conflist");
 }
 
 #[test]
@@ -235,7 +229,7 @@ fn overlapping_ranges_are_reported() {
     host.ip("route add 10.2.0.128/25 via 192.0.2.2");
     tool.doctor()
         .expect("problem", "range", &["match the route to 10.2.0.128/25"]);
-    fix(&host, &tool, "range");
+    fix(&tool, "range");
     assert_eq!(tool.doctor().status, 0, "{:#?}", tool.doctor());
 }
 
@@ -271,7 +265,7 @@ fn stale_leases_are_reported_and_released() {
             "10.1.0.2",
         ],
     );
-    fix(&host, &tool, "lease");
+    fix(&tool, "lease");
     let findings = tool.doctor();
     assert_eq!(findings.status, 0, "{findings:#?}");
     findings.expect("ok", "lease", &["2 leases"]);
@@ -294,7 +288,7 @@ fn elements_without_lease_and_link_are_reported() {
     assert!(tests::eventually(|| tool
         .doctor()
         .holds("warning", "element", &words)));
-    fix(&host, &tool, "element");
+    fix(&tool, "element");
     assert_eq!(tool.doctor().status, 0, "{:#?}", tool.doctor());
     assert!(!host.run("nft", &["list ruleset"]).contains("cni:"));
 }
@@ -324,7 +318,7 @@ fn flushed_rules_are_reported_and_restored() {
         "firewall",
         &["elements are missing", "cnitool reload"],
     );
-    tool.run(&["reload"]).ok();
+    fix(&tool, "firewall");
     assert_eq!(tool.doctor().status, 0, "{:#?}", tool.doctor());
 }
 
@@ -376,7 +370,7 @@ fn chains_of_the_reference_are_reported_after_their_pod_is_deleted() {
     chain.remove(Removal::Del, (&a, &result)).unwrap();
     let words = ["for deleted pods: 4", "cnitool migrate --remove"];
     tool.doctor().expect("warning", "remnant", &words);
-    fix(&host, &tool, "remnant");
+    fix(&tool, "remnant");
     // Its sysctl, which nothing guards.
     tool.fix("localhost");
 }

@@ -75,7 +75,7 @@ fn forward_chain_that_drops_is_reported_and_opened() {
         let node = Node::new(&host, rules);
         let findings = node.is_closed(&[place, "hostPort 8080"]);
         for command in findings.fixes("firewall") {
-            host.run("sh", &["-c", &command]);
+            node.tool.obey(&command);
         }
         node.is_open();
     }

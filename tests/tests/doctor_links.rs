@@ -72,7 +72,7 @@ fn sandbox_without_link_address_or_default_route_is_reported() {
         // Objects that disappeared with an address or a link return one by one.
         for _ in 0..4 {
             for command in tool.doctor().fixes("pod") {
-                host.run("sh", &["-c", &command]);
+                tool.obey(&command);
             }
         }
         let findings = tool.doctor();

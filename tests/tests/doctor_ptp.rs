@@ -59,7 +59,7 @@ fn what_a_pod_lacks_on_the_host_is_reported_and_fixed() {
         host.ip(&format!("{change} dev {end}"));
         tool.doctor().expect("problem", "pod", &[end, word]);
         for command in tool.doctor().fixes("pod") {
-            host.run("sh", &["-c", &command]);
+            tool.obey(&command);
         }
         if tool.doctor().status != 0 {
             tool.fix("pod");
@@ -151,7 +151,7 @@ fn closed_and_opened(rules: &[&str], place: &str) {
     let words = [elsewhere, place, "hostPort 8080"];
     findings.expect("problem", "firewall", &words);
     for command in findings.fixes("firewall") {
-        host.sh(&command);
+        tool.obey(&command);
     }
     assert_eq!(reaches(), [true; 2]);
     let findings = tool.doctor();

@@ -74,9 +74,14 @@ fn doctor_reports_what_firewalld_drops_and_who_covers_it() {
     let place = "in table inet firewalld, chain filter_FWD_public";
     let words = [place, "adds each new pod to firewalld's zone"];
     doctor().expect("problem", "firewall", &words);
+    let live = host.sandbox("live");
+    tool.on("add", "pods", &live).on_the_bus().ok();
+    assert!(tcp(&live, &outside, "192.0.2.2").is_none());
     for fix in doctor().fixes("firewall") {
         firewalld.command(fix.strip_prefix("firewall-cmd ").unwrap());
     }
+    assert!(tcp(&live, &outside, "192.0.2.2").is_some());
+    tool.on("del", "pods", &live).on_the_bus().ok();
     doctor().expect("ok", "firewall", &["new packets of pods on cni0 pass"]);
     firewalld.command("--reload");
     tool.configure("pods", &[bridge, firewall]);

@@ -173,8 +173,7 @@ fn doctor_counts_permission_of_live_and_of_deleted_pods() {
     let findings = tool.doctor();
     findings.expect("warning", "remnant", &words);
     for command in findings.fixes("remnant") {
-        let words: Vec<_> = command.split(' ').skip(1).collect();
-        host.tool().lines(&words);
+        tool.obey(&command);
     }
     let words = ["chains and rules of the Go plugins: 1"];
     tool.doctor().expect("ok", "remnant", &words);

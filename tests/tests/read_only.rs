@@ -79,7 +79,7 @@ fn doctor_reports_what_stays_unprotected() {
     let findings = tool.doctor();
     findings.expect("warning", "sysctl", &["net.ipv6.conf.cni1.accept_ra is 1"]);
     for fix in findings.fixes("sysctl") {
-        host.sh(&fix);
+        tool.obey(&fix);
     }
     assert_eq!(host.sysctl("net/ipv6/conf/cni1/accept_ra").unwrap(), "0");
     host.read_only("/proc/sys");

@@ -27,7 +27,7 @@ fn port_that_no_attachment_explains_is_reported() {
     let own = result["interfaces"][1]["name"].as_str().unwrap();
     assert!(!findings.holds("warning", "bridge", &[&format!("{own} is")]));
     for command in findings.fixes("bridge") {
-        host.sh(&command);
+        tool.obey(&command);
     }
     assert!(a.pings("10.1.0.1"));
     let agent = Agent::start(&host, &json!({"gc": {"runtimeSocket": "none"}}));
