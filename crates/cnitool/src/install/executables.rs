@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -91,8 +92,21 @@ impl Executables {
     /// Creates the directory, waits up to an hour until no other installation into it runs, and
     /// takes the directory's lock. Only the holder of the lock may have temporary files there.
     pub fn lock(&self) -> anyhow::Result<Lock> {
-        files::make_directory(&self.directory)?;
-        Lock::take(&self.directory)
+        let room = self.room();
+        files::make_directory(&self.directory, room)?;
+        Lock::take(&self.directory, room)
+    }
+
+    /// Returns the free space in bytes that the installation needs: that of all new executables,
+    /// because the former ones are deleted last.
+    fn room(&self) -> u64 {
+        let is_chosen = |it: &&str| self.selection.of(it, &self.directory) == INSTALLED;
+        let chosen = released().filter(is_chosen);
+        let lengths = chosen.map(|name| {
+            let metadata = fs::metadata(self.from.join(name));
+            metadata.map_or(0, |it| it.len().next_multiple_of(BLOCK))
+        });
+        lengths.sum()
     }
 
     /// Installs all selected executables or, on an error, none. The caller must hold the lock. A
@@ -126,7 +140,9 @@ impl Executables {
     fn put_aside(&self, name: &str) -> anyhow::Result<Aside> {
         let place = self.directory.join(name);
         ensure!(!place.is_dir(), "{} is a directory", place.display());
-        let aside = Aside::write(place, &self.read(name)?, 0o755)?;
+        let aside = Aside::write(place, &self.read(name)?, 0o755);
+        let aside =
+            aside.map_err(|error| files::with_advice(error, &self.directory, self.room()))?;
         self.verify(name, aside.path())?;
         Ok(aside)
     }
@@ -187,6 +203,9 @@ fn answers(name: &str, path: &Path) -> anyhow::Result<()> {
 
 /// Size limit of an executable in bytes. The largest one has 16 MiB, without debug information.
 const LARGEST: u64 = 1 << 30;
+
+/// Size of a block in bytes, the unit in which usual file systems allocate.
+const BLOCK: u64 = 4096;
 
 /// Time limit of an executable that reports its version.
 const LONGEST_VERSION: Duration = Duration::from_secs(10);

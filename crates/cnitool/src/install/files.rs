@@ -35,8 +35,7 @@ impl Aside {
             // Closes the file, because the kernel refuses to run a file that is open for writing.
             Ok::<_, std::io::Error>(file.into_temp_path())
         };
-        let path = write().with_context(|| format!("write {}", place.display()));
-        let path = path.map_err(|error| with_advice(error, directory))?;
+        let path = write().with_context(|| format!("write {}", place.display()))?;
         Ok(Self { path, place })
     }
 
@@ -79,9 +78,12 @@ impl Wanted {
     pub fn put(self) -> anyhow::Result<()> {
         let Self { place, content } = self;
         let (directory, _) = parts(&place)?;
-        make_directory(directory)?;
+        let room = content.len() as u64;
+        make_directory(directory, room)?;
         let mut undo = Undo::default();
-        Aside::write(place.clone(), &content, 0o644)?.take_place(&mut undo)?;
+        let aside = Aside::write(place.clone(), &content, 0o644);
+        let aside = aside.map_err(|error| with_advice(error, directory, room))?;
+        aside.take_place(&mut undo)?;
         sync(directory)?;
         undo.keep();
         note(format_args!("{}: written", place.display()));
@@ -89,11 +91,11 @@ impl Wanted {
     }
 }
 
-/// Creates a directory and its parents, if missing.
-pub fn make_directory(directory: &Path) -> anyhow::Result<()> {
+/// Creates a directory and its parents, if missing. `room` is for [`with_advice`].
+pub fn make_directory(directory: &Path, room: u64) -> anyhow::Result<()> {
     let made = fs::create_dir_all(directory);
     let made = made.with_context(|| format!("make the directory {}", directory.display()));
-    made.map_err(|error| with_advice(error, directory))
+    made.map_err(|error| with_advice(error, directory, room))
 }
 
 /// Syncs `directory`, so new names in it survive a crash of the machine.
@@ -128,15 +130,17 @@ fn parts(place: &Path) -> anyhow::Result<(&Path, &str)> {
     parts.with_context(|| format!("{} names no file", place.display()))
 }
 
-/// Adds to `error` what the operator can do if `directory` cannot be written.
-pub fn with_advice(error: anyhow::Error, directory: &Path) -> anyhow::Error {
+/// Adds to `error` what the operator can do if `directory` cannot be written. `room` is the free
+/// space in bytes that all new files need there.
+pub fn with_advice(error: anyhow::Error, directory: &Path, room: u64) -> anyhow::Error {
     let cause = error.root_cause().downcast_ref::<std::io::Error>();
+    let needed = format!("make room for {} MiB in", room.div_ceil(1 << 20));
     let advice = match cause.map(std::io::Error::kind) {
         Some(ErrorKind::PermissionDenied) => {
             "run this as root, with CAP_DAC_OVERRIDE unless root owns"
         }
         Some(ErrorKind::ReadOnlyFilesystem) => "name a directory that can be written to, not",
-        Some(ErrorKind::StorageFull) => "make room for 10 MiB in",
+        Some(ErrorKind::StorageFull) => &needed,
         _ => return error,
     };
     anyhow::anyhow!("{error:#}: {advice} {}", directory.display())

@@ -23,10 +23,11 @@ pub struct Lock {
 
 impl Lock {
     /// Waits until no other installation into `directory` runs, and takes the lock (flock(2)).
+    /// `room` is for [`with_advice`].
     ///
     /// # Errors
     /// The file cannot be created or locked, or another process holds the lock for [`PATIENCE`].
-    pub fn take(directory: &Path) -> anyhow::Result<Self> {
+    pub fn take(directory: &Path, room: u64) -> anyhow::Result<Self> {
         let path = directory.join(NAME);
         let open = |path: &Path| {
             let mut options = OpenOptions::new();
@@ -38,7 +39,7 @@ impl Lock {
         };
         let action = || format!("lock {}", directory.display());
         let taken = lock(&path, open, Hold::Exclusive, PATIENCE).with_context(action);
-        let file = taken.map_err(|error| with_advice(error, directory))?;
+        let file = taken.map_err(|error| with_advice(error, directory, room))?;
         let file = file.context("another installation has had the lock for an hour");
         let file = file.with_context(action)?;
         Ok(Self { _file: file, path })
