@@ -362,6 +362,16 @@ fn enter_namespaces() -> nix::Result<()> {
             Some("mode=755"),
         )?;
     }
+    // doctor reads the configurations of container runtimes that this machine may have.
+    for dir in RUNTIMES.iter().filter(|it| Path::new(it).is_dir()) {
+        mount(
+            Some("tmpfs"),
+            *dir,
+            Some("tmpfs"),
+            MsFlags::empty(),
+            nothing,
+        )?;
+    }
     // The existing mount shows another network's links.
     mount(
         Some("sysfs"),
@@ -371,6 +381,14 @@ fn enter_namespaces() -> nix::Result<()> {
         nothing,
     )
 }
+
+/// Directories with configurations of container runtimes.
+const RUNTIMES: [&str; 4] = [
+    "/etc/containerd",
+    "/etc/crio",
+    "/etc/containers",
+    "/usr/share/containers",
+];
 
 /// Returns the executable in `PLUGINS_UNDER_TEST`, or else beside the tests.
 pub(crate) fn under_test(name: &str) -> PathBuf {

@@ -5,6 +5,7 @@
 
 mod attachments;
 mod configuration;
+mod container_runtimes;
 mod containerd;
 mod counted;
 mod disk;
@@ -40,6 +41,7 @@ use tc::CountedLimit;
 pub use self::attachments::{Attached, Lease};
 use self::attachments::{data_directories, leases};
 pub use self::configuration::{Configuration, File, Network, Program, Source};
+pub use self::container_runtimes::{ContainerRuntime, Lookup};
 pub use self::disk::Disk;
 pub use self::facts::{Doubt, Effect, Extent, Task, doubts, is_chained, is_of_suite, tasks};
 pub use self::firewall::{
@@ -65,6 +67,8 @@ pub use self::traces::{Traces, owner_of};
 pub struct Node {
     /// The configured networks, and the plugins that they name.
     pub configuration: Configuration,
+    /// Container runtimes, and where they look for plugins. Only [`Node::read`] reads them.
+    pub container_runtimes: Vec<ContainerRuntime>,
     /// All links, as `ip link show` lists them.
     pub links: Vec<Link>,
     /// Host ends of veth pairs whose other ends are in sandboxes.
@@ -157,6 +161,7 @@ impl Node {
             (node.tables, _) = node.take(Part::Firewall, TableState::read_all());
         }
         node.configuration.find_programs(directories);
+        node.container_runtimes = ContainerRuntime::read_all(&node.configuration);
         node.refusals = programs::refusals(directories, &node.configuration);
         node.containerd = containerd::version();
         node.lacks = node.take(Part::Kernel, kernel::lacks());

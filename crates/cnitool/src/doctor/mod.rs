@@ -29,6 +29,7 @@ mod pods;
 mod programs;
 mod ranges;
 mod remnants;
+mod runtimes;
 mod stages;
 mod uplinks;
 
@@ -79,6 +80,7 @@ const SUBJECTS: &[(&str, Judge, &[Part])] = &[
     ("conflist", configuration::judge, &[Configuration]),
     ("plugin", programs::judge, &[]),
     ("chain", chain::judge, &[]),
+    ("runtime", runtimes::judge, &[]),
     ("key", keys::judge, &[]),
     ("capability", capabilities::judge, &[]),
     ("kernel", kernel::judge, &[Kernel]),

@@ -7,6 +7,7 @@
 mod executables;
 mod files;
 mod lock;
+mod neighbours;
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -73,6 +74,10 @@ impl Install {
             file.put()?;
         }
         drop(lock);
+        neighbours::report_executables(&self.directory);
+        if let Some(name) = self.conflist.as_deref().and_then(Path::file_name) {
+            neighbours::report_configurations(conf_directory, name)?;
+        }
         if self.stay {
             signals.wait()?;
         }
