@@ -8,10 +8,10 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use nix::mount::{MsFlags, mount};
-use nix::sched::{CloneFlags, unshare};
 use serde_json::{Value, json};
 
 use crate::fence::Fence;
+use crate::namespaces::enter_namespaces;
 use crate::place::Place;
 use crate::{Invocation, Locker, Network, Ports, REFERENCE, Sandbox, Snapshot, Tool, eventually};
 
@@ -347,48 +347,6 @@ pub(crate) fn leases_in(dir: &Path) -> BTreeMap<String, String> {
     });
     leases.collect()
 }
-
-fn enter_namespaces() -> nix::Result<()> {
-    unshare(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS)?;
-    let nothing = None::<&str>;
-    let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
-    mount(nothing, "/", nothing, private, nothing)?;
-    for dir in ["/run", "/var/lib"] {
-        mount(
-            Some("tmpfs"),
-            dir,
-            Some("tmpfs"),
-            MsFlags::empty(),
-            Some("mode=755"),
-        )?;
-    }
-    // doctor reads the configurations of container runtimes that this machine may have.
-    for dir in RUNTIMES.iter().filter(|it| Path::new(it).is_dir()) {
-        mount(
-            Some("tmpfs"),
-            *dir,
-            Some("tmpfs"),
-            MsFlags::empty(),
-            nothing,
-        )?;
-    }
-    // The existing mount shows another network's links.
-    mount(
-        Some("sysfs"),
-        "/sys",
-        Some("sysfs"),
-        MsFlags::empty(),
-        nothing,
-    )
-}
-
-/// Directories with configurations of container runtimes.
-const RUNTIMES: [&str; 4] = [
-    "/etc/containerd",
-    "/etc/crio",
-    "/etc/containers",
-    "/usr/share/containers",
-];
 
 /// Returns the executable in `PLUGINS_UNDER_TEST`, or else beside the tests.
 pub(crate) fn under_test(name: &str) -> PathBuf {

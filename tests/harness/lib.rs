@@ -43,6 +43,7 @@ pub mod leaks;
 pub mod limited;
 mod locker;
 pub mod metered;
+mod namespaces;
 mod network;
 pub mod open_metrics;
 mod place;
