@@ -133,13 +133,22 @@ impl<'h> Tool<'h> {
         assert_eq!(findings.status, 0, "{findings:#?}");
     }
 
-    /// Runs a command that `doctor` prints, as its operator would: scripts and executables of the
-    /// test's `CNI_PATH` can be called by name. It must take no address from a sandbox, nor from the
-    /// host if there is an attached sandbox.
+    /// Runs a command that `doctor` prints, like [`Self::in_shell`]. It must take no address from a
+    /// sandbox, nor from the host if there is an attached sandbox.
     #[track_caller]
     pub fn obey(&self, command: &str) {
         expect_tested(command);
         let before = self.addresses();
+        self.in_shell(command);
+        let after = self.addresses();
+        let lost: Vec<_> = before.difference(&after).collect();
+        assert!(lost.is_empty(), "{command} took {lost:?}");
+    }
+
+    /// Runs a command that a message prints, as its operator would: scripts and executables of the
+    /// test's `CNI_PATH` can be called by name.
+    #[track_caller]
+    pub fn in_shell(&self, command: &str) {
         let shell = self.host.program(Path::new("/bin/sh"));
         let shell = shell.env("NETCONFPATH", self.host.dir().join("net.d"));
         let scripts = self.host.dir().join("plugins");
@@ -151,9 +160,6 @@ impl<'h> Tool<'h> {
             .argument(command)
             .run();
         assert!(outcome.status.success(), "{command}: {outcome:#?}");
-        let after = self.addresses();
-        let lost: Vec<_> = before.difference(&after).collect();
-        assert!(lost.is_empty(), "{command} took {lost:?}");
     }
 
     /// Returns the global addresses of all attached sandboxes and, if there is one, of the host, each

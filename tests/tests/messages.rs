@@ -79,7 +79,7 @@ fn failed_add_deletes_nothing_that_was_there_and_prints_a_command_for_a_shell() 
     let (reason, command) = outcome.stderr.trim().rsplit_once("; to call it: ").unwrap();
     assert!(reason.ends_with(" left something"), "{outcome:#?}");
     assert_eq!(command, "cnitool del whole '/run/netns/a b' --ifname eth0");
-    tool.obey(command);
+    tool.in_shell(command);
     assert!(host.leases("whole").is_empty());
 }
 
