@@ -112,7 +112,7 @@ fn reference_continues_where_this_suite_made_the_gateway_of_a_vlan() {
     }
     let kind = |link: &str| host.link(link)["linkinfo"]["info_kind"].clone();
     assert_eq!([kind("cni0.100"), kind("cni0.1")], ["vlan", "veth"]);
-    // The switch back, as the README describes it: two links have the gateway's address.
+    // The switch back, as the page of bridge describes it: two links have the gateway's address.
     let (own, c) = (other(&host, 1), host.sandbox("c"));
     let refusal = own.on("ADD", &c).error();
     refusal.expect(7, &["10.2.0.1", "cni0"]);
@@ -205,7 +205,7 @@ fn gateway_of_a_former_release_in_the_vlan_of_its_bridge_keeps_working() {
     assert_eq!(host.vlans("cni0"), ["1"]);
     assert!(a.pings("10.1.0.1") && b.pings("10.1.0.1") && a.pings("10.1.0.3"));
     assert_eq!(network.check(&a, &first).ok(), Value::Null);
-    // The README describes this for the host's own traffic.
+    // The page of bridge describes this for the host's own traffic.
     host.ip("link delete cni0.1");
     let own = "vlan add dev cni0 vid 1 pvid untagged self";
     host.run("bridge", &own.split(' ').collect::<Vec<_>>());
