@@ -53,7 +53,9 @@ main() {
     scripts/notices.sh "$arch" >"$scratch/notices"
     cat LICENSE "$scratch/notices" >"$scratch/LICENSE"
     say "writing man pages and completions"
-    cargo run --quiet --locked --package cnitool --example generate -- "$scratch/generated"
+    # With --package, cargo would build the dependencies once more, with other features.
+    cargo build --quiet --locked --workspace --example generate
+    "${CARGO_TARGET_DIR:-target}/debug/examples/generate" "$scratch/generated"
     plugins_archive "$executables" "$directory"
     tools_archive "$executables" "$directory"
     [[ $packages == no ]] || packages "$executables" "$directory"
