@@ -115,15 +115,16 @@ pub fn at_once<S: Sync, T: Send>(subjects: &[S], work: impl Fn(&S) -> T + Sync) 
     })
 }
 
-/// Repeats `condition` until it holds or [`DEADLINE`] has passed. Each check starts a program or
-/// reads a file, so a pause would gain nothing.
+/// Repeats `condition` until it holds or three times [`DEADLINE`] have passed: a test that makes a
+/// thousand links holds the kernel's lock of links, which the kernel needs for addresses and routes.
+/// Each check starts a program or reads a file, so a pause would gain nothing.
 pub fn eventually(mut condition: impl FnMut() -> bool) -> bool {
     let start = std::time::Instant::now();
     loop {
         if condition() {
             return true;
         }
-        if start.elapsed() > DEADLINE {
+        if start.elapsed() > 3 * DEADLINE {
             return false;
         }
         std::thread::yield_now();
