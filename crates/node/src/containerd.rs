@@ -2,12 +2,13 @@
 
 use std::path::Path;
 
+use super::occupied::RUNTIME_SOCKETS;
 use super::program::output_of;
 
 /// Returns the version that `containerd --version` prints. Returns `None` if containerd does not run
 /// or does not answer, or if CRI-O runs: then CRI-O may attach the pods.
 pub(super) fn version() -> Option<String> {
-    let [containerd, cri_o] = SOCKETS.map(|it| Path::new(it).exists());
+    let [containerd, cri_o] = RUNTIME_SOCKETS.map(|it| Path::new(it).exists());
     if !containerd || cri_o {
         return None;
     }
@@ -17,6 +18,3 @@ pub(super) fn version() -> Option<String> {
     let version = printed.split_whitespace().nth(2)?;
     Some(version.trim_start_matches('v').to_owned())
 }
-
-/// Sockets of containerd and of CRI-O.
-const SOCKETS: [&str; 2] = ["/run/containerd/containerd.sock", "/run/crio/crio.sock"];

@@ -15,7 +15,7 @@ use nix::errno::Errno;
 use nix::sys::socket::sockopt::PeerCredentials;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, getsockopt, socket};
 
-/// Usual paths of the sockets of containerd and CRI-O.
+/// Usual paths of the sockets of containerd and of CRI-O, in this order.
 pub const RUNTIME_SOCKETS: [&str; 2] = ["/run/containerd/containerd.sock", "/run/crio/crio.sock"];
 
 /// Returns the network namespaces in which processes run, each by the number (nsid) that the
