@@ -119,8 +119,8 @@ impl<'a> Sandbox<'a> {
         Ok(())
     }
 
-    /// Prepares the link for the addresses of `desired`: sets sysctls, and returns requests that the
-    /// caller executes before it adds the addresses:
+    /// Prepares the link for the addresses of `desired`: sets sysctls, and returns requests that
+    /// the caller executes before it adds the addresses:
     ///
     /// - The first one makes the kernel send gratuitous ARP when the MAC of the link is set.
     /// - The others, if any, add an IPv6 link-local address that is usable at once. The kernel
@@ -144,15 +144,16 @@ impl<'a> Sandbox<'a> {
         Ok(requests)
     }
 
-    /// Sets the IPv6 sysctls of the link, as far as `desired` needs that: the lookup of sysctls takes
-    /// time. Enables IPv6 if `desired` has an IPv6 address, and sets `accept_ra` and `autoconf` first.
+    /// Sets the IPv6 sysctls of the link, as far as `desired` needs that: the lookup of sysctls
+    /// takes time. Enables IPv6 if `desired` has an IPv6 address, and sets `accept_ra` and
+    /// `autoconf` first.
     ///
     /// With `ndisc_notify`, the kernel announces IPv6 addresses when the MAC is set. With
     /// `keep_addr_on_down`, the kernel keeps these addresses when the link goes down and up again.
-    /// `accept_dad` turns duplicate address detection on or off. With `enhanced_dad` (RFC 7527), the
-    /// kernel recognises its own solicitations, which a port with hairpin mode sends back. A failure
-    /// to set one of these sysctls is only reported on standard error, because the container works
-    /// without them.
+    /// `accept_dad` turns duplicate address detection on or off. With `enhanced_dad` (RFC 7527),
+    /// the kernel recognises its own solicitations, which a port with hairpin mode sends back. A
+    /// failure to set one of these sysctls is only reported on standard error, because the
+    /// container works without them.
     pub fn set_sysctls(&self, link: &Link, desired: &Container) -> anyhow::Result<()> {
         let (dad, addressing) = (desired.dad, &desired.addressing);
         let needs_ipv6 = need_ipv6(&addressing.ips);
@@ -164,21 +165,21 @@ impl<'a> Sandbox<'a> {
             Dad::Perform => "1",
             Dad::Skip => "0",
         };
-        let mut wishes = vec![
+        let mut sysctls = vec![
             (Sysctl::ipv6(self.interface, "ndisc_notify"), "1"),
             (Sysctl::ipv6(self.interface, "keep_addr_on_down"), "1"),
             (Sysctl::ipv6(self.interface, "accept_dad"), accept_dad),
         ];
         if dad == Dad::Perform {
-            wishes.push((Sysctl::ipv6(self.interface, "enhanced_dad"), "1"));
+            sysctls.push((Sysctl::ipv6(self.interface, "enhanced_dad"), "1"));
         }
-        let wishes = wishes.iter().filter(|_| needs_ipv6 || dad == Dad::Perform);
+        let sysctls = sysctls.iter().filter(|_| needs_ipv6 || dad == Dad::Perform);
         self.namespace.run(|| {
             for (sysctl, was, value) in &advertisements {
                 let unset = harden(sysctl.change(was, value), CONTAINER_EXPOSED)?;
                 tolerate(unset.as_slice(), addressing)?;
             }
-            for (sysctl, value) in wishes {
+            for (sysctl, value) in sysctls {
                 let set = sysctl.ensure_if_present(value);
                 note_failure(set.context("in the sandbox"));
             }
@@ -191,8 +192,8 @@ impl<'a> Sandbox<'a> {
     }
 
     /// Returns the sysctls for router advertisements whose values differ from `desired`, with their
-    /// values and the desired values. A link that gets an IPv6 address accepts none unless `desired`
-    /// says so.
+    /// values and the desired values. A link that gets an IPv6 address accepts none unless
+    /// `desired` says so.
     fn advertisements(
         &self,
         link: &Link,
@@ -215,13 +216,22 @@ impl<'a> Sandbox<'a> {
 
     /// Waits until the link passes traffic and its IPv6 addresses are usable, including the
     /// link-local address if the link gets one. Returns the link as it is after the wait.
+    ///
+    /// Does not wait for a link that has no carrier because its parent has none
+    /// ([`Link::is_settled`]): the kernel makes the addresses usable when the parent comes up.
     pub fn wait_until_ready(&mut self, link: &Link, desired: &Container) -> anyhow::Result<Link> {
         let up = format!("the container's {} to come up", self.interface);
+        let up = wait(link, &up);
+        let connection = &self.connection;
         let link = self
             .monitor
-            .wait_for_link(&self.connection, &wait(link, &up), |link| {
-                link.is_operational
-            })?;
+            .wait_for_link(connection, &up, Link::is_settled)?;
+        if self.link_local == LinkLocal::Given {
+            self.generate_link_local_again()?;
+        }
+        if !link.is_operational {
+            return Ok(link);
+        }
         self.wait_for_addresses(&link, desired.dad)?;
         let ips = &desired.addressing.ips;
         let is_given = self.link_local == LinkLocal::Given && need_ipv6(ips);
@@ -233,23 +243,23 @@ impl<'a> Sandbox<'a> {
         Ok(link)
     }
 
+    /// Switches the generation of link-local addresses on again, after ADD itself has added one.
+    /// The kernel deletes that address when the link goes down, and must generate a new one when
+    /// the link comes up.
+    fn generate_link_local_again(&self) -> Result<(), netlink::Error> {
+        let again = LinkChange::LinkLocal(LinkLocalOrigin::Mac);
+        let again = Request::change_link(self.interface, &again);
+        self.connection.execute([again])
+    }
+
     /// Waits until the kernel has generated the link-local address and duplicate address detection
-    /// has ended.
-    ///
-    /// If ADD itself added the link-local address, the function does not wait. It then switches the
-    /// generation of link-local addresses on again, because the kernel deletes the added address
-    /// when the link goes down, and must generate a new one when the link comes up.
+    /// has ended. Does not wait if ADD itself added the link-local address.
     ///
     /// # Errors
     /// Another host on the network uses one of the addresses, or the wait takes more than ten
     /// seconds.
     fn wait_for_addresses(&mut self, link: &Link, dad: Dad) -> anyhow::Result<()> {
         let link_local = self.link_local;
-        if link_local == LinkLocal::Given {
-            let again = LinkChange::LinkLocal(LinkLocalOrigin::Mac);
-            let again = Request::change_link(self.interface, &again);
-            self.connection.execute([again])?;
-        }
         if matches!(link_local, LinkLocal::None | LinkLocal::Given) {
             return Ok(());
         }
@@ -365,3 +375,6 @@ fn new_route(route: &Route, addressing: &Addressing, link: &Link) -> NewRoute {
         ..NewRoute::on_link(route.dst, link.index)
     }
 }
+
+#[cfg(test)]
+mod tests;

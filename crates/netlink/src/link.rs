@@ -110,8 +110,9 @@ pub struct BridgeVlans {
     pub default: u16,
 }
 
-/// Whether frames of a bridge pass netfilter, by the bridge's own flags. If a flag is off, the sysctl
-/// `net.bridge.bridge-nf-call-*` decides. Without the module `br_netfilter`, no frame passes.
+/// Whether frames of a bridge pass netfilter, by the bridge's own flags. If a flag is off, the
+/// sysctl `net.bridge.bridge-nf-call-*` decides. Without the module `br_netfilter`, no frame
+/// passes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NfCall {
     /// `nf_call_iptables`: frames of IPv4.
@@ -131,6 +132,15 @@ pub struct BridgePort {
 }
 
 impl Link {
+    /// Returns whether a link that was set up is as far as the kernel brings it for now: it passes
+    /// traffic, or it has no carrier because the link below it has none. Such a link, for example a
+    /// VLAN or macvlan link, comes up as soon as its parent does, which may never happen. A veth
+    /// link without carrier is not settled: it waits for its peer, which has to be set up, too.
+    pub fn is_settled(&self) -> bool {
+        let has_peer = self.kind == LinkKind::Veth;
+        self.is_operational || (self.is_up && self.carrier == Carrier::Off && !has_peer)
+    }
+
     pub(crate) fn from_answer(answer: &Message) -> Option<Self> {
         let message: LinkMessage = answer.read(RTM_NEWLINK)?;
         let flags = message.header.flags;
@@ -255,8 +265,8 @@ impl BridgePort {
     }
 }
 
-/// Returns a message about the link with this index. If the index is 0, `attributes` contain the
-/// link's name, or the message asks for a list of links.
+/// Returns a message about the link with this index. If the index is 0, the link's name in
+/// `attributes` identifies the link, or the message asks for a list of links.
 pub(crate) fn message(index: u32, attributes: Vec<LinkAttribute>) -> LinkMessage {
     let mut message = LinkMessage::default();
     message.header.index = index;

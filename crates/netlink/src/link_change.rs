@@ -12,7 +12,7 @@ use crate::mac::MacAddress;
 use crate::port_flag::PortFlag;
 use crate::request::Request;
 
-/// A change to an existing link.
+/// A change to an existing link, except for its name: [`Request::rename_link`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LinkChange<'a> {
     /// Equivalent to `ip link set … up`.
@@ -65,6 +65,18 @@ impl Request {
         message.header.index = index;
         let operation = format!("{words} link number {index}");
         Self::change(operation, RTM_NEWLINK, &message)
+    }
+
+    /// Returns a request that renames the link with this index. Linux before 6.2 refuses it if the
+    /// link is up. Equivalent to `ip link set … name NAME`.
+    ///
+    /// This is no [`LinkChange`], because [`Self::change_link`] identifies the link by the
+    /// attribute that has the new name here (`IFLA_IFNAME`): the kernel would rename nothing,
+    /// without an error.
+    pub fn rename_link(index: u32, name: &str) -> Self {
+        let attributes = vec![LinkAttribute::IfName(name.to_owned())];
+        let operation = format!("rename link number {index} to {name}");
+        Self::change(operation, RTM_NEWLINK, &message(index, attributes))
     }
 }
 
