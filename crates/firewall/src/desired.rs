@@ -6,11 +6,11 @@ use std::net::IpAddr;
 
 use cni::result::Interface;
 use cni::{Attachment, Error, InterfaceName};
-use nft::{Element, Family, Standing, Table, Value};
+use nft::{Element, Family, RequiredRules, Table, Value};
 
 use crate::config::{Config, IngressPolicy};
 use crate::legacy::Legacy;
-use crate::permission::standing;
+use crate::permission::required;
 use crate::table::{
     BRIDGE_PAIRS, BRIDGES, ISOLATED_MEMBERS, ISOLATED_PAIRS, ISOLATED_PORTS, MEMBERS, PODS_V4,
     PODS_V6, frames, table,
@@ -28,7 +28,7 @@ pub(crate) struct Desired {
     pub ports: Vec<Element>,
     /// The rules of iptables that accept packets with the fwmark, for each IP family of the
     /// attachment's addresses. The plugin adds them over netlink.
-    pub standing: Vec<Standing>,
+    pub required: Vec<RequiredRules>,
     /// The rules of legacy iptables that accept packets with the fwmark. The plugin adds them only
     /// where legacy iptables is in use.
     pub legacy: Vec<Legacy>,
@@ -73,7 +73,7 @@ impl Desired {
             table: table(config.mark),
             elements: elements.collect(),
             ports: Vec::new(),
-            standing: families().map(|it| standing(it, config)).collect(),
+            required: families().map(|it| required(it, config)).collect(),
             legacy: families().map(|it| Legacy::new(it, config)).collect(),
         }
     }

@@ -37,7 +37,7 @@ impl Desired {
             updated.warning(&table).iter().for_each(note);
             replaced.extend(there.into_iter().filter(|it| !elements.contains(it)));
         }
-        self.stand(&connection)?;
+        self.ensure_required(&connection)?;
         for legacy in self.legacy.iter().filter(|it| it.is_in_use()) {
             if !connection.has_chain(&self.table, &legacy.note())? {
                 self.reach(&connection, legacy)?;
@@ -72,7 +72,7 @@ impl Desired {
             let updated = updated.map_err(coded)?;
             updated.warning(&table).iter().for_each(note);
         }
-        self.stand(&connection)?;
+        self.ensure_required(&connection)?;
         let mut legacy = self.legacy.iter().filter(|it| it.is_in_use());
         legacy.try_for_each(|it| self.reach(&connection, it))
     }
@@ -93,9 +93,9 @@ impl Desired {
     }
 
     /// Adds missing rules to the tables of iptables. These rules accept packets with the fwmark.
-    fn stand(&self, connection: &Connection) -> anyhow::Result<()> {
-        for standing in &self.standing {
-            connection.stand(standing).map_err(coded)?;
+    fn ensure_required(&self, connection: &Connection) -> anyhow::Result<()> {
+        for required in &self.required {
+            connection.ensure_required(required).map_err(coded)?;
         }
         Ok(())
     }
@@ -111,8 +111,8 @@ impl Desired {
         for (table, elements) in self.parts() {
             found.extend(connection.differences(&table, elements)?);
         }
-        for standing in &self.standing {
-            found.extend(connection.not_standing(standing)?);
+        for required in &self.required {
+            found.extend(connection.missing_required(required)?);
         }
         Ok(found)
     }

@@ -1,7 +1,7 @@
 //! The rules that accept packets with the plugin's fwmark, in chains where iptables may drop
 //! packets. All attachments of a network share these rules, which are the same for each IP family.
 
-use nft::{BaseChain, ChainKind, Family, Hook, Standing, StandingChain, StandingRule};
+use nft::{BaseChain, ChainKind, Family, Hook, RequiredChain, RequiredRule, RequiredRules};
 
 use crate::config::{CHAIN, Config};
 use crate::iptables;
@@ -9,23 +9,23 @@ use crate::iptables;
 /// Returns the chains and rules for the table `filter` of iptables or ip6tables. The chain
 /// `FORWARD` has the hook and priority that iptables gives it. So if the plugin creates this chain,
 /// iptables later uses the same chain, for example to set its policy.
-pub(crate) fn standing(family: Family, config: &Config) -> Standing {
+pub(crate) fn required(family: Family, config: &Config) -> RequiredRules {
     let admin = &config.admin_chain;
-    let chain = |name: &str, rules| StandingChain {
+    let chain = |name: &str, rules| RequiredChain {
         name: name.to_owned(),
         base: None,
         rules,
     };
-    let forwarded = StandingRule::jump(CHAIN, "CNI firewall plugin rules");
-    let overridden = StandingRule::jump(admin, "CNI firewall plugin admin overrides");
+    let forwarded = RequiredRule::jump(CHAIN, "CNI firewall plugin rules");
+    let overridden = RequiredRule::jump(admin, "CNI firewall plugin admin overrides");
     let accepted =
-        StandingRule::accept_marked(config.mark.bits(), "CNI firewall plugin permission");
-    Standing {
+        RequiredRule::accept_marked(config.mark.bits(), "CNI firewall plugin permission");
+    RequiredRules {
         family,
         table: "filter",
         comparison: iptables::comparison,
         chains: vec![
-            StandingChain {
+            RequiredChain {
                 base: Some(BaseChain {
                     kind: ChainKind::Filter,
                     hook: Hook::Forward,

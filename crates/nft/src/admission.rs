@@ -18,8 +18,8 @@ use crate::expression::{ACCEPT, VERDICT_CODE, compared, parts, verdict_of};
 use crate::field::{Field, PAYLOAD_BASE, PAYLOAD_OFFSET, Place};
 use crate::raw::{RULE_EXPRESSIONS, RULE_HANDLE};
 use crate::register;
+use crate::required::MATCH_NAME;
 use crate::rule::Side;
-use crate::standing::MATCH_NAME;
 use crate::table::{Family, Table};
 use crate::update::until_current;
 

@@ -3,14 +3,14 @@
 use crate::comment::comment_of;
 use crate::elements;
 use crate::raw::RawMessage;
-use crate::standing::Deed;
+use crate::required::Effect;
 
 /// Passes `bytes` to the parsers of the kernel's answers; none of them may panic. The parsers read
 /// `bytes` as the comment of an element, as the expressions of a rule, and as a message about
 /// elements of a set. The first two bytes of the message are its type.
 pub fn read_reply(bytes: &[u8]) {
     comment_of(bytes);
-    Deed::read(bytes);
+    Effect::read(bytes);
     let Some((kind, payload)) = bytes.split_first_chunk() else {
         return;
     };

@@ -9,9 +9,9 @@
 //! A change does not affect the translation of connections that the kernel already tracks, until
 //! the caller deletes their conntrack entries by [`Connection::forget`]. In tables of other
 //! programs, this crate adds only a few rules, which are the same for all owners, and the chains
-//! for them if they do not exist ([`Standing`]). There it deletes only rules that accept packets
-//! from or to one address ([`Connection::remove_admissions`]). A caller can copy the tables of all
-//! programs to another namespace ([`Ruleset`]) and test there what the rules do to packets.
+//! for them if they do not exist ([`RequiredRules`]). There it deletes only rules that accept
+//! packets from or to one address ([`Connection::remove_admissions`]). A caller can copy the tables
+//! of all programs to another namespace ([`Ruleset`]) and test there what the rules do to packets.
 //!
 //! This crate knows tables, sets and rules, but not their purpose.
 
@@ -41,10 +41,10 @@ mod message;
 mod raw;
 mod register;
 mod repair;
+mod required;
 mod rule;
 mod rule_place;
 mod ruleset;
-mod standing;
 mod table;
 mod trace;
 mod tracked;
@@ -63,9 +63,9 @@ pub use held::HeldChain;
 pub use host_port::{HostPort, Protocol};
 pub use limit::Limit;
 pub use netlink::IpVersion;
+pub use required::{Comparison, RequiredChain, RequiredRule, RequiredRules};
 pub use rule::Rule;
 pub use ruleset::{RulePlace, Ruleset};
-pub use standing::{Comparison, Standing, StandingChain, StandingRule};
 pub use table::{
     BaseChain, Chain, ChainKind, Family, Hook, Set, Table, TargetType, Type, accompanied, companion,
 };

@@ -17,7 +17,7 @@ mod held;
 mod limits;
 mod maps;
 mod releases;
-mod standing;
+mod required;
 mod tables;
 
 /// Moves the test's thread into a new namespace.

@@ -1,14 +1,14 @@
 //! Rules in tables of iptables, which iptables reads and rewrites.
 
 use nft::{
-    BaseChain, ChainKind, Comparison, Connection, Family, Hook, Standing, StandingChain,
-    StandingRule, Updated,
+    BaseChain, ChainKind, Comparison, Connection, Family, Hook, RequiredChain, RequiredRule,
+    RequiredRules, Updated,
 };
 
 use crate::{enter_new_namespace, run};
 
-fn standing(admin: &str) -> Standing {
-    let chain = |name: &str, rules| StandingChain {
+fn required(admin: &str) -> RequiredRules {
+    let chain = |name: &str, rules| RequiredChain {
         name: name.to_owned(),
         base: None,
         rules,
@@ -18,21 +18,21 @@ fn standing(admin: &str) -> Standing {
         hook: Hook::Forward,
         priority: 0,
     };
-    Standing {
+    RequiredRules {
         family: Family::Ipv4,
         table: "filter",
         comparison: || Comparison::Native,
         chains: vec![
-            StandingChain {
+            RequiredChain {
                 base: Some(base),
-                ..chain("FORWARD", vec![StandingRule::jump("OURS", "ours")])
+                ..chain("FORWARD", vec![RequiredRule::jump("OURS", "ours")])
             },
             chain(admin, Vec::new()),
             chain(
                 "OURS",
                 vec![
-                    StandingRule::jump(admin, "theirs"),
-                    StandingRule::accept_marked(0x1000, "marked"),
+                    RequiredRule::jump(admin, "theirs"),
+                    RequiredRule::accept_marked(0x1000, "marked"),
                 ],
             ),
         ],
@@ -58,19 +58,22 @@ fn ours() -> [String; 2] {
 
 #[track_caller]
 fn expect_complete(connection: &Connection) {
-    let standing = standing("ADMIN");
+    let required = required("ADMIN");
     let none: [&str; 0] = [];
-    assert_eq!(connection.not_standing(&standing).unwrap(), none);
-    assert_eq!(connection.stand(&standing).unwrap(), Updated::Nothing);
+    assert_eq!(connection.missing_required(&required).unwrap(), none);
+    assert_eq!(
+        connection.ensure_required(&required).unwrap(),
+        Updated::Nothing
+    );
 }
 
 #[test]
 fn rules_are_what_iptables_reads_where_nothing_was() {
     let connection = enter_new_namespace();
-    let missing = connection.not_standing(&standing("ADMIN")).unwrap();
+    let missing = connection.missing_required(&required("ADMIN")).unwrap();
     assert_eq!(missing.len(), 7, "{missing:#?}");
     assert_eq!(
-        connection.stand(&standing("ADMIN")).unwrap(),
+        connection.ensure_required(&required("ADMIN")).unwrap(),
         Updated::Rules
     );
     expect_complete(&connection);
@@ -82,7 +85,7 @@ fn rules_are_what_iptables_reads_where_nothing_was() {
 #[test]
 fn rules_are_found_after_iptables_and_nft_have_saved_and_loaded_them() {
     let connection = enter_new_namespace();
-    connection.stand(&standing("ADMIN")).unwrap();
+    connection.ensure_required(&required("ADMIN")).unwrap();
     run("iptables-nft-save | iptables-nft-restore");
     expect_complete(&connection);
     run("f=$(mktemp); nft list ruleset > $f; nft flush ruleset; nft -f $f; rm $f");
@@ -99,7 +102,10 @@ fn rules_are_found_after_iptables_and_nft_have_saved_and_loaded_them() {
     run("iptables-nft -A OURS -s 10.0.0.1 -m mark --mark 0x1000/0x1000 -j ACCEPT");
     run("iptables-nft -A OURS -m mark --mark 0x1000/0x1000 -j DROP");
     assert_eq!(
-        connection.not_standing(&standing("ADMIN")).unwrap().len(),
+        connection
+            .missing_required(&required("ADMIN"))
+            .unwrap()
+            .len(),
         1
     );
     run("iptables-nft -A OURS -m mark --mark 0x1000/0x1000 -j ACCEPT");
@@ -110,11 +116,11 @@ fn rules_are_found_after_iptables_and_nft_have_saved_and_loaded_them() {
 #[test]
 fn mark_is_compared_by_a_match_of_iptables_if_wanted() {
     let connection = enter_new_namespace();
-    let wanted = Standing {
+    let wanted = RequiredRules {
         comparison: || Comparison::Iptables,
-        ..standing("ADMIN")
+        ..required("ADMIN")
     };
-    connection.stand(&wanted).unwrap();
+    connection.ensure_required(&wanted).unwrap();
     expect_complete(&connection);
     assert_eq!(rules("OURS"), ours());
     run("iptables-nft-save | iptables-nft-restore");
@@ -125,19 +131,19 @@ fn mark_is_compared_by_a_match_of_iptables_if_wanted() {
 #[test]
 fn rule_that_lost_its_condition_is_reported_and_deleted() {
     let connection = enter_new_namespace();
-    connection.stand(&standing("ADMIN")).unwrap();
+    connection.ensure_required(&required("ADMIN")).unwrap();
     let theirs = ["OURS -j ACCEPT", "OURS -m comment --comment x -j ACCEPT"];
     for rule in theirs {
         run(&format!("iptables-nft -A {rule}"));
     }
     expect_complete(&connection);
     run("iptables-nft -I OURS -m comment --comment marked -j ACCEPT");
-    let found = connection.not_standing(&standing("ADMIN")).unwrap();
+    let found = connection.missing_required(&required("ADMIN")).unwrap();
     let [open] = found.as_slice() else {
         panic!("{found:#?}")
     };
     assert!(open.contains("OURS") && open.contains("accepts all packets"));
-    connection.stand(&standing("ADMIN")).unwrap();
+    connection.ensure_required(&required("ADMIN")).unwrap();
     expect_complete(&connection);
     assert_eq!(
         rules("OURS"),
@@ -150,19 +156,19 @@ fn missing_rules_are_added_beside_those_of_others() {
     let connection = enter_new_namespace();
     run("iptables-nft -P FORWARD DROP");
     run("iptables-nft -A FORWARD -j REJECT");
-    connection.stand(&standing("ADMIN")).unwrap();
+    connection.ensure_required(&required("ADMIN")).unwrap();
     assert_eq!(rules("FORWARD")[0], JUMP);
     assert!(run("iptables-nft -S").contains("-P FORWARD DROP"));
     run("iptables-nft -A OURS -s 10.0.0.1 -j ACCEPT");
     run("iptables-nft -D OURS -j ADMIN -m comment --comment theirs");
-    connection.stand(&standing("ADMIN")).unwrap();
+    connection.ensure_required(&required("ADMIN")).unwrap();
     let [admin, accept] = ours();
     assert_eq!(
         rules("OURS"),
         [admin, accept, "OURS -s 10.0.0.1/32 -j ACCEPT".to_owned()]
     );
     run("iptables-nft -F FORWARD");
-    connection.stand(&standing("ADMIN")).unwrap();
+    connection.ensure_required(&required("ADMIN")).unwrap();
     assert_eq!(rules("FORWARD"), [JUMP]);
 }
 
@@ -170,7 +176,7 @@ fn missing_rules_are_added_beside_those_of_others() {
 fn each_admin_chain_is_asked_before_anything_is_accepted() {
     let connection = enter_new_namespace();
     for admin in ["ADMIN", "OTHER", "ADMIN"] {
-        connection.stand(&standing(admin)).unwrap();
+        connection.ensure_required(&required(admin)).unwrap();
     }
     let listed = rules("OURS");
     assert_eq!(listed.len(), 3, "{listed:#?}");
@@ -178,7 +184,7 @@ fn each_admin_chain_is_asked_before_anything_is_accepted() {
     // A jump behind the accepting rule counts as missing, because accepted packets do not reach it.
     run("iptables-nft -F OURS; iptables-nft -A OURS -m mark --mark 0x1000/0x1000 -j ACCEPT");
     run("iptables-nft -A OURS -j ADMIN");
-    connection.stand(&standing("ADMIN")).unwrap();
+    connection.ensure_required(&required("ADMIN")).unwrap();
     assert!(rules("OURS")[0].ends_with("-j ADMIN"));
     assert_eq!(rules("OURS").len(), 3);
 }

@@ -25,16 +25,16 @@ use crate::rule::Rule;
 use crate::table::{BaseChain, Chain, Family, Table};
 use crate::update::until_current;
 
-/// Chains and rules that a table of another program has to contain. [`Connection::stand`] adds the
-/// missing ones.
+/// Chains and rules that a table of another program has to contain. [`Connection::ensure_required`]
+/// adds the missing ones.
 #[derive(Debug, Clone)]
-pub struct Standing {
+pub struct RequiredRules {
     /// The table's family.
     pub family: Family,
     /// The table's name.
     pub table: &'static str,
     /// The chains that this table has to contain, each with its rules. A chain may have none.
-    pub chains: Vec<StandingChain>,
+    pub chains: Vec<RequiredChain>,
     /// Returns how an added rule compares the firewall mark. This crate calls the function only if
     /// such a rule is missing.
     pub comparison: fn() -> Comparison,
@@ -52,7 +52,7 @@ pub enum Comparison {
 
 /// A chain to which this crate adds rules. The chain and its other rules stay as they are.
 #[derive(Debug, Clone)]
-pub struct StandingChain {
+pub struct RequiredChain {
     /// The chain's name.
     pub name: String,
     /// The hook of a base chain, and `None` for any other chain. If the chain does not exist, this
@@ -60,19 +60,19 @@ pub struct StandingChain {
     pub base: Option<BaseChain>,
     /// Rules that the chain has to contain. This crate adds jumps at the chain's head and accepting
     /// rules at the chain's end, because accepted packets would not reach a later jump.
-    pub rules: Vec<StandingRule>,
+    pub rules: Vec<RequiredRule>,
 }
 
 /// A rule that a chain of another program has to contain, identified by its effect on packets.
 #[derive(Debug, Clone)]
-pub struct StandingRule {
-    deed: Deed,
+pub struct RequiredRule {
+    effect: Effect,
     comment: &'static str,
 }
 
 /// A rule's effect on packets.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Deed {
+pub(crate) enum Effect {
     /// The rule sends all packets to the chain of this name.
     Jump(String),
     /// The rule accepts packets whose firewall mark has all of these bits. Without bits, it accepts
@@ -82,93 +82,93 @@ pub(crate) enum Deed {
 
 /// A rule that a chain has.
 struct Found {
-    /// The rule's effect; `None` if [`Deed`] cannot describe it.
-    deed: Option<Deed>,
+    /// The rule's effect; `None` if [`Effect`] cannot describe it.
+    effect: Option<Effect>,
     comment: String,
     handle: u64,
 }
 
-impl StandingRule {
+impl RequiredRule {
     /// Describes a jump at the chain's head, which sends all packets to the chain `to`.
     pub fn jump(to: &str, comment: &'static str) -> Self {
-        let deed = Deed::Jump(to.to_owned());
-        Self { deed, comment }
+        let effect = Effect::Jump(to.to_owned());
+        Self { effect, comment }
     }
 
     /// Describes a rule at the chain's end, which accepts packets whose firewall mark has all of
     /// these bits.
     pub fn accept_marked(bits: u32, comment: &'static str) -> Self {
-        let deed = Deed::AcceptMarked(bits);
-        Self { deed, comment }
+        let effect = Effect::AcceptMarked(bits);
+        Self { effect, comment }
     }
 
-    fn message(&self, standing: &Standing, chain: &str) -> Message {
+    fn message(&self, required: &RequiredRules, chain: &str) -> Message {
         let rule = Rule::new(self.comment);
-        let (rule, place) = match &self.deed {
-            Deed::Jump(to) => (rule.counted().jump(to), 0),
-            Deed::AcceptMarked(bits) => {
-                let marked = match (standing.comparison)() {
+        let (rule, place) = match &self.effect {
+            Effect::Jump(to) => (rule.counted().jump(to), 0),
+            Effect::AcceptMarked(bits) => {
+                let marked = match (required.comparison)() {
                     Comparison::Native => rule.when_marked(*bits),
                     Comparison::Iptables => rule.with(&match_of_mark(*bits)),
                 };
                 (marked.counted().accept(), NLM_F_APPEND)
             }
         };
-        let message = standing.as_table().add_rule(chain, &rule, self.comment);
+        let message = required.as_table().add_rule(chain, &rule, self.comment);
         message.with(NLM_F_CREATE | place)
     }
 
     fn describe(&self) -> String {
-        match &self.deed {
-            Deed::Jump(to) => format!("the jump to {to}"),
-            Deed::AcceptMarked(bits) => format!("the rule that accepts mark {bits:#x}/{bits:#x}"),
+        match &self.effect {
+            Effect::Jump(to) => format!("the jump to {to}"),
+            Effect::AcceptMarked(bits) => format!("the rule that accepts mark {bits:#x}/{bits:#x}"),
         }
     }
 }
 
 impl Connection {
-    /// Adds the missing rules of `standing`, and creates their table and chains if necessary.
+    /// Adds the missing rules of `required`, and creates their table and chains if necessary.
     /// Deletes rules of this crate that lost their condition ([`Comparison::Iptables`]). Returns
     /// [`Updated::Rules`] if it changed anything, else [`Updated::Nothing`].
     ///
     /// # Errors
     /// [`Error::Refused`], [`Error::Unsupported`], [`Error::Owned`] and [`Error::Busy`]: nothing
     /// was changed.
-    pub fn stand(&self, standing: &Standing) -> Result<Updated, Error> {
+    pub fn ensure_required(&self, required: &RequiredRules) -> Result<Updated, Error> {
         let mut updated = Updated::Nothing;
         until_current(|| {
             let generation = self.generation()?;
-            let messages: Vec<_> = self.lacking(standing)?.into_iter().map(|it| it.1).collect();
+            let messages: Vec<_> = self.lacking(required)?.into_iter().map(|it| it.1).collect();
             if messages.is_empty() {
                 // After an attempt that was outdated, another process has added the rules.
                 updated = Updated::Nothing;
                 return Ok(Committed::Yes);
             }
             updated = Updated::Rules;
-            self.commit(&standing.as_table(), &messages, generation)
+            self.commit(&required.as_table(), &messages, generation)
         })?;
         Ok(updated)
     }
 
-    /// Returns a text for the operator about each table, chain and rule that [`Self::stand`] would
-    /// add or delete.
+    /// Returns a text for the operator about each table, chain and rule that
+    /// [`Self::ensure_required`] would add or delete.
     ///
     /// # Errors
     /// [`Error::Refused`].
-    pub fn not_standing(&self, standing: &Standing) -> Result<Vec<String>, Error> {
-        let lacking = self.lacking(standing)?.into_iter();
+    pub fn missing_required(&self, required: &RequiredRules) -> Result<Vec<String>, Error> {
+        let lacking = self.lacking(required)?.into_iter();
         Ok(lacking.map(|(what, _)| what).collect())
     }
 
     /// Returns a text for the operator about each missing table, chain and rule, and the netlink
     /// message that creates it, and the same for each rule to delete. The messages are in the order
     /// in which the kernel accepts them.
-    fn lacking(&self, standing: &Standing) -> Result<Vec<(String, Message)>, Error> {
-        let table = standing.as_table();
+    fn lacking(&self, required: &RequiredRules) -> Result<Vec<(String, Message)>, Error> {
+        let table = required.as_table();
         let name = format!("table {} {}", table.family.name(), table.name);
         let (mut created, mut added) = (Vec::new(), Vec::new());
-        for chain in &standing.chains {
-            let found = self.rules(standing, &chain.name)?;
+        for chain in &required.chains {
+            let found = self.rules(required, &chain.name)?;
             let missing = chain.missing(&found);
             let of_chain = format!("chain {} of nf_tables {name}", chain.name);
             // If the chain has rules to contain, and all of them exist, the chain also exists and
@@ -186,7 +186,7 @@ impl Connection {
             }));
             added.extend(missing.into_iter().map(|it| {
                 let what = format!("{of_chain} lacks {}", it.describe());
-                (what, it.message(standing, &chain.name))
+                (what, it.message(required, &chain.name))
             }));
         }
         if !created.is_empty() && !self.exists(&table)? {
@@ -206,12 +206,12 @@ impl Connection {
     }
 
     /// Returns the rules of a chain, in their order.
-    fn rules(&self, standing: &Standing, chain: &str) -> Result<Vec<Found>, Error> {
-        let rules = self.dump(&standing.as_table().list_rules(chain))?;
+    fn rules(&self, required: &RequiredRules, chain: &str) -> Result<Vec<Found>, Error> {
+        let rules = self.dump(&required.as_table().list_rules(chain))?;
         let found = rules.iter().map(|rule| {
             let expressions = rule.value(RULE_EXPRESSIONS).unwrap_or_default();
             Found {
-                deed: Deed::read(expressions),
+                effect: Effect::read(expressions),
                 comment: rule
                     .rule_comment()
                     .or_else(|| comment_of_iptables(expressions))
@@ -223,30 +223,30 @@ impl Connection {
     }
 }
 
-impl Standing {
+impl RequiredRules {
     fn as_table(&self) -> Table {
         Table::of_others(self.family, self.table)
     }
 }
 
-impl StandingChain {
+impl RequiredChain {
     /// Returns those of the chain's described rules that the kernel lacks. `found` are the rules
     /// that the kernel's chain has. A jump also counts as missing if one of the described accepting
     /// rules precedes it in the chain, because accepted packets would not reach the jump.
-    fn missing(&self, found: &[Found]) -> Vec<&StandingRule> {
+    fn missing(&self, found: &[Found]) -> Vec<&RequiredRule> {
         let is_wanted = |it: &Found| {
             let mut rules = self.rules.iter();
-            let accepts = matches!(it.deed, Some(Deed::AcceptMarked(_)));
-            accepts && rules.any(|rule| Some(&rule.deed) == it.deed.as_ref())
+            let accepts = matches!(it.effect, Some(Effect::AcceptMarked(_)));
+            accepts && rules.any(|rule| Some(&rule.effect) == it.effect.as_ref())
         };
         let accepting = found.iter().position(is_wanted);
-        let is_there = |rule: &&StandingRule| {
-            let end = match rule.deed {
-                Deed::Jump(_) => accepting.unwrap_or(found.len()),
-                Deed::AcceptMarked(_) => found.len(),
+        let is_there = |rule: &&RequiredRule| {
+            let end = match rule.effect {
+                Effect::Jump(_) => accepting.unwrap_or(found.len()),
+                Effect::AcceptMarked(_) => found.len(),
             };
             let mut found = found.iter().take(end);
-            found.any(|it| it.deed.as_ref() == Some(&rule.deed))
+            found.any(|it| it.effect.as_ref() == Some(&rule.effect))
         };
         self.rules.iter().filter(|it| !is_there(it)).collect()
     }
@@ -256,7 +256,7 @@ impl StandingChain {
     fn open<'f>(&self, found: &'f [Found]) -> impl Iterator<Item = &'f Found> {
         let is_ours = |it: &&Found| self.rules.iter().any(|rule| rule.comment == it.comment);
         let open = found.iter();
-        open.filter(|it| it.deed == Some(Deed::AcceptMarked(0)))
+        open.filter(|it| it.effect == Some(Effect::AcceptMarked(0)))
             .filter(is_ours)
     }
 
@@ -269,12 +269,12 @@ impl StandingChain {
     }
 }
 
-impl Deed {
+impl Effect {
     /// Reads the effect of a rule that nft(8), any version of iptables-nft or this crate wrote.
-    /// Returns `None` for an effect that [`Deed`] cannot describe. `expressions` are the rule's
+    /// Returns `None` for an effect that [`Effect`] cannot describe. `expressions` are the rule's
     /// encoded expressions.
     pub fn read(expressions: &[u8]) -> Option<Self> {
-        let (mut mask, mut marked, mut deed) = (None, None, None);
+        let (mut mask, mut marked, mut effect) = (None, None, None);
         for (name, data) in parts(expressions) {
             match name.as_str() {
                 "counter" => {}
@@ -288,22 +288,22 @@ impl Deed {
                     let bits = native(compared(data)?)?;
                     marked = Some(mask).filter(|it| *it == Some(bits))?;
                 }
-                "immediate" => deed = Some(verdict(verdict_of(data)?, marked)?),
+                "immediate" => effect = Some(verdict(verdict_of(data)?, marked)?),
                 _ => return None,
             }
         }
-        deed
+        effect
     }
 }
 
 /// Returns the effect of a rule with this verdict. If the rule compares the firewall mark, `marked`
-/// contains the bits that the mark must have. A jump without this comparison is a [`Deed::Jump`],
-/// and `accept` is a [`Deed::AcceptMarked`]. Returns `None` for other rules.
-fn verdict(verdict: &[u8], marked: Option<u32>) -> Option<Deed> {
+/// contains the bits that the mark must have. A jump without this comparison is a [`Effect::Jump`],
+/// and `accept` is a [`Effect::AcceptMarked`]. Returns `None` for other rules.
+fn verdict(verdict: &[u8], marked: Option<u32>) -> Option<Effect> {
     let code = u32::try_from(number(value(verdict, VERDICT_CODE))).ok()?;
     match (code, marked) {
-        (JUMP, None) => Some(Deed::Jump(text(value(verdict, VERDICT_CHAIN)?))),
-        (ACCEPT, marked) => Some(Deed::AcceptMarked(marked.unwrap_or(0))),
+        (JUMP, None) => Some(Effect::Jump(text(value(verdict, VERDICT_CHAIN)?))),
+        (ACCEPT, marked) => Some(Effect::AcceptMarked(marked.unwrap_or(0))),
         _ => None,
     }
 }
