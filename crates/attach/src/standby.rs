@@ -120,21 +120,22 @@ pub(crate) fn remove(
         };
         let is_stale = |it: &Element| is_stale(&it.owner) || gone.contains(&it.owner);
         let (stale, others): (Vec<_>, Vec<_>) = listed.into_iter().partition(is_stale);
-        let heirs = heirs(&others);
-        let (inherited, rest): (Vec<_>, Vec<_>) = stale.into_iter().partition(|it| {
+        let successors = successors(&others);
+        let (freed, rest): (Vec<_>, Vec<_>) = stale.into_iter().partition(|it| {
             let address = address(it);
-            address.is_some() && heirs.iter().any(|heir| stands_by_for(heir) == address)
+            let mut standby = successors.iter().map(|it| stands_by_for(it));
+            address.is_some() && standby.any(|it| it == address)
         });
-        let inheritance = pass_on(connection, table, &inherited, &heirs)?;
-        removed.extend(inheritance.removed);
+        let handover = pass_on(connection, table, &freed, &successors)?;
+        removed.extend(handover.removed);
         removed.extend(connection.delete_known(table, &rest)?);
-        // A DEL may have deleted the link of an heir, and may have looked for its elements before
-        // the heir got the address.
+        // A DEL may have deleted the link of a successor, and may have looked for its elements
+        // before the successor got the address.
         let mut links = Links::default();
         gone.clear();
-        for heir in inheritance.heirs {
-            if !links.has_end(&heir)? {
-                gone.insert(heir.owner);
+        for successor in handover.successors {
+            if !links.has_end(&successor)? {
+                gone.insert(successor.owner);
             }
         }
         if gone.is_empty() {
@@ -145,7 +146,7 @@ pub(crate) fn remove(
 
 /// Returns those of `elements`, all elements of a table, with which attachments stand by for an
 /// address that no attachment holds.
-fn heirs(elements: &[Element]) -> Vec<&Element> {
+fn successors(elements: &[Element]) -> Vec<&Element> {
     let standby = elements.iter().filter(|it| it.set == STANDBY);
     let standby: Vec<_> = standby.collect();
     if standby.is_empty() {
@@ -158,51 +159,51 @@ fn heirs(elements: &[Element]) -> Vec<&Element> {
 
 /// What [`pass_on`] changed.
 #[derive(Default)]
-struct Inheritance {
+struct Handover {
     /// The deleted elements of the former holders.
     removed: Vec<Element>,
     /// The former elements in the map `standby` of the attachments that hold the addresses now.
-    heirs: Vec<Element>,
+    successors: Vec<Element>,
 }
 
-/// Deletes `inherited`, the elements of addresses, and gives each address to the first attachment
-/// that stands by for it with an element in `heirs` and has a veth link. Deletes the elements in
-/// `heirs` of attachments without a link.
+/// Deletes `freed`, the elements of addresses, and gives each address to the first attachment that
+/// stands by for it with an element in `successors` and has a veth link. Deletes the elements in
+/// `successors` of attachments without a link.
 fn pass_on(
     connection: &Connection,
     table: &Table,
-    inherited: &[Element],
-    heirs: &[&Element],
-) -> anyhow::Result<Inheritance> {
-    let mut outcome = Inheritance::default();
-    if heirs.is_empty() {
+    freed: &[Element],
+    successors: &[&Element],
+) -> anyhow::Result<Handover> {
+    let mut outcome = Handover::default();
+    if successors.is_empty() {
         return Ok(outcome);
     }
     let mut dead = Vec::new();
     connection.update(table, || {
         let mut links = Links::default();
-        outcome.removed = connection.still_held(table, inherited)?;
-        outcome.heirs.clear();
+        outcome.removed = connection.still_held(table, freed)?;
+        outcome.successors.clear();
         dead.clear();
         let mut add: Vec<Element> = Vec::new();
-        for heir in connection.still_held(table, heirs.iter().copied())? {
-            let held = stands_by_for(&heir).zip(heir.chain());
-            let Some(held) = held.map(|(address, chain)| element(address, chain, &heir.owner))
+        for successor in connection.still_held(table, successors.iter().copied())? {
+            let held = stands_by_for(&successor).zip(successor.chain());
+            let Some(held) = held.map(|(address, chain)| element(address, chain, &successor.owner))
             else {
                 continue;
             };
-            if !links.has_end(&heir)? {
-                dead.push(heir);
+            if !links.has_end(&successor)? {
+                dead.push(successor);
                 continue;
             }
             let holder = connection.holder(table, &held)?;
             let is_free = holder.is_none_or(|it| outcome.removed.contains(&it));
             if is_free && add.iter().all(|it| it.place() != held.place()) {
                 add.push(held);
-                outcome.heirs.push(heir);
+                outcome.successors.push(successor);
             }
         }
-        let delete = [&outcome.removed, &outcome.heirs, &dead]
+        let delete = [&outcome.removed, &outcome.successors, &dead]
             .into_iter()
             .flatten();
         Ok::<_, anyhow::Error>(Change::of(delete.cloned().collect(), add))

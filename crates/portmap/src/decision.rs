@@ -90,13 +90,13 @@ pub(crate) fn decide(
 ) -> Result<Change, Refusal> {
     let found = find(connection, claim)?;
     let singles = singles(connection, claim, &found)?;
-    let standing = ports_behind(claim, &found, &singles, behind)?;
+    let standing_by = ports_behind(claim, &found, &singles, behind)?;
     // An ADD may have been killed while it replaced an element by another with the same key. The
     // record then lists both elements. The map keeps one of them, which is enough to look up the
     // key in `nf_tables`.
     let mut known: BTreeMap<_, _> = had.iter().map(|it| (it.place(), it)).collect();
     let is_left = |element: &Element, there: Option<&Element>| match concerned_port(element) {
-        Some(port) => standing.contains(&port),
+        Some(port) => standing_by.contains(&port),
         None => there.is_some_and(|it| behind.contains(&it.owner)),
     };
     let mut change = Change {
@@ -149,7 +149,7 @@ fn ports_behind(
     singles: &Singles,
     behind: &BTreeSet<String>,
 ) -> Result<HashSet<HostPort>, Refusal> {
-    let mut standing = HashSet::new();
+    let mut standing_by = HashSet::new();
     let is_other = |it: &&Element| it.owner != claim.owner;
     for (element, there) in &found.places {
         let Some(port) = host_port(element) else {
@@ -165,10 +165,10 @@ fn ports_behind(
             return Err(Refusal::Held { port, holder });
         }
         if same.is_some() {
-            standing.insert(port);
+            standing_by.insert(port);
         }
     }
-    Ok(standing)
+    Ok(standing_by)
 }
 
 /// Finds the ports that the claim requests for all addresses, although they are already forwarded

@@ -9,10 +9,10 @@ use ipnetwork::IpNetwork;
 use nft::{Connection, Element, HostPort, supported};
 
 use crate::element::{concerned_port, count_element, forward, host_port, port_element};
+use crate::handover::{self, Removed};
 use crate::networks::{EVERYWHERE, LINK_LOCAL};
 use crate::record::{self, Record};
 use crate::standby;
-use crate::succession::{self, Removed};
 use crate::table::{self, Claim};
 
 /// Removes the elements of the attachment with the tag `owner` if it has no record. Each attempt of
@@ -29,7 +29,7 @@ pub(crate) fn remove_unrecorded(owner: &str, displaced: &[String]) -> anyhow::Re
     let Some(connection) = Connection::open_if_supported()? else {
         return Ok(());
     };
-    let removed = succession::remove_while(&connection, owner, displaced, has_none);
+    let removed = handover::remove_while(&connection, owner, displaced, has_none);
     finish(connection, removed).map(drop)
 }
 
@@ -48,7 +48,7 @@ pub(crate) fn remove(
     known: Option<Vec<Element>>,
     displaced: &[String],
 ) -> anyhow::Result<Vec<Element>> {
-    let standing = leave_standby(&is_stale)?;
+    let standing_by = leave_standby(&is_stale)?;
     let Some(connection) = Connection::open_if_supported()? else {
         return Ok(Vec::new());
     };
@@ -56,7 +56,7 @@ pub(crate) fn remove(
         Some(known) => Ok(known),
         None => connection.elements_owned(&table::without_chains(), is_stale),
     };
-    let remove = |known| succession::remove(&connection, known, standing, displaced);
+    let remove = |known| handover::remove(&connection, known, standing_by, displaced);
     let removed = known.and_then(remove);
     finish(connection, removed)
 }
@@ -69,10 +69,10 @@ pub(crate) fn remove(
 /// the removed owners. That verb reads the list again afterwards, finds that the owner has left,
 /// and takes the port back.
 fn leave_standby(is_stale: impl Fn(&str) -> bool) -> anyhow::Result<BTreeSet<String>> {
-    let (stale, standing): (BTreeSet<_>, BTreeSet<_>) =
+    let (stale, standing_by): (BTreeSet<_>, BTreeSet<_>) =
         standby::owners().into_iter().partition(|it| is_stale(it));
     cni::all(stale.iter().map(|owner| standby::leave(owner)))?;
-    Ok(standing)
+    Ok(standing_by)
 }
 
 /// Deletes the conntrack entries of removed ports that are UDP or that another attachment serves
@@ -103,17 +103,17 @@ fn finish(
 /// The kernel refuses a request.
 pub(crate) fn differences(claim: &Claim, record: &Record) -> anyhow::Result<Vec<String>> {
     let connection = Connection::open()?;
-    let (mut missing, mut standing) = (Vec::new(), HashSet::new());
+    let (mut missing, mut standing_by) = (Vec::new(), HashSet::new());
     let changed = connection.missing(&claim.table, &claim.elements);
     for element in changed.map_err(coded)? {
         if stands_by(&connection, claim, element).map_err(coded)? {
-            standing.insert(element);
+            standing_by.insert(element);
         } else {
             missing.push(element.describe_missing());
         }
     }
     let elements = claim.elements.iter();
-    let serving: Vec<_> = elements.filter(|it| !standing.contains(it)).collect();
+    let serving: Vec<_> = elements.filter(|it| !standing_by.contains(it)).collect();
     let used: HashSet<_> = serving.iter().filter_map(|it| it.chain()).collect();
     let chains = claim.table.chains.iter();
     let chains = chains.filter(|it| used.contains(it.name.as_str()));

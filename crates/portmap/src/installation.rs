@@ -23,7 +23,7 @@ use crate::record::{self, Identity, Record};
 use crate::table::{self, Claim};
 use crate::takeover::take_over_if_gone;
 use crate::wait::Wait;
-use crate::{del, holder, localnet, standby, succession};
+use crate::{del, handover, holder, localnet, standby};
 
 /// The desired state of an attachment's ports, and the earlier state for the rollback.
 pub(crate) struct Installation<'a> {
@@ -304,8 +304,8 @@ impl<'a> Installation<'a> {
         if !others.is_empty() {
             let claimed = self.claim.elements.iter();
             let taken = claimed.filter(|it| others.contains(&it.place())).cloned();
-            let (taken, standing) = (taken.collect(), standby::owners());
-            succession::remove(&connection, taken, standing, &self.record.displaced)?;
+            let (taken, standing_by) = (taken.collect(), standby::owners());
+            handover::remove(&connection, taken, standing_by, &self.record.displaced)?;
         }
         connection.update(&table, || {
             let own = deleted.iter().filter(is_own).cloned();

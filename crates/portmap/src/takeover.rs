@@ -4,7 +4,7 @@ use attach::coded;
 use nft::Connection;
 
 use crate::record::{self, Record};
-use crate::{firewall, holder, localnet, standby, succession};
+use crate::{firewall, handover, holder, localnet, standby};
 
 /// Returns whether the attachment of `owner` has ended. If so, removes everything of it, which
 /// frees its ports, and deletes the conntrack entries of connections to its container. With such an
@@ -27,7 +27,7 @@ pub(crate) fn take_over_if_gone(connection: &Connection, owner: &str) -> anyhow:
         standby::leave(owner)?;
     }
     let displaced = record.as_ref().map_or(&[][..], |it| &it.displaced);
-    let removed = succession::remove_while(connection, owner, displaced, is_unchanged);
+    let removed = handover::remove_while(connection, owner, displaced, is_unchanged);
     let removed = removed.map_err(coded)?;
     firewall::forget_translated(connection, &removed.elements, |_| true);
     if is_unchanged() {

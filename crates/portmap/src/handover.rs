@@ -1,4 +1,4 @@
-//! Removes elements, and passes on what they did to other attachments that want it, the heirs:
+//! Removes elements, and passes on what they did to other attachments that want it, the successors:
 //!
 //! - A port goes to another attachment of the same container that is on the standby list.
 //! - Two attachments have one address for a while, for example if a runtime recreates a container
@@ -6,14 +6,15 @@
 //!   clients of this address, and its record names the displaced attachment. If the newer one ends
 //!   first, the displaced one gets the elements back.
 //!
-//! One transaction removes an element and adds the element of the heir. Attachments may become
-//! heirs or end at the same time, so this module looks for heirs before and after the transaction:
+//! One transaction removes an element and adds the element of the successor. Attachments may become
+//! successors or end at the same time, so this module looks for successors before and after the
+//! transaction:
 //!
 //! - An attachment that joins the list after the second reading finds that the port is free, and
 //!   takes it itself.
 //! - DEL retires the record of its attachment, and removes it from the list, before it looks for
 //!   the attachment's elements. If this module adds an element for this attachment afterwards,
-//!   either DEL finds the element, or the second look shows that the attachment is no heir any
+//!   either DEL finds the element, or the second look shows that the attachment is no successor any
 //!   more, and this module removes the element.
 
 use std::collections::{BTreeSet, HashSet};
@@ -36,13 +37,13 @@ pub(crate) struct Removed {
 
 /// An attachment that may get a port for which it stands by, or an element that was taken from it.
 #[derive(Debug, PartialEq)]
-struct Heir {
+struct Successor {
     owner: String,
     record: Record,
 }
 
 /// Removes those of the elements `known` that still have the same owner in `nf_tables`. Passes
-/// their ports on to attachments of the same container in `standing`, the standby list. Gives
+/// their ports on to attachments of the same container in `standing_by`, the standby list. Gives
 /// elements that masquerade back to the first attachment in `displaced` that lists them.
 ///
 /// # Errors
@@ -50,18 +51,18 @@ struct Heir {
 pub(crate) fn remove(
     connection: &Connection,
     known: Vec<Element>,
-    standing: BTreeSet<String>,
+    standing_by: BTreeSet<String>,
     displaced: &[String],
 ) -> Result<Removed, nft::Error> {
-    let heirs = heirs(&known, standing, displaced);
+    let successors = successors(&known, standing_by, displaced);
     let mut removal = Removal::new(connection, known, displaced);
-    if heirs.is_empty() {
+    if successors.is_empty() {
         let deleted = connection.delete_known(&table::without_chains(), &removal.known)?;
         removal.removed.elements = deleted;
     } else {
-        removal.step(&heirs, || true)?;
+        removal.step(&successors, || true)?;
     }
-    removal.finish(heirs)
+    removal.finish(successors)
 }
 
 /// Removes all elements of `owner` and passes their ports on like [`remove`], if `are_meant`
@@ -78,10 +79,10 @@ pub(crate) fn remove_while(
     are_meant: impl Fn() -> bool,
 ) -> Result<Removed, nft::Error> {
     let known = connection.elements_owned(&table::without_chains(), |it| it == owner)?;
-    let heirs = heirs(&known, standby::owners(), displaced);
+    let successors = successors(&known, standby::owners(), displaced);
     let mut removal = Removal::new(connection, known, displaced);
-    removal.step(&heirs, are_meant)?;
-    removal.finish(heirs)
+    removal.step(&successors, are_meant)?;
+    removal.finish(successors)
 }
 
 struct Removal<'a> {
@@ -90,7 +91,7 @@ struct Removal<'a> {
     known: Vec<Element>,
     /// The attachments that may get elements back, those with precedence first.
     displaced: &'a [String],
-    /// Elements that were added for heirs.
+    /// Elements that were added for successors.
     passed: Vec<Element>,
     removed: Removed,
 }
@@ -106,42 +107,47 @@ impl<'a> Removal<'a> {
         }
     }
 
-    /// Looks for heirs again, and runs another transaction if they have changed. The transaction
-    /// also removes elements that were added for an attachment that is no heir any more. Repeats
-    /// this until the heirs have not changed. Then returns the removed elements and the ports that
-    /// were passed on.
-    fn finish(mut self, mut heirs: Vec<Heir>) -> Result<Removed, nft::Error> {
+    /// Looks for successors again, and runs another transaction if they have changed. The
+    /// transaction also removes elements that were added for an attachment that is no successor any
+    /// more. Repeats this until the successors have not changed. Then returns the removed elements
+    /// and the ports that were passed on.
+    fn finish(mut self, mut successors: Vec<Successor>) -> Result<Removed, nft::Error> {
         while !self.removed.elements.is_empty() {
-            let standing = standby::owners();
-            let now = self::heirs(&self.removed.elements, standing, self.displaced);
+            let standing_by = standby::owners();
+            let now = self::successors(&self.removed.elements, standing_by, self.displaced);
             if now
                 .iter()
                 .map(|it| &it.owner)
-                .eq(heirs.iter().map(|it| &it.owner))
+                .eq(successors.iter().map(|it| &it.owner))
             {
                 break;
             }
             let stays = |element: &Element| now.iter().any(|it| it.owner == element.owner);
             (self.passed, self.known) = self.passed.into_iter().partition(stays);
             self.step(&now, || true)?;
-            heirs = now;
+            successors = now;
         }
         let passed = self.passed.iter().filter_map(host_port);
         self.removed.passed_on = passed.collect();
         Ok(self.removed)
     }
 
-    /// Runs one transaction, which removes the elements `self.known`. It passes all elements removed
-    /// so far on to `heirs`, the attachments that may get them, unless another attachment has the
-    /// key now. If `are_meant` returns false, the transaction removes and adds no element.
-    fn step(&mut self, heirs: &[Heir], are_meant: impl Fn() -> bool) -> Result<(), nft::Error> {
-        let table = table_of(heirs);
+    /// Runs one transaction, which removes the elements `self.known`. It passes all elements
+    /// removed so far on to `successors`, the attachments that may get them, unless another
+    /// attachment has the key now. If `are_meant` returns false, the transaction removes and adds
+    /// no element.
+    fn step(
+        &mut self,
+        successors: &[Successor],
+        are_meant: impl Fn() -> bool,
+    ) -> Result<(), nft::Error> {
+        let table = table_of(successors);
         let (mut stale, mut passed) = (Vec::new(), Vec::new());
         self.connection.update(&table, || {
             (stale, passed) = (Vec::new(), Vec::new());
             if are_meant() {
                 stale = self.connection.still_held(&table, &self.known)?;
-                passed = self.inheritance(&table, (&stale, heirs))?;
+                passed = self.for_successors(&table, (&stale, successors))?;
             }
             Ok::<_, nft::Error>(Change::of(stale.clone(), passed.clone()))
         })?;
@@ -152,16 +158,16 @@ impl<'a> Removal<'a> {
         Ok(())
     }
 
-    /// Returns the elements to add for `heirs`, the attachments that may get removed elements. The
-    /// key of an element is free if the current transaction removes the element (`stale`), or if an
-    /// earlier transaction removed it and no attachment has the key now. The first heir that wants
-    /// a free key gets it. Conditions go with the element that forwards their port.
-    fn inheritance(
+    /// Returns the elements to add for `successors`, the attachments that may get removed elements.
+    /// The key of an element is free if the current transaction removes the element (`stale`), or
+    /// if an earlier transaction removed it and no attachment has the key now. The first successor
+    /// that wants a free key gets it. Conditions go with the element that forwards their port.
+    fn for_successors(
         &self,
         table: &Table,
-        (stale, heirs): (&[Element], &[Heir]),
+        (stale, successors): (&[Element], &[Successor]),
     ) -> Result<Vec<Element>, nft::Error> {
-        let mut inheritance = Vec::new();
+        let mut added = Vec::new();
         let gone: HashSet<_> = stale.iter().map(Element::place).collect();
         let mut seen = HashSet::new();
         for former in self.removed.elements.iter().chain(stale) {
@@ -171,25 +177,26 @@ impl<'a> Removal<'a> {
             let is_free =
                 gone.contains(&former.place()) || self.connection.holder(table, former)?.is_none();
             if is_free {
-                let mut wishes = heirs.iter().map(|it| it.wishes(former));
-                inheritance.extend(wishes.find(|it| !it.is_empty()).unwrap_or_default());
+                let mut wanted = successors.iter().map(|it| it.wanted(former));
+                added.extend(wanted.find(|it| !it.is_empty()).unwrap_or_default());
             }
         }
-        Ok(inheritance)
+        Ok(added)
     }
 }
 
-impl Heir {
+impl Successor {
     /// Returns the elements that this attachment wants in place of `former`, a removed element:
     ///
-    /// - `former` forwarded a port: the elements of this port, if `former` was of the same container.
+    /// - `former` forwarded a port: the elements of this port, if `former` was of the same
+    ///   container.
     /// - `former` masqueraded: the element with the same key, of any container.
     ///
     /// Returns none if this attachment wants none, or if `former` was its own.
-    fn wishes(&self, former: &Element) -> Vec<Element> {
+    fn wanted(&self, former: &Element) -> Vec<Element> {
         let port = host_port(former);
         let is_excluded = match port {
-            Some(_) => !is_heir(&self.owner, &former.owner),
+            Some(_) => !is_successor(&self.owner, &former.owner),
             None => self.owner == former.owner,
         };
         if is_excluded {
@@ -211,29 +218,33 @@ fn is_condition(element: &Element) -> bool {
     host_port(element).is_none() && concerned_port(element).is_some()
 }
 
-fn is_heir(owner: &str, former: &str) -> bool {
+fn is_successor(owner: &str, former: &str) -> bool {
     owner != former && Attachment::is_same_container(owner, former)
 }
 
 /// Returns the attachments that may get `elements`: those in `displaced`, and those of the standby
-/// list `standing` that belong to the same container as the owner of an element. Omits attachments
-/// without a record, or whose record DEL or GC has retired (renamed).
-fn heirs(elements: &[Element], mut standing: BTreeSet<String>, displaced: &[String]) -> Vec<Heir> {
-    if !standing.is_empty() {
+/// list `standing_by` that belong to the same container as the owner of an element. Omits
+/// attachments without a record, or whose record DEL or GC has retired (renamed).
+fn successors(
+    elements: &[Element],
+    mut standing_by: BTreeSet<String>,
+    displaced: &[String],
+) -> Vec<Successor> {
+    if !standing_by.is_empty() {
         let owners: HashSet<_> = elements.iter().map(|it| it.owner.as_str()).collect();
-        standing.retain(|heir| owners.iter().any(|former| is_heir(heir, former)));
+        standing_by.retain(|successor| owners.iter().any(|former| is_successor(successor, former)));
     }
-    let owners = displaced.iter().cloned().chain(standing);
-    let heirs = owners.filter_map(|owner| {
+    let owners = displaced.iter().cloned().chain(standing_by);
+    let successors = owners.filter_map(|owner| {
         let record = Record::current(&owner)?;
-        Some(Heir { owner, record })
+        Some(Successor { owner, record })
     });
-    heirs.collect()
+    successors.collect()
 }
 
-/// Returns portmap's table with the chains of conditions that elements of `heirs` point to.
-fn table_of(heirs: &[Heir]) -> Table {
-    let chains = heirs.iter().flat_map(|Heir { record, .. }| {
+/// Returns portmap's table with the chains of conditions that elements of `successors` point to.
+fn table_of(successors: &[Successor]) -> Table {
+    let chains = successors.iter().flat_map(|Successor { record, .. }| {
         let chain = |version| table::condition_chain(version, &record.conditions);
         IpVersion::ALL.into_iter().filter_map(chain)
     });
