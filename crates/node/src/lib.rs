@@ -54,7 +54,7 @@ pub use self::localnet::Localnet;
 pub use self::managers::{Managed, Managers};
 pub use self::occupied::RUNTIME_SOCKETS;
 pub use self::pods::{Inside, Pod};
-pub use self::probe::{Access, Fate, Path as PacketPath, Probe, Stage};
+pub use self::probe::{Access, Outcome, Path as PacketPath, Probe, Stage};
 pub use self::program::output_of;
 pub use self::programs::Refusal;
 pub use self::range::{Range, pod_networks};
@@ -262,8 +262,8 @@ impl Node {
         self.sysctls.get(key).map(String::as_str)
     }
 
-    /// Returns whether netfilter sees the frames that `bridge` forwards, first of IPv4, then of IPv6,
-    /// by the sysctls or by the bridge's own flags.
+    /// Returns whether netfilter sees the frames that `bridge` forwards, first of IPv4, then of
+    /// IPv6, by the sysctls or by the bridge's own flags.
     pub fn sees_frames(&self, bridge: &Link) -> [bool; 2] {
         let keys = BRIDGE_NF_CALL.map(|it| format!("net.bridge.{it}"));
         sees_frames(bridge, keys.each_ref().map(|it| self.sysctl(it)))

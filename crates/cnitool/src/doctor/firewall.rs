@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use node::{Condition, Node, Probe, TableState};
 
-use super::barred::{COPY, barred};
+use super::dropped::{COPY, dropped};
 use super::finding::{Finding, count, quoted, some_of};
 use super::stages::{place, untried};
 
@@ -13,7 +13,8 @@ use super::stages::{place, untried};
 /// through a copy of the rules. Also reports live attachments that lack elements in `nf_tables`,
 /// and tables that another program changed.
 pub fn judge(node: &Node) -> Vec<Finding> {
-    let mut findings: Vec<_> = node.probes.iter().flat_map(|it| barred(node, it)).collect();
+    let probes = node.probes.iter();
+    let mut findings: Vec<_> = probes.flat_map(|probe| dropped(node, probe)).collect();
     findings.extend(node.probes.iter().find_map(left_out));
     findings.extend(taken_away(node));
     findings.extend(changed_tables(node));

@@ -4,12 +4,12 @@
 //! derives findings from it.
 
 mod advertisements;
-mod barred;
 mod bridges;
 mod capabilities;
 mod chain;
 mod configuration;
 mod disk;
+mod dropped;
 mod edit;
 mod ends;
 mod finding;

@@ -20,7 +20,7 @@ use serde_json::{Map, Value};
 
 use self::rules::Rules;
 pub use self::stage::{Access, Path, Stage};
-pub use self::traffic::Fate;
+pub use self::traffic::Outcome;
 
 /// The outcomes of the packets that were sent with the links and addresses of one [`Stage`].
 #[derive(Debug)]
@@ -28,7 +28,7 @@ pub struct Probe {
     /// The links and addresses with which the packets were sent.
     pub stage: Stage,
     /// The outcome on each path, or why no packets could be sent.
-    pub fates: Result<Vec<(Path, Fate)>, String>,
+    pub outcomes: Result<Vec<(Path, Outcome)>, String>,
     /// Rules of `nf_tables` without which the packets were sent, because the kernel refuses a copy
     /// of them.
     pub left_out: Vec<RulePlace>,
@@ -49,17 +49,17 @@ pub(super) fn probe(stages: &[Stage], legacy: &[String]) -> Vec<Probe> {
             Ok(rules) => replica::run(rules, stage).map_err(super::message),
             Err(reason) => Err(reason.clone()),
         };
-        let (fates, left_out, sender) = match trial {
-            Ok(trial) => (Ok(trial.fates), trial.left_out, trial.sender),
+        let (outcomes, left_out, sender) = match trial {
+            Ok(trial) => (Ok(trial.outcomes), trial.left_out, trial.sender),
             Err(reason) => (Err(reason), Vec::new(), None),
         };
-        let permitted = match (&rules, &fates) {
-            (Ok(rules), Ok(fates)) => permitted(rules, stage, fates),
+        let permitted = match (&rules, &outcomes) {
+            (Ok(rules), Ok(outcomes)) => permitted(rules, stage, outcomes),
             _ => Vec::new(),
         };
         Probe {
             stage: stage.clone(),
-            fates,
+            outcomes,
             left_out,
             permitted,
             sender,
@@ -71,10 +71,10 @@ pub(super) fn probe(stages: &[Stage], legacy: &[String]) -> Vec<Probe> {
 /// If a packet did not pass and the network's list lacks the plugin `firewall`, sends all packets
 /// again as if the list had this plugin with its default configuration. Returns the paths on which
 /// packets passed only this time.
-fn permitted(rules: &Rules, stage: &Stage, fates: &[(Path, Fate)]) -> Vec<Path> {
-    let barred = fates.iter().filter(|it| it.1 != Fate::Passed);
-    let barred: Vec<_> = barred.map(|it| it.0).collect();
-    if barred.is_empty() || stage.permission.is_some() {
+fn permitted(rules: &Rules, stage: &Stage, outcomes: &[(Path, Outcome)]) -> Vec<Path> {
+    let dropped = outcomes.iter().filter(|it| it.1 != Outcome::Passed);
+    let dropped: Vec<_> = dropped.map(|it| it.0).collect();
+    if dropped.is_empty() || stage.permission.is_some() {
         return Vec::new();
     }
     let stage = Stage {
@@ -82,7 +82,7 @@ fn permitted(rules: &Rules, stage: &Stage, fates: &[(Path, Fate)]) -> Vec<Path> 
         ..stage.clone()
     };
     let trial = replica::run(rules, &stage);
-    let fates = trial.into_iter().flat_map(|it| it.fates);
-    let passed = fates.filter(|it| it.1 == Fate::Passed).map(|it| it.0);
-    passed.filter(|it| barred.contains(it)).collect()
+    let outcomes = trial.into_iter().flat_map(|it| it.outcomes);
+    let passed = outcomes.filter(|it| it.1 == Outcome::Passed).map(|it| it.0);
+    passed.filter(|it| dropped.contains(it)).collect()
 }

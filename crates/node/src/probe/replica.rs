@@ -13,12 +13,12 @@ use super::legacy::Saved;
 use super::rules::Rules;
 use super::stage::{Access, Path, Stage};
 use super::traffic;
-use super::traffic::{Fate, Sides};
+use super::traffic::{Outcome, Sides};
 
 /// What packets met in a copy of the node's rules.
 pub(super) struct Trial {
     /// The outcome on each path.
-    pub fates: Vec<(Path, Fate)>,
+    pub outcomes: Vec<(Path, Outcome)>,
     /// Rules of the node that the copy lacks, because the kernel refuses them there.
     pub left_out: Vec<RulePlace>,
     /// See [`super::Probe::sender`].
@@ -37,17 +37,17 @@ pub(super) fn run(rules: &Rules, stage: &Stage) -> anyhow::Result<Trial> {
         let port = port_name();
         let links = [&stage.access.link().name, &stage.uplink.name, &port].map(String::as_str);
         let tracer = Tracer::start(&nft::Connection::open()?, &links)?;
-        let (mut fates, sender) = traffic::fates(&sides, stage, &tracer)?;
-        for (_, fate) in &mut fates {
-            match fate {
-                Fate::Ended(ended) => ended.place = copied.original(&ended.place),
-                Fate::Lost(rule) => *rule = rules.legacy.iter().find_map(Saved::dropping),
-                Fate::Passed => {}
+        let (mut outcomes, sender) = traffic::outcomes(&sides, stage, &tracer)?;
+        for (_, outcome) in &mut outcomes {
+            match outcome {
+                Outcome::Ended(ended) => ended.place = copied.original(&ended.place),
+                Outcome::Lost(rule) => *rule = rules.legacy.iter().find_map(Saved::dropping),
+                Outcome::Passed => {}
             }
         }
         let left_out = copied.left_out;
         Ok(Trial {
-            fates,
+            outcomes,
             left_out,
             sender,
         })

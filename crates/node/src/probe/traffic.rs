@@ -16,7 +16,7 @@ use super::stage::{Path, Stage};
 
 /// Outcome of a packet and its answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Fate {
+pub enum Outcome {
     /// The packet and its answer arrived.
     Passed,
     /// No answer arrived, and a rule or a policy of `nf_tables` dropped, rejected or queued a
@@ -29,7 +29,7 @@ pub enum Fate {
 }
 
 /// The outcome on each path.
-type Fates = Vec<(Path, Fate)>;
+type Outcomes = Vec<(Path, Outcome)>;
 
 /// The network namespaces of the pod and of the other host.
 pub(super) struct Sides {
@@ -39,11 +39,11 @@ pub(super) struct Sides {
 
 /// Sends a packet through the copy of the node on each path. Returns the outcomes, and the address
 /// from which the simulated remote host received the pod's TCP packet, if it arrived.
-pub(super) fn fates(
+pub(super) fn outcomes(
     Sides { pod, elsewhere }: &Sides,
     stage: &Stage,
     tracer: &Tracer,
-) -> anyhow::Result<(Fates, Option<IpAddr>)> {
+) -> anyhow::Result<(Outcomes, Option<IpAddr>)> {
     let host = self::elsewhere(stage.pod.is_ipv4());
     let mut paths = vec![
         Path::ToElsewhere(Protocol::Tcp),
@@ -53,7 +53,7 @@ pub(super) fn fates(
     ];
     paths.extend(stage.host_port.map(|(port, _)| Path::ToHostPort(port)));
     let node = Netns::own()?;
-    let (mut fates, mut sender) = (Vec::new(), None);
+    let (mut outcomes, mut sender) = (Vec::new(), None);
     for path in paths {
         let (protocol, [from, to], [at, listening]) = match path {
             Path::ToElsewhere(it) => (it, [pod, elsewhere], [(host, HTTPS); 2]),
@@ -74,12 +74,12 @@ pub(super) fn fates(
             listening: listening.into(),
             sender: OnceLock::new(),
         };
-        fates.push((path, exchange.fate([from, to], tracer)?));
+        outcomes.push((path, exchange.outcome([from, to], tracer)?));
         if path == Path::ToElsewhere(Protocol::Tcp) {
             sender = exchange.sender.into_inner();
         }
     }
-    Ok((fates, sender))
+    Ok((outcomes, sender))
 }
 
 /// Returns the address of the simulated remote host, which the copy of the node reaches through the
@@ -114,7 +114,7 @@ struct Exchange {
 }
 
 impl Exchange {
-    fn fate(&self, [from, to]: [&Netns; 2], tracer: &Tracer) -> anyhow::Result<Fate> {
+    fn outcome(&self, [from, to]: [&Netns; 2], tracer: &Tracer) -> anyhow::Result<Outcome> {
         tracer.ended()?;
         let serve = to.run(|| self.server())??;
         let is_over = &AtomicBool::new(false);
@@ -126,9 +126,9 @@ impl Exchange {
             });
             let (answered, answer) = mpsc::channel();
             scope.spawn(move || drop(answered.send(from.run(|| self.ask(is_over)))));
-            let fate = fate(tracer, &answer);
+            let outcome = outcome(tracer, &answer);
             is_over.store(true, Ordering::Relaxed);
-            Ok(fate?)
+            Ok(outcome?)
         })
     }
 
@@ -191,10 +191,10 @@ impl Exchange {
 
 /// Returns the outcome of a packet. Waits for the answer up to `PATIENCE`, but only `GRACE` longer
 /// once `tracer` reports that `nf_tables` dropped, rejected or queued a packet.
-fn fate<E>(
+fn outcome<E>(
     tracer: &Tracer,
     answer: &mpsc::Receiver<Result<io::Result<()>, E>>,
-) -> Result<Fate, nft::Error> {
+) -> Result<Outcome, nft::Error> {
     let begun = Instant::now();
     let mut first: Option<(Ended, Instant)> = None;
     loop {
@@ -203,7 +203,7 @@ fn fate<E>(
             first.get_or_insert((ended, Instant::now()));
         }
         let is_failed = match came {
-            Ok(Ok(Ok(()))) => return Ok(Fate::Passed),
+            Ok(Ok(Ok(()))) => return Ok(Outcome::Passed),
             Ok(_) => true,
             Err(_) => begun.elapsed() > PATIENCE,
         };
@@ -211,7 +211,7 @@ fn fate<E>(
         // the function waits for it during `GRACE`.
         let is_late = first.as_ref().is_some_and(|it| it.1.elapsed() > GRACE);
         if is_failed || is_late {
-            return Ok(first.map_or(Fate::Lost(None), |(ended, _)| Fate::Ended(ended)));
+            return Ok(first.map_or(Outcome::Lost(None), |(ended, _)| Outcome::Ended(ended)));
         }
     }
 }

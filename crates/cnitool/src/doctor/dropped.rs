@@ -3,7 +3,7 @@
 
 use ipnetwork::IpNetwork;
 use nft::{EndVerdict, Ended, Protocol};
-use node::{Access, Fate, Node, PacketPath, Probe, Stage};
+use node::{Access, Node, Outcome, PacketPath, Probe, Stage};
 
 use super::finding::{Finding, Level, quoted};
 use super::stages::place;
@@ -11,34 +11,34 @@ use super::stages::place;
 /// Returns one finding for each rule or policy that stopped packets in the copy of the node's
 /// rules, and one for packets that were lost without such a rule. If no packets could be sent,
 /// returns one warning.
-pub fn barred(node: &Node, probe: &Probe) -> Vec<Finding> {
+pub fn dropped(node: &Node, probe: &Probe) -> Vec<Finding> {
     let place = place(&probe.stage);
-    let fates = match &probe.fates {
-        Ok(fates) => fates,
+    let outcomes = match &probe.outcomes {
+        Ok(outcomes) => outcomes,
         Err(reason) => {
             let message = format!("packets of pods {place} could not be tried: {reason}");
             let impact = "It is unknown whether the node's rules accept them.";
             return vec![Finding::warning(message).impact(impact)];
         }
     };
-    let mut ends: Vec<(&Fate, Vec<PacketPath>)> = Vec::new();
-    for (path, fate) in fates.iter().filter(|it| it.1 != Fate::Passed) {
-        match ends.iter_mut().find(|it| it.0 == fate) {
+    let mut ends: Vec<(&Outcome, Vec<PacketPath>)> = Vec::new();
+    for (path, outcome) in outcomes.iter().filter(|it| it.1 != Outcome::Passed) {
+        match ends.iter_mut().find(|it| it.0 == outcome) {
             Some((_, paths)) => paths.push(*path),
-            None => ends.push((fate, vec![*path])),
+            None => ends.push((outcome, vec![*path])),
         }
     }
-    let findings = ends.iter().map(|(fate, paths)| {
+    let findings = ends.iter().map(|(outcome, paths)| {
         let words: Vec<_> = paths.iter().map(|it| words(*it, &place)).collect();
         let version = if is_ipv4(probe) { "IPv4" } else { "IPv6" };
         let packets = format!("new {version} packets {}, are", words.join(", "));
-        let barrier = Barrier { node, probe, paths };
-        let finding = barrier.finding(fate, &packets);
+        let group = SameOutcome { node, probe, paths };
+        let finding = group.finding(outcome, &packets);
         let is_needed = |it: &PacketPath| {
             let tcp = PacketPath::ToElsewhere(Protocol::Tcp);
             *it == tcp || matches!(it, PacketPath::ToHostPort(_))
         };
-        if paths.iter().any(is_needed) && !barrier.is_uncertain(fate) {
+        if paths.iter().any(is_needed) && !group.is_uncertain(outcome) {
             return finding;
         }
         let level = Level::Warning;
@@ -68,16 +68,16 @@ fn words(path: PacketPath, place: &str) -> String {
 
 /// The paths on which packets had the same outcome: the same rule or policy stopped them, or they
 /// were lost.
-struct Barrier<'a> {
+struct SameOutcome<'a> {
     node: &'a Node,
     probe: &'a Probe,
     paths: &'a [PacketPath],
 }
 
-impl Barrier<'_> {
-    fn finding(&self, fate: &Fate, packets: &str) -> Finding {
-        match fate {
-            Fate::Ended(ended) => {
+impl SameOutcome<'_> {
+    fn finding(&self, outcome: &Outcome, packets: &str) -> Finding {
+        match outcome {
+            Outcome::Ended(ended) => {
                 let verdict = match ended.verdict {
                     EndVerdict::Drop => "dropped",
                     EndVerdict::Queue => "queued to a program",
@@ -93,7 +93,7 @@ impl Barrier<'_> {
                 }
                 finding.impact(self.impact()).fix(self.fix(ended))
             }
-            Fate::Lost(Some(rule)) => {
+            Outcome::Lost(Some(rule)) => {
                 let program = rule.split(' ').next().unwrap_or_default();
                 let finding = Finding::problem(format!("{packets} dropped by {rule}"));
                 let is_forward = rule.contains("FORWARD") && rule.contains("-t filter:");
@@ -103,7 +103,7 @@ impl Barrier<'_> {
                     format!("{program}-save -c")
                 })
             }
-            Fate::Lost(None) | Fate::Passed => {
+            Outcome::Lost(None) | Outcome::Passed => {
                 let message = format!("{packets} lost, and no rule was seen that drops them");
                 let impact = "In a copy of all rules they are redirected, or a table that is not copied drops them.";
                 let finding = Finding::problem(message).impact(impact);
@@ -119,13 +119,13 @@ impl Barrier<'_> {
     /// - No rule was seen to drop the packets.
     /// - firewalld's rules dropped them, and the ADD of `firewall` that will add the pod to a zone
     ///   of firewalld has not run yet. In the copy, the pod is in no zone.
-    fn is_uncertain(&self, fate: &Fate) -> bool {
-        match fate {
-            Fate::Ended(ended) => {
+    fn is_uncertain(&self, outcome: &Outcome) -> bool {
+        match outcome {
+            Outcome::Ended(ended) => {
                 ended.verdict == EndVerdict::Queue
                     || (is_of_firewalld(ended) && self.asks_firewalld() && !self.is_permitted_pod())
             }
-            fate => *fate == Fate::Lost(None),
+            outcome => *outcome == Outcome::Lost(None),
         }
     }
 
