@@ -108,7 +108,7 @@ fn a_burst_that_the_pod_asks_for_passes_no_more_than_the_devices_allow() {
     expect_rate(&traffic::flood(Flood::Udp, there, towards, 3), 10.0);
     let from = (there.0, there.1, "outside");
     expect_rate(&traffic::flood(Flood::Udp, here, from, 3), 10.0);
-    // An explicit burst of the operator counts for devices and wishes.
+    // An explicit burst of the operator counts for devices and requested rates.
     let network = a.network().with("defaultBurst", 1_000_000);
     network.del(&a.sandbox);
     let result = a.add(&network.with("runtimeConfig.bandwidth", asked));

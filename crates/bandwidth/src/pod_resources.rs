@@ -88,7 +88,7 @@ impl PodResources {
         // A rate that is requested for the pod can be below the rate of its devices. It never
         // raises the limit above that rate.
         let limit = match asked.filter(is_lower) {
-            Some(wish) => wish.within(of_devices),
+            Some(requested) => requested.within(of_devices),
             None => of_devices,
         };
         Some(limit)
@@ -349,9 +349,12 @@ mod tests {
             assert_eq!(limit(priority, None, Some(80)), Some(derived(80)));
             assert_eq!(limit(priority, Some(800), Some(80)), Some(derived(80)));
         }
-        for wish in [8, 80] {
-            let within = asked(wish).within(derived(80));
-            assert_eq!(limit(Priority::Lower, Some(wish), Some(80)), Some(within));
+        for requested in [8, 80] {
+            let within = asked(requested).within(derived(80));
+            assert_eq!(
+                limit(Priority::Lower, Some(requested), Some(80)),
+                Some(within)
+            );
         }
         assert_eq!(
             limit(Priority::Allocated, Some(8), Some(80)),
@@ -372,7 +375,7 @@ mod tests {
     #[test]
     fn a_wish_has_its_own_burst_up_to_that_of_the_devices() {
         let rate = BitsPerSecond::try_from(10_000_000).unwrap();
-        let wish = |burst| Asked {
+        let requested = |burst| Asked {
             rate,
             burst,
             burst_key: Some("egressBurst".to_owned()),
@@ -386,7 +389,7 @@ mod tests {
         ] {
             let raw = json!({"podResources": true, "defaultBurst": default});
             let resources = parse(&raw, Priority::Lower).unwrap().unwrap();
-            let limit = resources.limit(Some(wish(burst)), allocated).unwrap();
+            let limit = resources.limit(Some(requested(burst)), allocated).unwrap();
             let limit = limit.limit(1500).unwrap();
             assert_eq!((limit.rate, limit.burst.bytes()), (rate, bytes));
         }

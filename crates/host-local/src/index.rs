@@ -36,7 +36,7 @@ pub struct Index {
     /// Path of the file `state`.
     state: PathBuf,
     scratch: Scratch,
-    standing: Cell<Standing>,
+    trust: Cell<Trust>,
 }
 
 /// The record of a lease in the index. It shows whether the lease is from an earlier boot.
@@ -59,7 +59,7 @@ pub struct Record {
 pub(crate) type Records = BTreeMap<Holder, Vec<Record>>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Standing {
+enum Trust {
     /// The index agrees with the lease files, and the file `state` is up to date.
     Settled,
     /// The index agrees with the lease files, but the file `state` is out of date.
@@ -92,11 +92,11 @@ impl Index {
         let index = Self {
             records: directory.join("records"),
             state: directory.join("state"),
-            standing: Cell::new(Standing::Distrusted),
+            trust: Cell::new(Trust::Distrusted),
             scratch: Scratch(directory),
         };
         if index.is_current(leases).unwrap_or_default() {
-            index.standing.set(Standing::Settled);
+            index.trust.set(Trust::Settled);
         }
         index
     }
@@ -104,12 +104,12 @@ impl Index {
     /// Returns whether the index agrees with the lease files, as far as this process knows. If not,
     /// a search for leases must read all lease files.
     pub fn is_trusted(&self) -> bool {
-        self.standing.get() != Standing::Distrusted
+        self.trust.get() != Trust::Distrusted
     }
 
     /// Marks the index as not trusted until it is rebuilt, for this process and later ones.
     pub fn distrust(&self) {
-        self.standing.set(Standing::Distrusted);
+        self.trust.set(Trust::Distrusted);
         if let Err(error) = remove_file(&self.state) {
             note(format_args!("remove {}: {error}", self.state.display()));
         }
@@ -193,7 +193,7 @@ impl Index {
             .filter(|(holder, records)| old.get(holder) != Some(records));
         // Records are independent: a failure does not prevent writing the others.
         cni::all(changed.map(|(holder, records)| self.write_records(holder, records)))?;
-        self.standing.set(Standing::Unsettled);
+        self.trust.set(Trust::Unsettled);
         Ok(())
     }
 
@@ -201,11 +201,11 @@ impl Index {
     pub fn settle(&self, leases: &Directory) {
         // If another program changed the leases, the old `state` stays. It does not match the
         // leases, so the next process does not trust the index.
-        if self.standing.get() == Standing::Unsettled
+        if self.trust.get() == Trust::Unsettled
             && let Some(date) = leases.undisturbed_since()
         {
             match self.write_state(date) {
-                Ok(()) => self.standing.set(Standing::Settled),
+                Ok(()) => self.trust.set(Trust::Settled),
                 Err(error) => note(format_args!("record the state of the leases: {error:#}")),
             }
         }
@@ -220,7 +220,7 @@ impl Index {
         if !self.is_trusted() {
             return;
         }
-        self.standing.set(Standing::Unsettled);
+        self.trust.set(Trust::Unsettled);
         let changed = change().context("index of leases");
         if or_note(changed, "it will be rebuilt").is_none() {
             self.distrust();

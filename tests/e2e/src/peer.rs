@@ -66,9 +66,9 @@ fn answer_datagrams(socket: &UdpSocket, name: &str) {
 
 /// Answers by the client's first byte: `s` requests endless data.
 fn answer(mut connection: TcpStream, name: &str) -> io::Result<()> {
-    let mut wish = [0];
-    connection.read_exact(&mut wish)?;
-    if &wish == b"s" {
+    let mut mode = [0];
+    connection.read_exact(&mut mode)?;
+    if &mode == b"s" {
         return send_until_closed(&mut connection);
     }
     let client = connection.peer_addr()?;

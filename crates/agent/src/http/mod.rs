@@ -38,7 +38,7 @@ use tokio::time::{sleep, timeout};
 pub(crate) use self::address::Address;
 use self::listener::Listener;
 use self::node::NodeMetrics;
-use self::places::{Places, Visitor};
+use self::places::{Client, Places};
 use self::text::Text;
 use crate::health::Health;
 use crate::shared::Shared;
@@ -132,9 +132,9 @@ async fn serve(listener: Listener, router: &Router) -> anyhow::Result<Infallible
     let mut places = Places::default();
     loop {
         let stream = listener.accept().await?;
-        let (visitor, router) = (places.visitor(), router.clone());
-        let task = tokio::spawn(answer(stream, router, visitor.clone()));
-        places.admit(visitor, task.abort_handle());
+        let (client, router) = (places.client(), router.clone());
+        let task = tokio::spawn(answer(stream, router, client.clone()));
+        places.admit(client, task.abort_handle());
         // Lets the new task read its request before this loop accepts the next connection. So newer
         // connections cannot make `admit` close the connection of a `/healthz` request that has
         // already arrived.
@@ -142,12 +142,12 @@ async fn serve(listener: Listener, router: &Router) -> anyhow::Result<Infallible
     }
 }
 
-/// Answers one request on `stream`. The handler of `/metrics` uses `visitor` to wait for its turn.
+/// Answers one request on `stream`. The handler of `/metrics` uses `client` to wait for its turn.
 /// Ignores all errors, because they are faults of the client.
-async fn answer(stream: impl AsyncRead + AsyncWrite + Unpin, router: Router, visitor: Visitor) {
+async fn answer(stream: impl AsyncRead + AsyncWrite + Unpin, router: Router, client: Client) {
     let router = TowerToHyperService::new(router);
     let service = service_fn(move |mut request: Request<Incoming>| {
-        request.extensions_mut().insert(visitor.clone());
+        request.extensions_mut().insert(client.clone());
         router.call(request)
     });
     let connection = http1::Builder::new()
@@ -159,8 +159,8 @@ async fn answer(stream: impl AsyncRead + AsyncWrite + Unpin, router: Router, vis
     timeout(LONGEST_CONNECTION, connection).await.ok();
 }
 
-async fn metrics(State(served): State<Served>, Extension(visitor): Extension<Visitor>) -> Response {
-    let place = visitor.place().await;
+async fn metrics(State(served): State<Served>, Extension(client): Extension<Client>) -> Response {
+    let place = client.place().await;
     match served.text.current().await {
         Ok(text) => ([(CONTENT_TYPE, OPEN_METRICS)], place.keep(text)).into_response(),
         Err(reason) => (StatusCode::SERVICE_UNAVAILABLE, format!("{reason:#}\n")).into_response(),

@@ -20,12 +20,12 @@ pub(super) struct Places {
     scrapes: Arc<Semaphore>,
     /// Connections, oldest first. Those that have a place or have ended stay until [`Self::admit`]
     /// finds more than [`MOST_WAITING`] connections.
-    open: VecDeque<(Visitor, AbortHandle)>,
+    open: VecDeque<(Client, AbortHandle)>,
 }
 
 /// A client's connection, and whether it has a [`Place`], the permission for a scrape.
 #[derive(Debug, Clone)]
-pub(super) struct Visitor {
+pub(super) struct Client {
     scrapes: Arc<Semaphore>,
     has_place: Arc<AtomicBool>,
 }
@@ -47,10 +47,10 @@ impl Default for Places {
 }
 
 impl Places {
-    /// Returns the [`Visitor`] of a new connection, which has no place yet. The caller passes it to
+    /// Returns the [`Client`] of a new connection, which has no place yet. The caller passes it to
     /// [`Self::admit`].
-    pub fn visitor(&self) -> Visitor {
-        Visitor {
+    pub fn client(&self) -> Client {
+        Client {
             scrapes: Arc::clone(&self.scrapes),
             has_place: Arc::default(),
         }
@@ -58,13 +58,13 @@ impl Places {
 
     /// Adds a connection and the task that serves it. If more than [`MOST_WAITING`] connections
     /// have no place, closes the oldest of them.
-    pub fn admit(&mut self, visitor: Visitor, task: AbortHandle) {
-        self.open.push_back((visitor, task));
+    pub fn admit(&mut self, client: Client, task: AbortHandle) {
+        self.open.push_back((client, task));
         if self.open.len() <= MOST_WAITING {
             return;
         }
         self.open
-            .retain(|(visitor, task)| !visitor.has_place.load(Relaxed) && !task.is_finished());
+            .retain(|(client, task)| !client.has_place.load(Relaxed) && !task.is_finished());
         if self.open.len() > MOST_WAITING
             && let Some((_, oldest)) = self.open.pop_front()
         {
@@ -73,7 +73,7 @@ impl Places {
     }
 }
 
-impl Visitor {
+impl Client {
     /// Waits for a place and returns it. Meanwhile, [`Places::admit`] may close the connection.
     pub async fn place(&self) -> Place {
         let place = Arc::clone(&self.scrapes).acquire_owned().await;
