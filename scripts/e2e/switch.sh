@@ -26,7 +26,7 @@ switch_containerd() {
     check "its pod is removed" remove_pods a
     check "cnitool migrate tells what is left of it" migrated gone a
     check "cnitool migrate --remove removes that" migrated removed a --remove
-    check "and nothing of the pod that lives" migrated living b
+    check "and nothing of the pod that lives" migrated live b
     check "which leaves as the host still" seen_as 192.0.2.1 192.0.2.2:80 in_pod b
     check "the next pod has the port" run_pod d 8080 8053
     check "and is reached" within 5 answers d tcp 192.0.2.1:8080 outside
@@ -119,7 +119,7 @@ reach_each_other() {
     answers "$1" udp "[$(address "$1" 6)]:53" in_pod "$2"
 }
 
-# migrated FATE POD [OPTION]: checks that `cnitool migrate` reports this state of the pod.
+# migrated STATE POD [OPTION]: checks that `cnitool migrate` reports this state of the pod.
 migrated() {
     local told pod
     pod=$(<"$ROOM/pod.$2")

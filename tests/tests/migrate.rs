@@ -52,7 +52,7 @@ fn chains_of_deleted_pods_are_removed_and_those_of_live_pods_stay() {
     let told = host.tool().lines(&["migrate"]);
     // Each family has a chain for ports and one for masquerading.
     assert_eq!(
-        (count(&told, "living", "a"), count(&told, "gone", "b")),
+        (count(&told, "live", "a"), count(&told, "gone", "b")),
         (4, 4),
         "{told:#?}"
     );
@@ -61,7 +61,7 @@ fn chains_of_deleted_pods_are_removed_and_those_of_live_pods_stay() {
 
     let told = host.tool().lines(&["migrate", "--remove"]);
     assert_eq!(
-        (count(&told, "living", "a"), count(&told, "removed", "b")),
+        (count(&told, "live", "a"), count(&told, "removed", "b")),
         (4, 4),
         "{told:#?}"
     );
@@ -158,11 +158,7 @@ fn a_lease_keeps_rules_of_an_uncached_pod() {
     let chain = chain(&host, 8080).with("bridge", "ipam.dataDir", &json!("/var/lib/cni/networks"));
     let result = chain.by_reference().add(&a).unwrap();
     let told = host.tool().lines(&["migrate", "--remove"]);
-    assert_eq!(
-        (count(&told, "living", "a"), told.len()),
-        (4, 4),
-        "{told:#?}"
-    );
+    assert_eq!((count(&told, "live", "a"), told.len()), (4, 4), "{told:#?}");
     chain.remove(Removal::Del, (&a, &result)).unwrap();
     let told = host.tool().lines(&["migrate", "--remove"]);
     assert_eq!(count(&told, "removed", "a"), 4, "{told:#?}");
@@ -186,7 +182,7 @@ fn a_pod_with_only_a_link_keeps_its_ports() {
     let told = host.tool().lines(&["migrate", "--remove"]);
     let of = |state: &str, container: &str| count(&told, state, container);
     assert!(
-        of("living", "a") == 2 && of("gone", "a") == 0 && of("removed", "b") == 2,
+        of("live", "a") == 2 && of("gone", "a") == 0 && of("removed", "b") == 2,
         "{told:#?}"
     );
     assert!(tcp_by_port(&outside, "192.0.2.1:8080", (&a, 80)).is_some());
@@ -202,7 +198,7 @@ fn a_pod_with_only_a_link_keeps_its_ports() {
     assert_eq!(c.addresses("eth0"), ["10.1.0.5/24"]);
     let told = host.tool().lines(&["migrate", "--remove"]);
     assert_eq!(
-        (count(&told, "removed", "a"), count(&told, "living", "c")),
+        (count(&told, "removed", "a"), count(&told, "live", "c")),
         (2, 2),
         "{told:#?}"
     );
@@ -245,11 +241,7 @@ fn a_lease_in_a_configured_directory_keeps_the_rules() {
     let list = json!({"name": "pods", "plugins": [{"type": "bridge", "ipam": ipam}]});
     host.tool().write("pods.conflist", &list.to_string());
     let told = host.tool().lines(&["migrate", "--remove"]);
-    assert_eq!(
-        (count(&told, "living", "a"), told.len()),
-        (4, 4),
-        "{told:#?}"
-    );
+    assert_eq!((count(&told, "live", "a"), told.len()), (4, 4), "{told:#?}");
 }
 
 #[test]
@@ -341,12 +333,9 @@ fn rules_of_nf_tables_are_removed_by_their_comments() {
     host.ip("link add cni0 type bridge");
     host.tool().remember("pods", (&a, &result));
     host.tool().remember("pods", (&b, &result));
-    let living = host.tool().lines(&["migrate", "--remove"]);
-    assert_eq!(living.len(), 6);
-    assert!(
-        living.iter().all(|it| it.starts_with("living ")),
-        "{living:#?}"
-    );
+    let live = host.tool().lines(&["migrate", "--remove"]);
+    assert_eq!(live.len(), 6);
+    assert!(live.iter().all(|it| it.starts_with("live ")), "{live:#?}");
 
     b.remove();
     let told = host.tool().lines(&["migrate", "--remove"]);

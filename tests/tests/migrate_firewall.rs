@@ -58,8 +58,8 @@ fn permission_of_deleted_pods_is_removed_and_that_of_live_pods_stays() {
         format!("{state:<8}iptables-nft-save -t filter: CNI-FORWARD, {address}")
     };
     let expected = [
-        ("living", "10.1.0.5"),
-        ("living", "10.3.0.5"),
+        ("live", "10.1.0.5"),
+        ("live", "10.3.0.5"),
         ("gone", "10.2.0.5"),
     ];
     assert_eq!(told, expected.map(|(state, it)| line(state, it)));
@@ -92,7 +92,7 @@ fn isolation_stays_as_long_as_the_bridge_has_ports_of_the_reference() {
     let before = permissions(&host, "iptables-nft");
     assert_eq!(
         host.tool().lines(&["migrate", "--remove"]),
-        [shared("living")]
+        [shared("live")]
     );
     assert_eq!(permissions(&host, "iptables-nft"), before);
     host.end(&a);
@@ -151,7 +151,7 @@ fn mac_checks_of_deleted_pods_are_removed_and_those_of_live_pods_stay() {
         let id = format!("{pod}-eth0");
         format!("{state:<8}nft list table bridge nat: cni-br-iface-{id}, macspoofchk-{id}")
     };
-    assert_eq!(told, [of("living", "a"), of("removed", "b")]);
+    assert_eq!(told, [of("live", "a"), of("removed", "b")]);
     assert_eq!([&a, &b].map(rules), [before[0], 0]);
     let chains = host.run("nft", &["list", "table", "bridge", "nat"]);
     assert!(!chains.contains("cni-br-iface-b"), "{chains}");

@@ -6,7 +6,7 @@ use clap::Args;
 use cni::{ContainerId, InterfaceName, all, note};
 use node::Node;
 use runtime::{Chain, Conflist, Directories};
-use upkeep::{Life, Remains, judge, read_node, remove};
+use upkeep::{Candidate, Liveness, judge, read_node, remove};
 
 /// Arguments of `gc`: which attachments it removes. Without arguments, `gc` removes those that are
 /// proven to be stale.
@@ -58,28 +58,28 @@ fn stale<'n>(
     node: &'n Node,
     network: &Conflist,
     collect: &Collect,
-) -> anyhow::Result<Vec<Remains<'n>>> {
+) -> anyhow::Result<Vec<Candidate<'n>>> {
     let mut stale = Vec::new();
     let mut unseen = None;
-    for (remains, life) in judge(node, network) {
-        let attachment = &remains.attachment;
+    for (candidate, state) in judge(node, network) {
+        let attachment = &candidate.attachment;
         let names = (attachment.container.clone(), attachment.interface.clone());
         let is_listed = collect.valid.contains(&names);
-        match life {
+        match state {
             _ if is_listed => {}
-            Life::Lives if collect.valid.is_empty() => {}
-            Life::Lives => note(format_args!(
+            Liveness::Live if collect.valid.is_empty() => {}
+            Liveness::Live => note(format_args!(
                 "{attachment} is not listed, but is live: kept"
             )),
-            Life::Young => note(format_args!(
+            Liveness::Young => note(format_args!(
                 "{attachment} was leased its address less than five minutes ago, and its ADD may \
                  still be running: kept"
             )),
-            Life::Unseen(reason) if collect.valid.is_empty() => {
+            Liveness::Unseen(reason) if collect.valid.is_empty() => {
                 note(format_args!("{attachment} may be live: kept"));
                 unseen.get_or_insert(reason);
             }
-            Life::Unseen(_) | Life::Gone => stale.push(remains),
+            Liveness::Unseen(_) | Liveness::Gone => stale.push(candidate),
         }
     }
     let Some(reason) = unseen else {

@@ -18,7 +18,7 @@ use node::{HostLinks, Lease, Node, Part};
 use runtime::{Chain, Conflist, Directories, Entry, may_exist};
 
 use crate::leftover::Leftover;
-use crate::life::{Life, Remains, life};
+use crate::liveness::{Candidate, Liveness, liveness};
 
 /// What [`remove`] did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,12 +44,12 @@ pub fn read_node(directories: &Directories) -> anyhow::Result<Node> {
 }
 
 /// Returns all attachments of `network` with their states, sorted by name. Only an attachment with
-/// [`Life::Gone`] is proven to be stale.
-pub fn judge<'n>(node: &'n Node, network: &Conflist) -> Vec<(Remains<'n>, Life)> {
-    let remains = Remains::of_network(node, network).into_iter();
-    let judged = remains.map(|remains| {
-        let life = life(node, &remains);
-        (remains, life)
+/// [`Liveness::Gone`] is proven to be stale.
+pub fn judge<'n>(node: &'n Node, network: &Conflist) -> Vec<(Candidate<'n>, Liveness)> {
+    let candidates = Candidate::of_network(node, network).into_iter();
+    let judged = candidates.map(|candidate| {
+        let state = liveness(node, &candidate);
+        (candidate, state)
     });
     judged.collect()
 }
@@ -61,50 +61,50 @@ pub fn judge<'n>(node: &'n Node, network: &Conflist) -> Vec<(Remains<'n>, Life)>
 ///
 /// # Errors
 /// A plugin fails, a lease remains, or the links of the host cannot be read.
-pub fn remove(chain: &Chain<'_>, remains: &Remains<'_>) -> anyhow::Result<Removal> {
-    remove_if(chain, remains, || has_no_link(remains))
+pub fn remove(chain: &Chain<'_>, candidate: &Candidate<'_>) -> anyhow::Result<Removal> {
+    remove_if(chain, candidate, || has_no_link(candidate))
 }
 
-/// Calls DEL for an attachment as [`remove`] does, although it has links: if they are still those of
-/// `leftover`, and there is still no process in their namespaces. `sockets` are those of the
+/// Calls DEL for an attachment as [`remove`] does, although it has links: if they are still those
+/// of `leftover`, and there is still no process in their namespaces. `sockets` are those of the
 /// runtimes, as for [`Node::read_processes`].
 ///
 /// # Errors
 /// Those of [`remove`], and the attachments of the node cannot be read.
 pub fn remove_leftover(
     chain: &Chain<'_>,
-    remains: &Remains<'_>,
+    candidate: &Candidate<'_>,
     (leftover, sockets): (&Leftover, &[PathBuf]),
 ) -> anyhow::Result<Removal> {
-    remove_if(chain, remains, || {
+    remove_if(chain, candidate, || {
         let mut node = read_node(chain.directories)?;
         node.read_processes(sockets);
-        let now = Leftover::of(&node, remains);
+        let now = Leftover::of(&node, candidate);
         Ok(leftover.is_idle && now.as_ref() == Some(leftover))
     })
 }
 
 fn remove_if(
     chain: &Chain<'_>,
-    remains: &Remains<'_>,
+    candidate: &Candidate<'_>,
     is_unused: impl FnOnce() -> anyhow::Result<bool>,
 ) -> anyhow::Result<Removal> {
-    let attachment = &remains.attachment;
-    if !(has_leases(remains) && has_entry(chain, remains) && is_unused()?) {
+    let attachment = &candidate.attachment;
+    if !(has_leases(candidate) && has_entry(chain, candidate) && is_unused()?) {
         note(format_args!("{attachment} changes at this moment: kept"));
         return Ok(Removal::Kept);
     }
     note(format_args!("DEL {attachment}"));
     let unknown = Entry::default();
-    let entry = remains.cached.map_or(&unknown, |it| &it.entry);
+    let entry = candidate.cached.map_or(&unknown, |it| &it.entry);
     let sandbox = entry.sandbox(attachment);
     let delete = || {
         let deleted = chain.del_as_added(&sandbox);
         deleted.map_err(|error| anyhow!("{attachment}: {error:#}"))
     };
     delete()?;
-    if let Some(lease) = remaining(remains)
-        && has_no_link(remains)?
+    if let Some(lease) = remaining(candidate)
+        && has_no_link(candidate)?
     {
         note(format_args!(
             "DEL {attachment} left {}",
@@ -112,7 +112,7 @@ fn remove_if(
         ));
         distrust_index(lease).with_context(|| format!("{attachment}: its lease remains"))?;
         delete()?;
-        ensure!(remaining(remains).is_none(), lasts(attachment, lease));
+        ensure!(remaining(candidate).is_none(), lasts(attachment, lease));
     }
     Ok(Removal::Removed)
 }
@@ -120,14 +120,14 @@ fn remove_if(
 /// Returns whether all leases are unchanged since the node was read. A change means that the
 /// container may be attached again, because podman reuses the container ID at each start. A DEL for
 /// the old attachment would then remove the new one.
-fn has_leases(remains: &Remains<'_>) -> bool {
-    remains.leases.iter().all(|it| is_unchanged(it))
+fn has_leases(candidate: &Candidate<'_>) -> bool {
+    candidate.leases.iter().all(|it| is_unchanged(it))
 }
 
 /// Returns a lease that still exists and has not changed since the node was read; `None` if there
 /// is no such lease.
-fn remaining<'n>(remains: &Remains<'n>) -> Option<&'n Lease> {
-    let mut leases = remains.leases.iter().copied();
+fn remaining<'n>(candidate: &Candidate<'n>) -> Option<&'n Lease> {
+    let mut leases = candidate.leases.iter().copied();
     leases.find(|it| it.path.exists() && is_unchanged(it))
 }
 
@@ -138,18 +138,18 @@ fn is_unchanged(lease: &Lease) -> bool {
 
 /// Returns whether the cached result is unchanged since the node was read and its sandbox does not
 /// exist. Returns true if no result was cached.
-fn has_entry(chain: &Chain<'_>, remains: &Remains<'_>) -> bool {
-    remains.cached.is_none_or(|cached| {
-        let written = chain.directories.cache.written(&remains.attachment);
+fn has_entry(chain: &Chain<'_>, candidate: &Candidate<'_>) -> bool {
+    candidate.cached.is_none_or(|cached| {
+        let written = chain.directories.cache.written(&candidate.attachment);
         !may_exist(cached.entry.netns()) && written == cached.since
     })
 }
 
 /// Returns whether no veth pair connects the host with the container in the attachment's network
-/// ([`Remains::links_in`]).
-fn has_no_link(remains: &Remains<'_>) -> anyhow::Result<bool> {
+/// ([`Candidate::links_in`]).
+fn has_no_link(candidate: &Candidate<'_>) -> anyhow::Result<bool> {
     let links = HostLinks::read(&Connection::open()?.links()?);
-    Ok(remains.links_in(&links).next().is_none())
+    Ok(candidate.links_in(&links).next().is_none())
 }
 
 /// Makes `host-local` read all lease files of the lease's network at its next call, instead of its

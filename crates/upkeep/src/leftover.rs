@@ -8,7 +8,7 @@ use cni::Attachment;
 use netlink::Link;
 use node::{Node, owner_of};
 
-use crate::life::Remains;
+use crate::liveness::Candidate;
 
 /// An attachment that has a link on the host, but neither a cached result of its container nor, as
 /// far as this process sees, a process in its network namespace.
@@ -29,20 +29,20 @@ impl Leftover {
     /// containers.
     pub fn all(node: &Node) -> Vec<Self> {
         let traces = node.traces().into_iter();
-        let remains = traces.filter_map(|(owner, traces)| Remains::of_traces(&owner, &traces));
-        remains.filter_map(|it| Self::of(node, &it)).collect()
+        let candidates = traces.filter_map(|(owner, traces)| Candidate::of_traces(&owner, &traces));
+        candidates.filter_map(|it| Self::of(node, &it)).collect()
     }
 
-    /// Returns the attachment of `remains` if it is a leftover. It is none if its ADD may be
+    /// Returns the attachment of `candidate` if it is a leftover. It is none if its ADD may be
     /// running, or if it has a link that DEL of the attachment would not recognise.
-    pub(crate) fn of(node: &Node, remains: &Remains<'_>) -> Option<Self> {
-        let attachment = &remains.attachment;
+    pub(crate) fn of(node: &Node, candidate: &Candidate<'_>) -> Option<Self> {
+        let attachment = &candidate.attachment;
         let is_own = |it: &Attachment| it.container == attachment.container;
         let is_cached = node.attached.iter().any(|it| is_own(&it.attachment));
-        if is_cached || node.invalid_entries > 0 || remains.is_young() {
+        if is_cached || node.invalid_entries > 0 || candidate.is_young() {
             return None;
         }
-        let ends = remains.links_in(&node.host_links);
+        let ends = candidate.links_in(&node.host_links);
         let links: Vec<_> = ends
             .map(|it| node.link_called(&it.name))
             .collect::<Option<_>>()?;

@@ -35,8 +35,8 @@ impl<'n> Renamed<'n> {
                 former,
             })
         };
-        let living = node.alive().map(|it| &it.attachment);
-        living.filter_map(of).collect()
+        let live = node.alive().map(|it| &it.attachment);
+        live.filter_map(of).collect()
     }
 }
 
@@ -60,19 +60,20 @@ pub struct StrangePort<'n> {
 impl<'n> StrangePort<'n> {
     /// Returns the ports of the configured bridges that nothing explains. These explain a port:
     ///
-    /// - The cached result of a live attachment names it, or it is the attachment's renamed host end.
+    /// - The cached result of a live attachment names it, or it is the attachment's renamed host
+    ///   end.
     /// - Its name and its tag are those of an attachment with a lease, whose ADD may be running. ADD
     ///   with another IPAM plugin is not recognised, so a port may be strange for a moment.
     /// - It is a network card, a VLAN link or a bond, which connects the bridge to other hosts.
     pub fn all(node: &'n Node) -> Vec<Self> {
-        let living: Vec<_> = node.alive().collect();
-        let reported = living.iter().flat_map(|it| it.entry.host_links());
+        let live: Vec<_> = node.alive().collect();
+        let reported = live.iter().flat_map(|it| it.entry.host_links());
         let reported: BTreeSet<_> = reported.collect();
         let is_explained = |port: &Link| {
             reported.contains(&port.name)
                 || is_uplink(&port.kind)
                 || has_lease(node, port)
-                || living.iter().any(|it| is_host_end(port, &it.attachment))
+                || live.iter().any(|it| is_host_end(port, &it.attachment))
         };
         let bridges = node.configuration.bridges().into_iter();
         let bridges = bridges.filter_map(|it| node.link_called(it));

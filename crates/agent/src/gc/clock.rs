@@ -62,7 +62,7 @@ impl Clock {
 }
 
 /// Time for which the wall clock has to stay steady before dates show ages. It is the longest time
-/// of an ADD that `upkeep::Life::Young` assumes.
+/// of an ADD that `upkeep::Liveness::Young` assumes.
 const STEADY: Duration = Duration::from_mins(5);
 
 /// Time after a boot within which NTP should have set the wall clock.

@@ -204,14 +204,14 @@ impl Collector {
         report: &mut Report,
     ) {
         if self.config.dry_run {
-            let attachment = &stale.remains.attachment;
+            let attachment = &stale.candidate.attachment;
             report.notes.insert(format!("dryRun: no DEL {attachment}"));
             return;
         }
         let chain = Chain::new(network, &self.directories).within(self.config.del_timeout);
-        let removed = match seen.leftover(&stale.remains) {
-            Some(leftover) => remove_leftover(&chain, &stale.remains, (leftover, &seen.sockets)),
-            None => remove(&chain, &stale.remains),
+        let removed = match seen.leftover(&stale.candidate) {
+            Some(leftover) => remove_leftover(&chain, &stale.candidate, (leftover, &seen.sockets)),
+            None => remove(&chain, &stale.candidate),
         };
         match removed {
             Ok(Removal::Removed) => self.counters.removed(&network.name),

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use node::Node;
 use runtime::Conflist;
-use upkeep::{Leftover, Life, Remains, Unseen, judge};
+use upkeep::{Candidate, Leftover, Liveness, Unseen, judge};
 
 use super::waits::PERIOD;
 
@@ -34,7 +34,7 @@ pub(super) struct Seen {
 #[derive(Debug)]
 pub(super) struct Verdict<'n> {
     /// The traces that the node has of the attachment.
-    pub remains: Remains<'n>,
+    pub candidate: Candidate<'n>,
     /// Why the attachment stays; `None` if the round removes it.
     pub kept: Option<Reason>,
 }
@@ -45,7 +45,7 @@ pub(super) enum Reason {
     /// The network's configuration list sets `disableGC`.
     Disabled,
     /// The attachment's sandbox exists, or the host's end of its veth pair exists.
-    Lives,
+    Live,
     /// A runtime lists the attachment's sandbox.
     Listed,
     /// The attachment's ADD may still be running, because a lease is young.
@@ -76,37 +76,36 @@ impl Seen {
     /// Returns the decisions about all attachments of `network`.
     pub fn verdicts(&self, network: &Conflist) -> Vec<Verdict<'_>> {
         let judged = judge(&self.node, network).into_iter();
-        let verdicts = judged.map(|(remains, life)| Verdict {
-            kept: match self.reason(&remains, life) {
+        let verdicts = judged.map(|(candidate, state)| Verdict {
+            kept: match self.reason(&candidate, state) {
                 _ if network.disable_gc => Some(Reason::Disabled),
                 reason => reason,
             },
-            remains,
+            candidate,
         });
         verdicts.collect()
     }
 
-    fn reason(&self, remains: &Remains<'_>, life: Life) -> Option<Reason> {
-        let leftover = self.leftover(remains);
-        let is_due = self.due.contains(&remains.attachment.owner());
-        match life {
-            Life::Lives if leftover.is_none() => Some(Reason::Lives),
-            Life::Lives if !is_due => leftover.cloned().map(Reason::Leftover),
-            _ if self.listed.contains(remains.attachment.container.as_str()) => {
-                Some(Reason::Listed)
-            }
-            Life::Young => Some(Reason::Young),
-            Life::Unseen(reason) => Some(Reason::Unproven(reason)),
+    fn reason(&self, candidate: &Candidate<'_>, state: Liveness) -> Option<Reason> {
+        let attachment = &candidate.attachment;
+        let leftover = self.leftover(candidate);
+        let is_due = self.due.contains(&attachment.owner());
+        match state {
+            Liveness::Live if leftover.is_none() => Some(Reason::Live),
+            Liveness::Live if !is_due => leftover.cloned().map(Reason::Leftover),
+            _ if self.listed.contains(attachment.container.as_str()) => Some(Reason::Listed),
+            Liveness::Young => Some(Reason::Young),
+            Liveness::Unseen(reason) => Some(Reason::Unproven(reason)),
             _ if self.unsteady.is_some() => Some(Reason::Undated),
-            _ if remains.changed_within(RECENT) => Some(Reason::Recent),
-            Life::Lives | Life::Gone => None,
+            _ if candidate.changed_within(RECENT) => Some(Reason::Recent),
+            Liveness::Live | Liveness::Gone => None,
         }
     }
 
-    /// Returns the attachment of `remains` if it is one of the leftovers.
-    pub fn leftover(&self, remains: &Remains<'_>) -> Option<&Leftover> {
+    /// Returns the attachment of `candidate` if it is one of the leftovers.
+    pub fn leftover(&self, candidate: &Candidate<'_>) -> Option<&Leftover> {
         let mut leftovers = self.leftovers.iter();
-        leftovers.find(|it| it.attachment == remains.attachment)
+        leftovers.find(|it| it.attachment == candidate.attachment)
     }
 
     /// Returns a message for each thing that the round leaves out: an invalid configuration file,
@@ -141,7 +140,7 @@ impl Verdict<'_> {
 
 impl fmt::Display for Verdict<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let attachment = &self.remains.attachment;
+        let attachment = &self.candidate.attachment;
         match &self.kept {
             None => write!(f, "remove {attachment}"),
             Some(reason) => write!(f, "keep {attachment}: {reason}"),
@@ -153,7 +152,7 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Disabled => "disableGC is set",
-            Self::Lives => "its sandbox or its link on the host exists",
+            Self::Live => "its sandbox or its link on the host exists",
             Self::Listed => "a container runtime lists its sandbox",
             Self::Young => "its address was leased less than five minutes ago",
             Self::Recent => "its lease or cached result changed less than a minute ago",

@@ -15,8 +15,8 @@ use super::finding::{Finding, quoted, some_of};
 
 /// Finds missing bridges of live attachments, and faults of each existing bridge of a network.
 pub fn judge(node: &Node) -> Vec<Finding> {
-    let (living, strange) = (living(node), StrangePort::all(node));
-    let gone = living.iter().filter(|it| node.link_called(it.0).is_none());
+    let (live, strange) = (live(node), StrangePort::all(node));
+    let gone = live.iter().filter(|it| node.link_called(it.0).is_none());
     let mut findings: Vec<_> = gone.map(deleted).collect();
     for name in node.configuration.bridges() {
         let Some(bridge) = node.link_called(name) else {
@@ -26,7 +26,7 @@ pub fn judge(node: &Node) -> Vec<Finding> {
         findings.extend(kind(node, bridge));
         findings.extend(ports(node, bridge));
         findings.extend(others_addresses(node, bridge));
-        let attached = living.get(name).map_or(&[][..], Vec::as_slice);
+        let attached = live.get(name).map_or(&[][..], Vec::as_slice);
         findings.extend(gateways(node, bridge, attached));
         let strange = strange.iter().filter(|it| it.bridge == bridge.name);
         findings.extend(strange.map(stranger));
@@ -51,16 +51,16 @@ pub fn mtus(node: &Node) -> Vec<Finding> {
 }
 
 /// Returns the live attachments, by the name of the bridge that their ADD used.
-fn living(node: &Node) -> BTreeMap<String, Vec<&Attached>> {
-    let mut living = BTreeMap::<_, Vec<_>>::new();
+fn live(node: &Node) -> BTreeMap<String, Vec<&Attached>> {
+    let mut live = BTreeMap::<_, Vec<_>>::new();
     for attached in node.alive() {
         let network = attached.network(&node.configuration);
         let plugins = network.iter().flat_map(Conflist::all_plugins);
         for bridge in plugins.filter_map(|it| Some(bridge_of(&it)?.to_owned())) {
-            living.entry(bridge).or_default().push(attached);
+            live.entry(bridge).or_default().push(attached);
         }
     }
-    living
+    live
 }
 
 fn deleted((name, attached): (&String, &Vec<&Attached>)) -> Finding {

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::finding::{Finding, count, or_ok, quoted, some_of};
 
-use upkeep::{Life, Remains, life};
+use upkeep::{Candidate, Liveness, liveness};
 
 /// Reports leases of attachments that no longer exist or that may exist unseen, and lease files
 /// that name no holder. Returns one finding of level OK if there are leases, but none of these.
@@ -25,9 +25,9 @@ pub fn judge(node: &Node) -> Vec<Finding> {
 fn stale_leases(node: &Node) -> Vec<Finding> {
     let mut stale = BTreeMap::<(&str, Option<String>), Vec<&Lease>>::new();
     for lease in &node.leases {
-        let reason = match Remains::of_lease(node, lease).map(|it| life(node, &it)) {
-            Some(Life::Gone) => None,
-            Some(Life::Unseen(reason)) => Some(reason.to_string()),
+        let reason = match Candidate::of_lease(node, lease).map(|it| liveness(node, &it)) {
+            Some(Liveness::Gone) => None,
+            Some(Liveness::Unseen(reason)) => Some(reason.to_string()),
             _ => continue,
         };
         let of = stale.entry((&lease.network, reason)).or_default();
@@ -89,22 +89,22 @@ pub fn elements(node: &Node) -> Vec<Finding> {
     let held = traces.filter(|(_, it)| it.leases.is_empty() && !it.elements.is_empty());
     let findings = held.filter_map(|(owner, traces)| {
         let tables: BTreeSet<_> = traces.elements.iter().map(|it| it.table).collect();
-        let Some(remains) = Remains::of_traces(&owner, &traces) else {
+        let Some(candidate) = Candidate::of_traces(&owner, &traces) else {
             let is_alone = !traces.elements.iter().any(|it| is_in_sandbox(node, it));
             return is_alone.then(|| untagged(&owner, &tables));
         };
         let names: Vec<_> = tables.iter().copied().collect();
         let has = format!("{owner} has elements in {}", names.join(", "));
-        match life(node, &remains) {
-            Life::Lives | Life::Young => None,
-            Life::Unseen(reason) => Some(
+        match liveness(node, &candidate) {
+            Liveness::Live | Liveness::Young => None,
+            Liveness::Unseen(reason) => Some(
                 Finding::warning(format!("{has}, but no sandbox of it is visible"))
                     .impact(format!("It may be live: {reason}.")),
             ),
-            Life::Gone => Some(
+            Liveness::Gone => Some(
                 Finding::warning(format!("{has}, and nothing else"))
                     .impact("Its sandbox no longer exists, but its ports may still be held.")
-                    .fix(deletions(node, &remains.attachment, &tables)),
+                    .fix(deletions(node, &candidate.attachment, &tables)),
             ),
         }
     });

@@ -9,10 +9,10 @@ use std::collections::BTreeSet;
 use std::fmt::Display;
 
 use node::{Node, RuleComment};
-use upkeep::Life;
+use upkeep::Liveness;
 
 use super::finding::Finding;
-use crate::reference::{Living, Mark};
+use crate::reference::{LiveAttachments, Mark};
 
 /// Reports whether chains and rules of the Go plugins are for live pods, for pods that may be live,
 /// or stale. Returns no finding if there are no such rules, or if no network of the node uses
@@ -23,21 +23,21 @@ pub fn judge(node: &Node) -> Vec<Finding> {
     if marks.is_empty() || !["bridge", "ptp", "portmap", "firewall"].iter().any(is_ours) {
         return Vec::new();
     }
-    let living = match Living::of(node) {
-        Ok(living) => living,
+    let attachments = match LiveAttachments::of(node) {
+        Ok(attachments) => attachments,
         Err(reason) => return vec![unproven(marks.len(), reason)],
     };
     let (mut gone, mut doubts) = (0, Vec::new());
     for mark in &marks {
-        match living.life(mark, &BTreeSet::new()) {
-            Life::Lives | Life::Young => {}
-            Life::Unseen(reason) => doubts.push(reason.to_string()),
+        match attachments.liveness(mark, &BTreeSet::new()) {
+            Liveness::Live | Liveness::Young => {}
+            Liveness::Unseen(reason) => doubts.push(reason.to_string()),
             // The kernel lists the addresses even of a sandbox whose attachment is unknown. So only
             // a rule whose mark is an address is proven not to be for such a sandbox.
-            Life::Gone if living.has_unnamed() && !matches!(mark, Mark::Address(_)) => {
+            Liveness::Gone if attachments.has_unnamed() && !matches!(mark, Mark::Address(_)) => {
                 doubts.push("some live pods cannot be identified".to_owned());
             }
-            Life::Gone => gone += 1,
+            Liveness::Gone => gone += 1,
         }
     }
     let doubtful = doubts.first().map(|it| unproven(doubts.len(), it));

@@ -17,11 +17,11 @@ use anyhow::Context as _;
 use clap::Args;
 use cni::{all, note};
 use runtime::Directories;
-use upkeep::Life;
+use upkeep::Liveness;
 
 use self::iptables::saved;
 use self::remnant::{Remnant, Shared, Table};
-use crate::reference::Living;
+use crate::reference::LiveAttachments;
 
 /// Arguments of `migrate`.
 #[derive(Debug, Args)]
@@ -49,23 +49,23 @@ impl Migrate {
         let filter = saved("filter")?.into_iter().map(filter::table);
         let tables = nat.chain(filter).chain(nftables::tables()?);
         let tables: Vec<_> = tables.filter(Table::has_rules).collect();
-        let living = Living::read(directories)?;
+        let attachments = LiveAttachments::read(directories)?;
         if tables.is_empty() {
             note("the firewall has no chains or rules of the Go plugins");
         }
         let outcomes = tables.iter().map(|table| {
-            let lines = self.clean(table, &living);
+            let lines = self.clean(table, &attachments);
             let lines = lines.with_context(|| table.title.clone())?;
             lines.iter().try_for_each(|line| tell(line))
         });
         all(outcomes)
     }
 
-    fn clean(&self, table: &Table, living: &Living) -> anyhow::Result<Vec<String>> {
-        let judge = |it: &Remnant| living.life(&it.mark, &it.addresses);
+    fn clean(&self, table: &Table, attachments: &LiveAttachments) -> anyhow::Result<Vec<String>> {
+        let judge = |it: &Remnant| attachments.liveness(&it.mark, &it.addresses);
         let remnants = table.remnants.iter();
-        let (kept, gone): (Vec<_>, Vec<_>) = remnants.partition(|it| judge(it) != Life::Gone);
-        let is_in_use = !kept.is_empty() || table.bridges.iter().any(|it| living.is_on(it));
+        let (kept, gone): (Vec<_>, Vec<_>) = remnants.partition(|it| judge(it) != Liveness::Gone);
+        let is_in_use = !kept.is_empty() || table.bridges.iter().any(|it| attachments.is_on(it));
         let shared = if table.is_shared && !is_in_use {
             Shared::Remove
         } else {
@@ -78,14 +78,14 @@ impl Migrate {
         let of = |state, it: &Remnant| line(state, &format!("{}, {}", it.name, it.owner));
         let state = if self.remove { "removed" } else { "gone" };
         let kept = kept.into_iter().map(|it| match judge(it) {
-            Life::Unseen(reason) => of("unseen", it) + &format!(", may be live: {reason}"),
-            _ => of("living", it),
+            Liveness::Unseen(reason) => of("unseen", it) + &format!(", may be live: {reason}"),
+            _ => of("live", it),
         });
         let gone = gone.into_iter().map(|it| of(state, it));
         let shared = match shared {
             Shared::Remove => Some(line(state, "what all attachments shared")),
             Shared::Keep if table.is_shared && kept.len() == 0 => {
-                Some(line("living", "what all attachments shared"))
+                Some(line("live", "what all attachments shared"))
             }
             Shared::Keep => None,
         };

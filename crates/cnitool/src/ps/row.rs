@@ -16,7 +16,7 @@ use portmap::{Forward, HostAddress, Mapping, Protocol};
 use runtime::Arguments;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
-use upkeep::{Life, Remains, life};
+use upkeep::{Candidate, Liveness, liveness};
 
 /// One line of `cnitool ps`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -65,12 +65,12 @@ pub enum State {
 
 impl State {
     fn of(owner: &str, traces: &Traces<'_>, node: &Node) -> Self {
-        let remains = Remains::of_traces(owner, traces);
-        match remains.map(|it| life(node, &it)) {
-            Some(Life::Lives) => Self::Live,
-            Some(Life::Young) => Self::New,
-            Some(Life::Gone) => Self::Gone,
-            Some(Life::Unseen(_)) | None => Self::Unknown,
+        let candidate = Candidate::of_traces(owner, traces);
+        match candidate.map(|it| liveness(node, &it)) {
+            Some(Liveness::Live) => Self::Live,
+            Some(Liveness::Young) => Self::New,
+            Some(Liveness::Gone) => Self::Gone,
+            Some(Liveness::Unseen(_)) | None => Self::Unknown,
         }
     }
 }

@@ -19,9 +19,10 @@ use netlink::LinkKind;
 use node::{Attached, HostLink, HostLinks, Lease, Node, Traces, bridge_of, lease_directories};
 use runtime::Conflist;
 
-/// Traces of an attachment on the node. The attachment may be live or gone.
+/// An attachment that has traces on the node, a candidate for garbage collection: it may be live or
+/// gone.
 #[derive(Debug)]
-pub struct Remains<'n> {
+pub struct Candidate<'n> {
     /// The attachment.
     pub attachment: Attachment,
     /// What a runtime cached at ADD; `None` if no cache has the attachment.
@@ -32,11 +33,11 @@ pub struct Remains<'n> {
     pub addresses: BTreeSet<IpAddr>,
 }
 
-/// State of an attachment, ordered from the proof of life to the proof of the end.
+/// State of an attachment, ordered from the proof that it is live to the proof that it is gone.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Life {
+pub enum Liveness {
     /// The sandbox exists, or a link of the host is the host's end of its veth pair.
-    Lives,
+    Live,
     /// The attachment's ADD may still be running, because one of its leases is young.
     Young,
     /// Nothing shows that the attachment is live, but its link may exist where this process cannot
@@ -69,9 +70,9 @@ impl fmt::Display for Unseen {
     }
 }
 
-impl<'n> Remains<'n> {
-    /// Returns the remains of the attachment that holds the lease; `None` if the lease names no
-    /// valid holder or network. Of all leases and addresses, these remains contain only `lease` and
+impl<'n> Candidate<'n> {
+    /// Returns the candidate for the attachment that holds the lease; `None` if the lease names no
+    /// valid holder or network. Of all leases and addresses, it contains only `lease` and
     /// its address.
     pub fn of_lease(node: &'n Node, lease: &'n Lease) -> Option<Self> {
         let attachment = lease.attachment()?;
@@ -83,22 +84,22 @@ impl<'n> Remains<'n> {
         })
     }
 
-    /// Returns the remains of all attachments of `network`, sorted by name. Leases count only if
-    /// they are in a directory that the network's plugins use.
+    /// Returns the candidates for all attachments of `network`, sorted by name. Leases count only
+    /// if they are in a directory that the network's plugins use.
     pub fn of_network(node: &'n Node, network: &Conflist) -> Vec<Self> {
         let directories = lease_directories(network);
         let is_in = |it: &&Lease| directories.iter().any(|directory| it.is_in(directory));
-        let remains = node.traces().into_iter().filter_map(|(owner, mut traces)| {
+        let candidates = node.traces().into_iter().filter_map(|(owner, mut traces)| {
             traces.leases.retain(is_in);
             Self::of_traces(&owner, &traces)
         });
-        remains
+        candidates
             .filter(|it| it.attachment.network == network.name)
             .collect()
     }
 
-    /// Returns the remains of the attachment that has `traces`, which [`Node::traces`] returned for
-    /// the key `owner`. Returns `None` if the traces name no attachment.
+    /// Returns the candidate for the attachment that has `traces`, which [`Node::traces`] returned
+    /// for the key `owner`. Returns `None` if the traces name no attachment.
     pub fn of_traces(owner: &str, traces: &Traces<'n>) -> Option<Self> {
         let (cached, leases) = (traces.cached, traces.leases.clone());
         let holder = leases.first().and_then(|it| it.attachment());
@@ -170,25 +171,27 @@ fn is_within(time: Duration, since: SystemTime) -> bool {
     since.elapsed().unwrap_or_else(|it| it.duration()) < time
 }
 
-/// Judges from the state of the node whether the attachment of `remains` is live or gone.
-pub fn life(node: &Node, remains: &Remains<'_>) -> Life {
-    let (network, container) = (&remains.attachment.network, &remains.attachment.container);
+/// Judges from the state of the node whether the attachment of `candidate` is live or gone.
+pub fn liveness(node: &Node, candidate: &Candidate<'_>) -> Liveness {
+    let Attachment {
+        network, container, ..
+    } = &candidate.attachment;
     let is_of = |it: &Attachment| it.container == *container && it.network == *network;
     let has_sandbox = node.alive().any(|it| is_of(&it.attachment));
-    if has_sandbox || remains.links_in(&node.host_links).next().is_some() {
-        return Life::Lives;
+    if has_sandbox || candidate.links_in(&node.host_links).next().is_some() {
+        return Liveness::Live;
     }
-    if remains.is_young() {
-        return Life::Young;
+    if candidate.is_young() {
+        return Liveness::Young;
     }
-    let bridges = match sees(node, remains) {
+    let bridges = match sees(node, candidate) {
         Ok(bridges) => bridges,
-        Err(reason) => return Life::Unseen(Unseen::Network(reason)),
+        Err(reason) => return Liveness::Unseen(Unseen::Network(reason)),
     };
     let mut unexplained = node.host_links.unexplained();
-    let behind = unexplained.find(|it| is_port(it, &bridges) && remains.may_have(node, it));
-    behind.map_or(Life::Gone, |it| {
-        Life::Unseen(Unseen::Behind(it.name.clone()))
+    let behind = unexplained.find(|it| is_port(it, &bridges) && candidate.may_have(node, it));
+    behind.map_or(Liveness::Gone, |it| {
+        Liveness::Unseen(Unseen::Behind(it.name.clone()))
     })
 }
 
@@ -201,13 +204,14 @@ fn is_port(link: &HostLink, bridges: &[u32]) -> bool {
     }
 }
 
-/// Checks that every live sandbox of the network of `remains` would have a visible link on this host. Only then
-/// does a missing link prove that a sandbox is gone. Returns the indexes of the network's bridges.
+/// Checks that every live sandbox of the network of `candidate` would have a visible link on this
+/// host. Only then does a missing link prove that a sandbox is gone. Returns the indexes of the
+/// network's bridges.
 ///
 /// # Errors
 /// A live sandbox may have no visible link. The error is the reason, for the operator.
-fn sees(node: &Node, remains: &Remains<'_>) -> Result<Vec<u32>, String> {
-    let network = &remains.attachment.network;
+fn sees(node: &Node, candidate: &Candidate<'_>) -> Result<Vec<u32>, String> {
+    let network = &candidate.attachment.network;
     let networks = networks(node, network);
     if networks.is_empty() {
         return Err(format!("no network {network} is configured"));
@@ -227,7 +231,7 @@ fn sees(node: &Node, remains: &Remains<'_>) -> Result<Vec<u32>, String> {
     let bridges = names.iter().filter_map(|it| node.link_called(it));
     let bridges = bridges.filter(|it| it.kind == LinkKind::Bridge);
     let bridges: Vec<_> = bridges.map(|it| it.index).collect();
-    if bridges.is_empty() && !is_attached_here(node, remains) {
+    if bridges.is_empty() && !is_attached_here(node, candidate) {
         let names: Vec<_> = names.iter().map(|it| format!("bridge {it}")).collect();
         let lacks = match names.as_slice() {
             [] => "no link of the network".to_owned(),
@@ -240,20 +244,20 @@ fn sees(node: &Node, remains: &Remains<'_>) -> Result<Vec<u32>, String> {
     Ok(bridges)
 }
 
-/// Returns whether plugins attached sandboxes to the network of `remains` in this network namespace:
-/// whether a link is tagged with an attachment to it, or an untagged link has a sandbox with an address
-/// that is leased in it. Elements of `nf_tables` alone prove nothing, because a saved ruleset
-/// may be loaded in any namespace. They count if the attachment has a cached result, whose sandbox
-/// is gone.
-fn is_attached_here(node: &Node, remains: &Remains<'_>) -> bool {
-    let network = &remains.attachment.network;
+/// Returns whether plugins attached sandboxes to the network of `candidate` in this network
+/// namespace: whether a link is tagged with an attachment to it, or an untagged link has a sandbox
+/// with an address that is leased in it. Elements of `nf_tables` alone prove nothing, because a
+/// saved ruleset may be loaded in any namespace. They count if the attachment has a cached result,
+/// whose sandbox is gone.
+fn is_attached_here(node: &Node, candidate: &Candidate<'_>) -> bool {
+    let network = &candidate.attachment.network;
     let mut elements = node.firewall.elements.iter();
     let is_tagged = |owner: &str| Attachment::is_owner_in(owner, network);
     let leads_to = |it: &Lease| {
         it.network == network.as_str() && node.host_links.of_address(it.address).is_some()
     };
     node.host_links.of_owner(is_tagged).is_some()
-        || remains.cached.is_some() && elements.any(|it| is_tagged(&it.owner))
+        || candidate.cached.is_some() && elements.any(|it| is_tagged(&it.owner))
         || node.leases.iter().any(leads_to)
 }
 

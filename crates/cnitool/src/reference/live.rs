@@ -1,7 +1,7 @@
 //! Finds out to which attachments the rules of the Go plugins belong, and which of these
 //! attachments may be live.
 //!
-//! `life` of upkeep judges each attachment. This module only compares attachments with rules.
+//! `liveness` of upkeep judges each attachment. This module only compares attachments with rules.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -10,14 +10,14 @@ use anyhow::{Context as _, bail, ensure};
 use cni::Attachment;
 use node::{HostLink, Node, Part};
 use runtime::Directories;
-use upkeep::{Life, Remains, life};
+use upkeep::{Candidate, Liveness, liveness};
 
 use super::mark::Mark;
 
 /// The attachments that may be live: `migrate` and doctor look up here whether rules of the Go
 /// plugins are stale.
 #[derive(Debug, Default)]
-pub struct Living {
+pub struct LiveAttachments {
     /// The attachments that are not proven to be gone.
     attachments: Vec<Known>,
     /// Addresses in live sandboxes, as the kernel lists them.
@@ -36,10 +36,10 @@ pub struct Living {
 struct Known {
     attachment: Attachment,
     addresses: BTreeSet<IpAddr>,
-    life: Life,
+    state: Liveness,
 }
 
-impl Living {
+impl LiveAttachments {
     /// Reads the attachments that may be live.
     ///
     /// # Errors
@@ -95,10 +95,10 @@ impl Living {
 
     /// Returns the state of the attachment to which a chain or rule with this mark and these
     /// addresses belongs. If several attachments have the mark, returns the state that is closest
-    /// to [`Life::Lives`]. Returns [`Life::Gone`] if no attachment that may be live has the mark,
-    /// no live sandbox of an unknown attachment has one of the addresses, and the host has no link
-    /// that the mark names.
-    pub fn life(&self, mark: &Mark, addresses: &BTreeSet<IpAddr>) -> Life {
+    /// to [`Liveness::Live`]. Returns [`Liveness::Gone`] if no attachment that may be live has the
+    /// mark, no live sandbox of an unknown attachment has one of the addresses, and the host has no
+    /// link that the mark names.
+    pub fn liveness(&self, mark: &Mark, addresses: &BTreeSet<IpAddr>) -> Liveness {
         let has_mark = |it: &&Known| match mark {
             Mark::Address(address) => it.addresses.contains(address),
             mark => mark.is_of(&it.attachment),
@@ -110,9 +110,12 @@ impl Living {
             _ => false,
         };
         if is_held || !self.unnamed.is_disjoint(addresses) {
-            return Life::Lives;
+            return Liveness::Live;
         }
-        known.map(|it| it.life.clone()).min().unwrap_or(Life::Gone)
+        known
+            .map(|it| it.state.clone())
+            .min()
+            .unwrap_or(Liveness::Gone)
     }
 
     /// Returns whether the bridge has a port that this suite did not make. A Go plugin may have
@@ -133,12 +136,12 @@ impl Living {
 fn known(node: &Node) -> Vec<Known> {
     let traces = node.traces().into_iter();
     let known = traces.filter_map(|(owner, traces)| {
-        let remains = Remains::of_traces(&owner, &traces)?;
+        let candidate = Candidate::of_traces(&owner, &traces)?;
         Some(Known {
-            life: life(node, &remains),
-            attachment: remains.attachment,
-            addresses: remains.addresses,
+            state: liveness(node, &candidate),
+            attachment: candidate.attachment,
+            addresses: candidate.addresses,
         })
     });
-    known.filter(|it| it.life != Life::Gone).collect()
+    known.filter(|it| it.state != Liveness::Gone).collect()
 }
