@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use tests::traffic::udp_by_port;
-use tests::{Firewalld, Host, Network, Place as _, Sandbox};
+use tests::{Firewalld, Host, Network, Place as _, Sandbox, eventually};
 
 const SYSCTLS: [&str; 2] = [
     "net/bridge/bridge-nf-call-iptables",
@@ -59,7 +59,10 @@ impl Machines {
             machine.ip("link set eth0 up");
             machine
         });
-        Self(machines)
+        let machines = Self(machines);
+        // The kernel notices the carrier of new links late while others are deleted.
+        assert!(eventually(|| machines.talk() == [true; 2]));
+        machines
     }
 
     fn talk(&self) -> [bool; 2] {

@@ -20,8 +20,8 @@ pub struct Connection {
     attempts: usize,
     /// Maximum length of a list.
     length: usize,
-    /// The thread that opened the socket. A thread stays in its namespace.
-    thread: ThreadId,
+    /// The thread that opened the socket in its own namespace; `None` if it was in another one.
+    thread: Option<ThreadId>,
 }
 
 impl Connection {
@@ -41,7 +41,7 @@ impl Connection {
             socket,
             attempts: MOST_LISTS,
             length: usize::MAX,
-            thread: thread::current().id(),
+            thread: own_thread(),
         })
     }
 
@@ -60,7 +60,7 @@ impl Connection {
         })
     }
 
-    /// Opens a socket in `namespace`; the calling thread stays in its own namespace.
+    /// Opens a socket in `namespace`.
     ///
     /// # Errors
     /// [`Error::Open`] and [`Error::Namespace`].
@@ -85,10 +85,10 @@ impl Connection {
         }
     }
 
-    /// Returns whether the socket surely belongs to the namespace of the calling thread, because this
-    /// thread opened it.
+    /// Returns whether the socket surely belongs to the namespace that the calling thread is in,
+    /// because this thread opened it there.
     pub(crate) fn is_of_this_thread(&self) -> bool {
-        self.thread == thread::current().id()
+        self.thread.is_some() && self.thread == own_thread()
     }
 
     /// Sends all `requests` and waits until the kernel has carried out or refused each of them.
@@ -204,6 +204,11 @@ impl Connection {
             return Ok(Some(outcome));
         }
     }
+}
+
+/// Returns the calling thread, or `None` while it is in another namespace than its own.
+fn own_thread() -> Option<ThreadId> {
+    (!netns::is_away()).then(|| thread::current().id())
 }
 
 /// The kernel's answers to one request, or the error if the kernel refused the request.

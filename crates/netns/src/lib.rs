@@ -7,5 +7,5 @@ mod namespace;
 mod sysctl;
 
 pub use error::Error;
-pub use namespace::Netns;
+pub use namespace::{Netns, is_away};
 pub use sysctl::Sysctl;

@@ -139,7 +139,7 @@ impl Sysctl {
         let directory: PathBuf = ["/proc/sys"].into_iter().chain(strs(directory)).collect();
         let file: PathBuf = strs(file).collect();
         let (flags, mode) = (flags | OFlag::O_CLOEXEC, Mode::empty());
-        DIRECTORIES.with_borrow_mut(|opened| {
+        OPENED.with_borrow_mut(|Directories(opened)| {
             let directory = match opened.entry(directory) {
                 Entry::Occupied(entry) => entry.into_mut(),
                 Entry::Vacant(entry) => {
@@ -157,21 +157,34 @@ fn strs(parts: &[String]) -> impl Iterator<Item = &str> {
     parts.iter().map(String::as_str)
 }
 
+/// Open directories such as `/proc/sys/net/ipv4`, by path. They belong to one namespace.
+///
+/// To find such a directory, the kernel compares the directories of all namespaces one by one
+/// (`proc_sys_compare` in `fs/proc/proc_sysctl.c`). With 500 pods this takes 100 to 400 µs; the
+/// lookup of a file below the directory takes 15 µs. So a thread opens each directory only once.
+#[derive(Debug, Default)]
+pub(crate) struct Directories(HashMap<PathBuf, OwnedFd>);
+
 thread_local! {
-    /// Open directories such as `/proc/sys/net/ipv4`, by path. An open directory belongs to one
-    /// namespace, and a thread that accesses sysctls never changes its namespace. So a thread opens
-    /// each directory only once.
-    ///
-    /// To find such a directory, the kernel compares the directories of all namespaces one by one
-    /// (`proc_sys_compare` in `fs/proc/proc_sysctl.c`). With 500 pods this takes 100 to 400 µs; the
-    /// lookup of a file below the directory takes 15 µs.
-    static DIRECTORIES: RefCell<HashMap<PathBuf, OwnedFd>> = RefCell::default();
+    static OPENED: RefCell<Directories> = RefCell::default();
+}
+
+impl Directories {
+    /// Takes the calling thread's directories, because it has entered another namespace.
+    pub fn take() -> Self {
+        OPENED.take()
+    }
+
+    /// Makes these the calling thread's directories, because it has come back to their namespace.
+    pub fn put_back(self) {
+        OPENED.set(self);
+    }
 }
 
 /// Maximum number of bytes that [`Sysctl::read`] returns. It calls read(2) once, because the kernel
 /// returns nothing at a second call.
 const LONGEST_VALUE: usize = 4096;
 
-/// Number of leading parts of a parameter that name a directory in [`DIRECTORIES`]: two, as in
+/// Number of leading parts of a parameter that name a directory in [`Directories`]: two, as in
 /// `net/ipv4`. The content of such a directory belongs to one namespace.
 const PER_NAMESPACE: usize = 2;

@@ -37,6 +37,58 @@ fn work_runs_inside_and_the_caller_stays_outside() {
     assert_ne!(inside, outside);
     assert_eq!(own_inode(), outside);
     assert_eq!(namespace.run(own_inode).unwrap(), inside, "it stays alive");
+    let nested = namespace.run(|| new_namespace().run(own_inode).unwrap());
+    assert!(![inside, outside].contains(&nested.unwrap()));
+}
+
+#[test]
+fn caller_returns_from_work_that_panics() {
+    let (namespace, outside) = (new_namespace(), own_inode());
+    let panics = || namespace.run(|| panic!("work fails")).unwrap();
+    std::panic::catch_unwind(panics).unwrap_err();
+    assert_eq!(own_inode(), outside);
+    assert!(!netns::is_away());
+}
+
+/// The kernel looks a sysctl up in the namespace whose directory is open.
+#[test]
+fn sysctls_outside_and_inside_are_told_apart() {
+    Netns::run_in_new(|| {
+        let (namespace, notify) = (new_namespace(), Sysctl::ipv4("lo", "arp_notify"));
+        for _ in 0..2 {
+            notify.ensure("0").unwrap();
+            namespace.run(|| notify.ensure("1")).unwrap().unwrap();
+            assert_eq!(notify.read().unwrap(), "0");
+            assert_eq!(namespace.run(|| notify.read()).unwrap().unwrap(), "1");
+        }
+    })
+    .unwrap();
+}
+
+/// A process of a user namespace may not enter the network namespace that it has from outside.
+#[test]
+fn work_runs_inside_even_if_the_caller_could_not_return() {
+    if std::env::var_os("CANNOT_RETURN").is_some() {
+        let (namespace, outside) = (new_namespace(), own_inode());
+        assert!(Netns::own().unwrap().run(|| ()).is_err());
+        assert_ne!(namespace.run(own_inode).unwrap(), outside);
+        assert!(
+            !namespace.run(netns::is_away).unwrap(),
+            "a thread of its own"
+        );
+        assert_eq!(own_inode(), outside);
+        return;
+    }
+    let this = std::env::current_exe().unwrap();
+    let name = "work_runs_inside_even_if_the_caller_could_not_return";
+    let mut unshare = std::process::Command::new("unshare");
+    unshare.arg("--user").arg("--map-root-user").arg(this);
+    let outcome = unshare
+        .args(["--exact", name])
+        .env("CANNOT_RETURN", "yes")
+        .output()
+        .unwrap();
+    assert!(outcome.status.success(), "{outcome:?}");
 }
 
 #[test]
