@@ -239,7 +239,7 @@ fn check_reports_a_bridge_whose_frames_netfilter_does_not_see() {
         .check(&a, &result)
         .error()
         .expect(100, &["sysctl net.bridge.bridge-nf-call-iptables is 0"]);
-    // The sysctls suffice, as after an ADD by an earlier version.
+    // The sysctls suffice.
     assert!(host.show_bridged_frames(true));
     host.ip("link set cni0 type bridge nf_call_iptables 0");
     assert_eq!(network.check(&a, &result).ok(), Value::Null);

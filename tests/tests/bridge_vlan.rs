@@ -112,7 +112,7 @@ fn port_stays_in_the_default_vlan_unless_it_shall_leave_it() {
         .each_mut()
         .map(|it| it.sees(|frame| frame.from == mac));
     assert_eq!(heard, [true, false]);
-    // Earlier versions and the reference leave ports like this.
+    // The reference leaves ports like this.
     assert_eq!(network.check(&keeps, &kept).ok(), Value::Null);
     assert_eq!(network.check(&leaves, &left).ok(), Value::Null);
     let port = left["interfaces"][1]["name"].as_str().unwrap();

@@ -333,7 +333,7 @@ fn add_that_cannot_write_the_record_forgets_no_sources_that_a_failed_del_left() 
     }
 }
 
-/// An ADD of an earlier build was killed while it wrote the record.
+/// After a DEL that failed, an ADD without firewalld wrote an empty record.
 #[test]
 fn second_add_lists_the_sources_that_a_failed_del_left() {
     let host = Host::new();

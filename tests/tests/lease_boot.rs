@@ -136,7 +136,7 @@ fn node_that_restarts_with_the_same_boot_id_releases_leases_of_gone_sandboxes() 
     assert_eq!(holders(&host), ["live\r\neth0", "new\r\neth0"]);
 }
 
-/// The record of a build before the marker has only the boot ID.
+/// A record has only the boot ID if the marker below /run could not be made.
 #[test]
 fn record_without_marker_gets_one_and_serves_the_next_reboot() {
     let host = Host::new();

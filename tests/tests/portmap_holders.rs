@@ -3,7 +3,7 @@
 //! `CNI_NETNS` may be a runtime's own mount, or a path through a process. The host's end of the
 //! pair disappears with the sandbox.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -234,24 +234,6 @@ fn a_link_to_another_sandbox_proves_nothing() {
     drop((outside, process));
     host.end(&rivals.a);
     rivals.expect_refused();
-}
-
-/// An earlier version of the plugin wrote such records.
-#[test]
-fn a_record_without_a_link_of_the_host_is_read() {
-    let host = Host::new();
-    let mut process = None;
-    let rivals = Rivals::new(&host, |a| process.insert(a.inhabitant()).netns(), as_it_is);
-    let file = "/run/cni/portmap/cni:pods:a:eth0";
-    let mut record: Value = serde_json::from_slice(&fs::read(file).unwrap()).unwrap();
-    let removed = record.as_object_mut().unwrap().remove("host_link");
-    assert!(removed.is_some_and(|it| it.is_u64()), "{record}");
-    fs::write(file, record.to_string()).unwrap();
-    drop(process);
-    host.end(&rivals.a);
-    rivals.expect_refused();
-    rivals.ports.forgotten(&rivals.a).ok();
-    rivals.asks.add(&rivals.b);
 }
 
 /// Opens a connection from the client's port 4000 to port 8080 of the host, on which `pod` listens.

@@ -238,7 +238,8 @@ fn reloads_in_any_order_keep_both_pods() {
     }
 }
 
-/// The record of the new pod is one of an earlier version, which listed no displaced attachment.
+/// The record of the new pod lists no displaced attachment, as if the old pod's rules were missing
+/// during its ADD.
 #[test]
 fn reload_takes_what_its_holder_would_not_give_back() {
     let host = Host::new();

@@ -194,12 +194,12 @@ pub struct Port {
 pub struct PortVlanSet {
     /// VLANs that the port carries.
     pub carried: Vec<PortVlans>,
-    /// The native VLAN, which the port also carries. CHECK ignores it, because earlier versions of
-    /// this suite did not set it.
+    /// The native VLAN, which the port also carries. CHECK ignores it, because the Go
+    /// plugins do not set it.
     pub native: Option<PortVlans>,
     /// The bridge's default VLAN, which ADD removes from the port; `None` if the port stays in it,
-    /// or if the bridge has none. CHECK accepts it as an untagged VLAN, because earlier versions of
-    /// this suite and the Go plugins did not remove it.
+    /// or if the bridge has none. CHECK accepts it as an untagged VLAN, because the Go plugins
+    /// do not remove it.
     pub left: Option<PortVlans>,
 }
 

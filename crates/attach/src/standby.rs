@@ -239,7 +239,7 @@ pub(crate) fn present(
 }
 
 /// Returns the existing element with the set and key of `wanted`. Returns `None` also if the set
-/// does not exist, as in a table that an earlier version made.
+/// does not exist because another program deleted it: the caller's transaction creates it.
 fn existing(
     connection: &Connection,
     table: &Table,

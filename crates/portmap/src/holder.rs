@@ -42,7 +42,7 @@ pub(crate) fn is_gone(firewall: &nft::Connection, owner: &str, record: Option<&R
 ///
 /// The host's end is recorded by its interface index. The kernel gives no later interface this
 /// index, so an existing interface of that index is the host's end itself. The index is not
-/// recorded if `prevResult` names no veth of the host, or if an earlier version wrote the record.
+/// recorded if `prevResult` names no veth of the host.
 ///
 /// If the host's end is recorded, the addresses in the sandbox show nothing: gVisor, for example,
 /// removes them from the container's interface, because it has a network stack of its own.

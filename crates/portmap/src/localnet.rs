@@ -72,19 +72,15 @@ pub(crate) fn link<'l>(links: &'l [(IpAddr, Link)], plan: &Plan) -> Option<&'l L
 }
 
 /// Returns a message if `route_localnet` of `link` is 0, and a message for each missing `IPsec`
-/// policy. Requires no policies if the kernel does not support them, or if `record.localnet` is
-/// `None`: then an earlier version of the plugin, which installed no policies, wrote the record.
+/// policy. Requires no policies if the kernel does not support them.
 ///
 /// # Errors
 /// The kernel refuses a request.
-pub(crate) fn differences(link: &Link, record: &Record) -> anyhow::Result<Vec<String>> {
+pub(crate) fn differences(link: &Link) -> anyhow::Result<Vec<String>> {
     let mut found = Vec::new();
     if !link.routes_localnet {
         let sysctl = Sysctl::ipv4(&link.name, "route_localnet");
         found.push(format!("sysctl {} is 0, not 1", sysctl.key()));
-    }
-    if record.localnet.is_none() {
-        return Ok(found);
     }
     if let Some(policies) = Policies::open()? {
         let accepted = policies.accepted(&localnet_packets())?.into_iter();

@@ -110,10 +110,6 @@ pub(crate) fn conditions(version: IpVersion) -> [Rule; 2] {
 }
 
 /// Returns the rules that translate destinations to containers (DNAT).
-///
-/// Earlier versions of the plugin did not count ports ([`COUNTS`]), and their rule for single
-/// addresses had another comment. So an ADD notices the table of such a version by this comment,
-/// replaces the rule and counts the ports.
 pub(crate) fn translate(version: IpVersion) -> [Rule; 2] {
     let rule = |comment| Rule::new(comment).when_ip(version);
     let [single, every] = [ADDRESS_PORTS, PORTS].map(|it| it.of(version));

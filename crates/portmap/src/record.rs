@@ -34,16 +34,13 @@ pub(crate) struct Record {
     pub identity: Identity,
     /// Name of the container's interface (`CNI_IFNAME`).
     pub interface: String,
-    /// The index of the host's end of the veth pair; `None` if `prevResult` named none, or if an
-    /// earlier version wrote the record.
-    #[serde(default)]
+    /// The index of the host's end of the veth pair; `None` if `prevResult` named none.
     pub host_link: Option<u32>,
     /// The index of the host's link through which packets from 127.0.0.1 reach the container;
-    /// `None` if the container gets no such packets, or if an earlier version wrote the record.
-    #[serde(default)]
+    /// `None` if the container gets no such packets.
     pub localnet: Option<u32>,
     /// The links that `localnet` named in records of earlier ADDs of the attachment, until the
-    /// present ADD has released them. Earlier versions neither write nor read this key.
+    /// present ADD has released them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub former_localnets: Vec<u32>,
     /// The container's addresses that ports are forwarded to.
@@ -54,8 +51,7 @@ pub(crate) struct Record {
     pub elements: Vec<Element>,
     /// Tags of attachments that had an address of this one before, the latest first. This one took
     /// over their elements that masquerade clients of this address. DEL gives such an element to
-    /// the first of these attachments that has a record and lists the element there. Earlier
-    /// versions neither write nor read this key.
+    /// the first of these attachments that has a record and lists the element there.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub displaced: Vec<String>,
     /// The conditions for packets to the attachment's ports (`conditionsV4`, `conditionsV6`). If

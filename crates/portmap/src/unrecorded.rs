@@ -1,8 +1,7 @@
 //! Finds out whether an attachment without a record (a file that ADD writes) may still exist.
 //!
-//! There are two causes of a missing record. After a boot, a saved ruleset may bring back elements
-//! of sandboxes that ended with the previous boot. And an earlier version of the plugin, which
-//! wrote no records, may have attached the container.
+//! After a boot, a saved ruleset may bring back elements of sandboxes that ended with the previous
+//! boot. But an operator may also have deleted the record of a live attachment, which is below `/run`.
 
 use std::collections::{BTreeSet, HashSet};
 use std::net::IpAddr;

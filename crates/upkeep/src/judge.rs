@@ -36,8 +36,8 @@ impl Judge {
             return Ok(());
         }
         let is_lost = match &deletion.deleted {
-            // A plugin deletes a table or a set only to recreate a table that an earlier version
-            // made. Even then, elements may be lost.
+            // A plugin deletes a table or a set only to recreate one that differs from its own.
+            // Even then, elements may be lost.
             Deleted::Table | Deleted::Set => true,
             Deleted::Chain(chain) => self.lacks_chain(&table, chain)?,
             Deleted::Rule { chain, comment } => {

@@ -104,7 +104,7 @@ fn by_another(node: &Node, message: String, names: &[&str]) -> Finding {
 
 /// Returns whether portmap needs `route_localnet` of the link. Either portmap has stored on disk
 /// that it set the sysctl, or a live attachment of this suite with hostPorts is behind the link.
-/// The second condition is for earlier versions of portmap, which stored nothing.
+/// portmap stores nothing if another program has set the sysctl, but such an attachment needs it.
 fn is_for_ports(node: &Node, link: &Link) -> bool {
     let is_behind = |it: &Attached| {
         let links = it.entry.host_links();
