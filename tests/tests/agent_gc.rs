@@ -240,7 +240,7 @@ fn attachments_that_links_cannot_prove_stay_and_are_reported_once() {
     let log = agent.log();
     assert_eq!(log.lines().count(), 1, "{log}");
     assert!(
-        log.contains("plugin macvlan leaves no link on the host"),
+        log.contains("plugin macvlan makes no link on the host"),
         "{log}"
     );
 }

@@ -88,7 +88,7 @@ fn disabled_container_interface_is_there_and_down() {
     assert_eq!(network.check(&a, &result).ok(), Value::Null);
     a.ip("link set eth0 up");
     let refusal = network.check(&a, &result).error();
-    assert!(refusal.mentions("eth0 is up"), "{refusal:?}");
+    assert!(refusal.mentions("eth0 in the sandbox is up"), "{refusal:?}");
     layer2(&host).add(&b);
     for (sandbox, address) in [(&a, "192.0.2.1/24"), (&b, "192.0.2.2/24")] {
         sandbox.ip(&format!("address add {address} dev eth0"));

@@ -257,7 +257,7 @@ fn gc_removes_elements_of_the_last_pod() {
     assert!(host.run("nft", &["list ruleset"]).contains("cni:"));
     let gc = tool.run(&["gc", "pods"]);
     let elsewhere = gc.under(&["unshare", "--net"].map(str::to_owned));
-    elsewhere.expect_failure(&["here is no link of the network"]);
+    elsewhere.expect_failure(&["this network namespace has no link of the network"]);
     tool.run(&["gc", "pods"]).ok();
     assert!(!host.run("nft", &["list ruleset"]).contains("cni:"));
 }

@@ -252,7 +252,7 @@ fn without_links_on_the_host_gc_uses_the_given_list() {
     fs::write(host.lease_dir().join("pods/10.1.0.201"), "lives\r\neth0").unwrap();
     age(&host.lease_dir());
     tool.run(&["gc", "pods"]).expect_failure(&[
-        "plugin macvlan leaves no link",
+        "plugin macvlan makes no link",
         "container lives",
         "may be live: kept",
     ]);

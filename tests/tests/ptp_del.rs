@@ -72,7 +72,7 @@ fn del_keeps_links_that_are_not_of_a_routed_pair() {
     host.ip("link add port type veth peer name eth0 netns a");
     host.ip("link set port master other");
     let outcome = network(&host).on("DEL", &a).run();
-    assert!(outcome.stderr.contains("left alone"), "{outcome:?}");
+    assert!(outcome.stderr.contains("not deleted"), "{outcome:?}");
     assert!(a.has_link("eth0") && host.has_link("port"));
     host.ip("link add eth1 type veth peer name other-end");
     network(&host)

@@ -54,13 +54,13 @@ fn rules_of_a_pod_without_link_on_the_host_stay() {
     let words = ["container a", "may be live: kept", "nothing was removed"];
     tool.run(&["gc", "pods"]).expect_failure(&words);
     let told = tool.lines(&["migrate", "--remove"]);
-    let reason = ", a, may be live: plugin macvlan leaves no link";
+    let reason = ", a, may be live: plugin macvlan makes no link";
     assert!(
         told.len() == 1 && told[0].starts_with("unseen ") && told[0].contains(reason),
         "{told:#?}"
     );
     assert!(has_rule(&host));
-    let words = ["may be live: 1", "plugin macvlan leaves no link"];
+    let words = ["may be live: 1", "plugin macvlan makes no link"];
     let findings = tool.doctor();
     findings.expect("ok", "remnant", &words);
     assert_eq!(findings.fixes("remnant"), [""; 0]);
@@ -115,7 +115,7 @@ fn elements_of_a_pod_without_link_on_the_host_are_reported_without_command() {
     assert!(!tool.doctor().holds("warning", "element", &[]));
     let _live = hide(&a);
     let is_reported = || {
-        let words = ["may be live: plugin macvlan leaves no link", "cni-portmap"];
+        let words = ["may be live: plugin macvlan makes no link", "cni-portmap"];
         let findings = tool.doctor();
         findings.expect("warning", "element", &words);
         assert_eq!(findings.fixes("element"), [""; 0]);

@@ -247,7 +247,7 @@ impl<T: Topology> Add<'_, T> {
         Ok(Pair {
             bridge,
             host,
-            container: found.context("the container's link is gone")?,
+            container: found.context("the container's link was deleted during ADD")?,
             mac,
         })
     }

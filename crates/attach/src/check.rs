@@ -115,11 +115,13 @@ impl<T: Topology> Check<'_, T> {
         found: &mut Differences,
     ) -> anyhow::Result<()> {
         let name = &link.name;
-        found.unless(link.kind == LinkKind::Veth, || format!("{name} is no veth"));
+        found.unless(link.kind == LinkKind::Veth, || {
+            format!("{name} in the sandbox is no veth link")
+        });
         let is_down = desired.container.link == ContainerLink::Down;
         found.unless(link.is_up != is_down, || {
             let state = if is_down { "up" } else { "down" };
-            format!("{name} is {state}")
+            format!("{name} in the sandbox is {state}")
         });
         found.compare_mac(link, self.reported);
         found.extend(self.other_sandbox());
@@ -158,7 +160,7 @@ impl<T: Topology> Check<'_, T> {
             return Ok(None);
         };
         let name = &port.name;
-        found.unless(port.is_up, || format!("{name} is down"));
+        found.unless(port.is_up, || format!("{name} on the host is down"));
         if let Some(bridge) = &desired.side.bridge {
             found.unless(port.master == Some(bridge.index), || {
                 format!("{name} is no port of {}", bridge.name)
@@ -196,7 +198,7 @@ impl<T: Topology> Check<'_, T> {
         let Some(link) = link.filter(|_| !gateways.is_empty()) else {
             return Ok(());
         };
-        found.unless(link.is_up, || format!("{} is down", link.name));
+        found.unless(link.is_up, || format!("{} on the host is down", link.name));
         let addresses = self.host.addresses(link.index)?;
         for gateway in gateways {
             let is_there = addresses.iter().any(|it| it.address == *gateway);

@@ -110,7 +110,7 @@ fn leave_alone(link: &Link, attachment: &Attachment) -> anyhow::Result<()> {
              delete the link if it is of the attachment, or else rename it"
         );
     };
-    note(format_args!("{name} {reason}: left alone"));
+    note(format_args!("{name} {reason}: not deleted"));
     Ok(())
 }
 
@@ -137,7 +137,7 @@ fn delete_container_link<T: Topology>(
         return Ok(host.remove_link(&peer)?);
     }
     note(format_args!(
-        "{} in the sandbox is no end of a pair of this network: left alone",
+        "{} in the sandbox is no end of a veth pair of this network: not deleted",
         container.name
     ));
     Ok(())

@@ -197,7 +197,7 @@ impl OwnerFiles {
                 opened => return opened,
             }
         }
-        let reason = format!("{} is removed again and again", self.0.display());
+        let reason = format!("another process keeps removing {}", self.0.display());
         Err(io::Error::other(reason))
     }
 

@@ -36,7 +36,10 @@ impl Made {
         }
         let port = del::find_host_link(&Connection::open()?, &request.attachment)?;
         if let Some(port) = port {
-            bail!("{} is there: kept", port.name);
+            bail!(
+                "the host link {} still exists, so the lease stays",
+                port.name
+            );
         }
         del::forward(&request.network, Verb::Del)
     }

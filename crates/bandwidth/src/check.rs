@@ -50,7 +50,7 @@ impl Limiting<'_> {
         let link_ingress = LinkIngress::new(self.host, self.host_link);
         differences.extend(link_ingress.difference(&ifb, self.traffic)?);
         if !ifb.is_up {
-            differences.push(format!("{} is down", ifb.name));
+            differences.push(format!("its ifb {} is down", ifb.name));
         }
         let mtu = self.host_link.mtu;
         if ifb.mtu != mtu {

@@ -76,7 +76,7 @@ fn find(host: &Connection, request: &DelRequest) -> anyhow::Result<Vec<Link>> {
         match foreign_sender(&link, host, request)? {
             None => own.push(link),
             Some(sender) => note(format_args!(
-                "{} stays: {sender} sends to it, which is not known to be the link of {}",
+                "ifb {} is not deleted: {sender} sends to it, and is not known to be the link of {}",
                 link.name, request.attachment
             )),
         }

@@ -27,8 +27,8 @@ pub(crate) fn find(request: &AddRequest, host: &Connection) -> anyhow::Result<Li
     let host_link = host.other_end(&container_link, namespace)?.ok_or_else(|| {
         let kind = &container_link.kind;
         invalid(format!(
-            "{interface} is no end of a pair of which the host has the other ({kind:?}), and nothing else \
-             can be limited; take the limits away, or join the sandbox by bridge or ptp"
+            "{interface} in the sandbox is of kind {kind} and has no other end on the host, so it cannot be \
+             limited; remove the limits, or attach the sandbox by bridge or ptp"
         ))
     })?;
     let mut reported = request.chained()?.interfaces.iter();

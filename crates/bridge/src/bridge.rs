@@ -80,7 +80,7 @@ pub(crate) fn expect_bridge(link: &Link) -> Result<(), Error> {
         return Ok(());
     }
     let reason = format!(
-        "{} exists and is no bridge ({:?}); choose another name",
+        "{} exists and is of kind {}, not bridge; choose another name",
         link.name, link.kind
     );
     Err(Error::invalid("bridge", reason))

@@ -70,8 +70,8 @@ impl<'a> HostEnd<'a> {
             Some(Tagging::Untagged) => Err(Error::invalid(
                 "vlan",
                 format!(
-                    "the bridge itself receives VLAN {vlan} without tag and sends another one so (bridge vlan show), so it \
-                     can be no gateway there; choose another VLAN, or give the bridge VLAN {vlan} tagged or as its PVID"
+                    "VLAN {vlan} is untagged on the bridge itself, but not its PVID (bridge vlan show), so the bridge can be \
+                     no gateway there; choose another VLAN, or give the bridge VLAN {vlan} tagged or as its PVID"
                 ),
             )),
         }
@@ -183,8 +183,8 @@ fn expect_end(
         return Ok(());
     }
     let reason = format!(
-        "{} exists and is not the host's end of VLAN {} on {} ({:?}); remove it or choose another bridge",
-        link.name, access.vlan, bridge.name, link.kind
+        "{} exists and is of kind {}, not the host's end of VLAN {} on {}; remove it or choose another bridge",
+        link.name, link.kind, access.vlan, bridge.name
     );
     bail!(Error::invalid("vlan", reason))
 }

@@ -120,7 +120,7 @@ fn dispatch(plugin: &Plugin, environment: Environment, network: Network) -> anyh
         Verb::Version => Ok(()),
         Verb::Reload => {
             let Plugin { name, reload, .. } = plugin;
-            let unknown = || format!("CNI_COMMAND RELOAD: {name} has nothing in a firewall");
+            let unknown = || format!("CNI_COMMAND RELOAD: {name} has no firewall rules to restore");
             let reload = reload.ok_or_else(|| Error::Environment(unknown()))?;
             reload(&CheckRequest::parse(environment, network)?)
         }

@@ -18,7 +18,10 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
     let link = connection.link(LO)?;
     let before = connection.addresses(link.index)?;
     if let Some(alien) = before.iter().find(|it| !it.address.ip().is_loopback()) {
-        bail!("{LO} has {}, which is no loopback address", alien.address);
+        bail!(
+            "{LO} in the sandbox has {}, which is no loopback address",
+            alien.address
+        );
     }
     let mut undo = Undo::default();
     if !link.is_up {
@@ -52,7 +55,7 @@ pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
     expect_no_keys(&request.network)?;
     cni::step("compare");
     let link = connect(&request.netns)?.link(LO)?;
-    ensure!(link.is_up, "{LO} is down");
+    ensure!(link.is_up, "{LO} in the sandbox is down");
     Ok(())
 }
 

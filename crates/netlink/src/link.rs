@@ -1,5 +1,7 @@
 //! Links as the kernel describes them.
 
+use std::fmt;
+
 use netlink_packet_route::link::{
     BridgePortState, InfoBridge, InfoBridgePort, InfoData, InfoKind, InfoPortData, InfoVlan,
     LinkAttribute, LinkFlags, LinkInfo, LinkLayerType, LinkMessage, State,
@@ -89,6 +91,20 @@ pub enum LinkKind {
     Vlan(u16),
     /// Any other virtual link, by its name in `ip -details link`.
     Other(String),
+}
+
+impl fmt::Display for LinkKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Physical => "physical",
+            Self::Loopback => "loopback",
+            Self::Bridge => "bridge",
+            Self::Veth => "veth",
+            Self::Ifb => "ifb",
+            Self::Vlan(vlan) => return write!(f, "VLAN {vlan}"),
+            Self::Other(name) => name,
+        })
+    }
 }
 
 /// State of a link's other end.

@@ -174,7 +174,7 @@ pub(crate) fn reset_forgotten(removed: &[Element]) -> anyhow::Result<()> {
     for name in forgotten.difference(&used) {
         if let Some(link) = found(Connection::open()?.link(name))? {
             note(format_args!(
-                "reset route_localnet of {name}: /run/cni lacks its users"
+                "reset route_localnet of {name}: /run/cni/localnet names no attachment that uses it"
             ));
             set_if_present(link.index, 0)?;
         }

@@ -22,7 +22,7 @@ pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
     if let Some(record) = Record::read(&path)? {
         if !record.may_be_of(&request.attachment) {
             note(format_args!(
-                "{} stays, because it is the record of {}",
+                "{} is not removed: it is the record of {}",
                 path.display(),
                 record.owner
             ));

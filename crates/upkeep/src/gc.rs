@@ -91,7 +91,9 @@ fn remove_if(
 ) -> anyhow::Result<Removal> {
     let attachment = &candidate.attachment;
     if !(has_leases(candidate) && has_entry(chain, candidate) && is_unused()?) {
-        note(format_args!("{attachment} changes at this moment: kept"));
+        note(format_args!(
+            "{attachment} changed after the node was read: not removed"
+        ));
         return Ok(Removal::Kept);
     }
     note(format_args!("DEL {attachment}"));

@@ -223,7 +223,7 @@ fn sees(node: &Node, candidate: &Candidate<'_>) -> Result<Vec<u32>, String> {
     });
     if let Some(other) = programs.find(|it| !["bridge", "ptp"].contains(&it.as_str())) {
         return Err(format!(
-            "plugin {other} leaves no link on the host that shows whether a sandbox lives"
+            "plugin {other} makes no link on the host that shows whether a sandbox exists"
         ));
     }
     let plugins: Vec<_> = networks.iter().flat_map(Conflist::all_plugins).collect();
@@ -238,7 +238,7 @@ fn sees(node: &Node, candidate: &Candidate<'_>) -> Result<Vec<u32>, String> {
             names => format!("neither {} nor a link of the network", names.join(", ")),
         };
         return Err(format!(
-            "here is {lacks}, as in another network namespace than the host's, or after a reboot"
+            "this network namespace has {lacks}: it is not the host's, or the node was rebooted"
         ));
     }
     Ok(bridges)

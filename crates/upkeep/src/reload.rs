@@ -83,7 +83,7 @@ fn remembered(
                 });
             }
             Ok(_) => {}
-            Err(error) => note(format_args!("{error:#}: no entry, skipped")),
+            Err(error) => note(format_args!("{error:#}; the file is skipped")),
         }
     }
     Ok(remembered)

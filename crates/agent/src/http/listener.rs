@@ -107,7 +107,11 @@ async fn remove_stale(path: &Path) -> anyhow::Result<()> {
         return Ok(());
     };
     let is_socket = metadata.file_type().is_socket();
-    ensure!(is_socket, "{} exists and is no socket", path.display());
+    ensure!(
+        is_socket,
+        "{} exists and is no socket; remove it, or set listen to another path",
+        path.display()
+    );
     let is_abandoned = is_abandoned(path).await;
     ensure!(
         is_abandoned,

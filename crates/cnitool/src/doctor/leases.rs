@@ -264,10 +264,10 @@ mod tests {
             may_live(&node, "no address of the sandbox behind veth7");
         }
         node.links.clear();
-        may_live(&node, "here is neither bridge cni0 nor");
+        may_live(&node, "has neither bridge cni0 nor");
         let other = LIST.replace("\"bridge\"", "\"macvlan\"");
         node.configuration = super::super::tests::node(&[("pods.conflist", &other)]).configuration;
-        may_live(&node, "plugin macvlan leaves no link");
+        may_live(&node, "plugin macvlan makes no link");
         node.configuration.files.clear();
         may_live(&node, "no network pods is configured");
     }
@@ -317,7 +317,7 @@ mod tests {
         node.configuration = super::super::tests::node(&[("pods.conflist", &other)]).configuration;
         let [finding] = <[Finding; 1]>::try_from(elements(&node)).unwrap();
         assert_eq!(finding.fix, "");
-        let reason = "may be live: plugin macvlan leaves no link";
+        let reason = "may be live: plugin macvlan makes no link";
         assert!(finding.impact.contains(reason), "{finding:?}");
     }
 
