@@ -302,13 +302,13 @@ impl<'a> Sandbox<'a> {
         let routes = self.connection.routes()?;
         for wanted in wanted_routes(addressing, link) {
             let destination = (wanted.destination.network(), wanted.destination.prefix());
-            let is_it = |it: &netlink::Route| {
-                (it.destination.ip(), it.destination.prefix()) == destination
-                    && it.leads_by(link.index, wanted.gateway)
-                    && wanted.table.is_none_or(|table| it.table == table)
-                    && (wanted.priority.is_none() || it.priority == wanted.priority)
+            let is_wanted = |route: &netlink::Route| {
+                (route.destination.ip(), route.destination.prefix()) == destination
+                    && route.leads_by(link.index, wanted.gateway)
+                    && wanted.table.is_none_or(|table| route.table == table)
+                    && (wanted.priority.is_none() || route.priority == wanted.priority)
             };
-            if !routes.iter().any(is_it) {
+            if !routes.iter().any(is_wanted) {
                 differences.push(format!("{name} lacks the route to {}", wanted.destination));
             }
         }

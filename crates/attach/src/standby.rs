@@ -121,10 +121,10 @@ pub(crate) fn remove(
         let is_stale = |it: &Element| is_stale(&it.owner) || gone.contains(&it.owner);
         let (stale, others): (Vec<_>, Vec<_>) = listed.into_iter().partition(is_stale);
         let successors = successors(&others);
-        let (freed, rest): (Vec<_>, Vec<_>) = stale.into_iter().partition(|it| {
-            let address = address(it);
-            let mut standby = successors.iter().map(|it| stands_by_for(it));
-            address.is_some() && standby.any(|it| it == address)
+        let (freed, rest): (Vec<_>, Vec<_>) = stale.into_iter().partition(|held| {
+            let address = address(held);
+            let mut awaited = successors.iter().map(|it| stands_by_for(it));
+            address.is_some() && awaited.any(|it| it == address)
         });
         let handover = pass_on(connection, table, &freed, &successors)?;
         removed.extend(handover.removed);
@@ -153,7 +153,7 @@ fn successors(elements: &[Element]) -> Vec<&Element> {
         return standby;
     }
     let held: BTreeSet<_> = elements.iter().filter_map(address).collect();
-    let is_free = |it: &&Element| stands_by_for(it).is_some_and(|it| !held.contains(&it));
+    let is_free = |it: &&Element| stands_by_for(it).is_some_and(|address| !held.contains(&address));
     standby.into_iter().filter(is_free).collect()
 }
 

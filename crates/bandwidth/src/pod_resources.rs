@@ -246,7 +246,7 @@ mod tests {
             .map(|(name, count)| (name.to_string(), *count));
         let allocation = resources(raw).allocation(&devices.collect())?;
         let rates = [allocation.ingress, allocation.egress];
-        Ok(rates.map(|it| it.map(|it| it.bytes() * 8)))
+        Ok(rates.map(|rate| rate.map(|it| it.bytes() * 8)))
     }
 
     #[test]

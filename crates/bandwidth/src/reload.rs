@@ -234,7 +234,8 @@ fn complete<'a, T>(change: impl FnOnce(&mut Undo<'a>) -> anyhow::Result<T>) -> a
     Ok(changed)
 }
 
-const UNFINISHED: &str = "change a limit, which has its old or its new rate now; repeat the call to complete the change";
+const UNFINISHED: &str =
+    "change a limit, which has its old or its new rate now; repeat the call to complete the change";
 
 /// Time that a DEL may take from the end of this plugin to the deletion of the veth pair by another
 /// plugin of the chain.

@@ -97,11 +97,11 @@ impl<'a> Judge<'a> {
             None => None,
         };
         let is_tagged = |it: &Link| it.alias.as_deref().is_some_and(Attachment::is_owner);
-        links.iter().any(|it| {
-            it.kind == LinkKind::Veth
-                && it.peer_namespace.is_some()
-                && it.master == index
-                && !is_tagged(it)
+        links.iter().any(|link| {
+            link.kind == LinkKind::Veth
+                && link.peer_namespace.is_some()
+                && link.master == index
+                && !is_tagged(link)
         })
     }
 

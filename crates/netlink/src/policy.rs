@@ -113,7 +113,7 @@ fn selector(packets: Packets) -> Vec<u8> {
     // Ports and masks of 0 select every port.
     bytes.extend([0; 8]);
     bytes.extend(u16::from(version.number()).to_ne_bytes());
-    bytes.extend([to, from].map(|it| it.map_or(0, |it| it.prefix())));
+    bytes.extend([to, from].map(|network| network.map_or(0, |it| it.prefix())));
     bytes.resize(SELECTOR, 0);
     bytes
 }

@@ -334,7 +334,7 @@ fn comment_of_iptables(expressions: &[u8]) -> Option<String> {
         .filter(|it| it.0 == "match")
         .map(|it| it.1);
     let comment =
-        matches.find(|it| value(it, MATCH_NAME).is_some_and(|it| text(it) == "comment"))?;
+        matches.find(|it| value(it, MATCH_NAME).is_some_and(|name| text(name) == "comment"))?;
     let text = value(comment, MATCH_INFO)?.split(|it| *it == 0).next()?;
     Some(String::from_utf8_lossy(text).into_owned())
 }

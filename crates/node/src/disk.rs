@@ -21,7 +21,7 @@ pub struct Disk {
 /// Returns the file system of each directory. For a directory that does not exist, uses its closest
 /// existing parent. Skips a file system whose state cannot be read.
 pub(super) fn disks(directories: &BTreeSet<PathBuf>) -> Vec<Disk> {
-    let existing = |it: &PathBuf| Some(it.ancestors().find(|it| it.is_dir())?.to_owned());
+    let existing = |path: &PathBuf| Some(path.ancestors().find(|it| it.is_dir())?.to_owned());
     let existing: BTreeSet<_> = directories.iter().filter_map(existing).collect();
     let disks = existing.into_iter().filter_map(|directory| {
         let found = statvfs(&directory).ok()?;

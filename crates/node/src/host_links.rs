@@ -71,7 +71,7 @@ impl HostLinks {
     /// no such link.
     pub fn of_address(&self, address: IpAddr) -> Option<&HostLink> {
         let mut links = self.untagged();
-        links.find(|it| it.known_addresses().any(|it| it == address))
+        links.find(|link| link.known_addresses().any(|it| it == address))
     }
 
     /// Returns the tags of all host links that have one.

@@ -18,10 +18,9 @@ pub fn bridge_of(plugin: &PluginConfig) -> Option<&str> {
 pub fn lease_directories(network: &Conflist) -> Vec<PathBuf> {
     let plugins = network.all_plugins().into_iter();
     let leasing = plugins.filter(|it| it.ipam_type() == Some("host-local"));
-    let directories = leasing.map(|it| {
-        let named = it
-            .ipam()
-            .and_then(|it| json::value(it, "dataDir")?.as_str());
+    let directories = leasing.map(|plugin| {
+        let ipam = plugin.ipam();
+        let named = ipam.and_then(|it| json::value(it, "dataDir")?.as_str());
         let named = named.filter(|it| !it.is_empty());
         PathBuf::from(named.unwrap_or(host_local::DEFAULT_DATA_DIR))
     });

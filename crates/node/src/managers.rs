@@ -77,10 +77,10 @@ fn mac_policy(directories: &[&Path]) -> Option<PathBuf> {
             files.insert(file.file_name(), file.path());
         }
     }
-    let is_link = |it: &&PathBuf| it.extension().is_some_and(|it| it == "link");
-    let says_so = |it: &&PathBuf| {
-        let text = text_of(it).unwrap_or_default();
-        value(&text, "MACAddressPolicy").is_some_and(|it| it != "none")
+    let is_link = |path: &&PathBuf| path.extension().is_some_and(|it| it == "link");
+    let says_so = |path: &&PathBuf| {
+        let text = text_of(path).unwrap_or_default();
+        value(&text, "MACAddressPolicy").is_some_and(|policy| policy != "none")
     };
     files.values().filter(is_link).find(says_so).cloned()
 }

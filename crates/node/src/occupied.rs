@@ -24,7 +24,7 @@ pub const RUNTIME_SOCKETS: [&str; 2] = ["/run/containerd/containerd.sock", "/run
 /// processes cannot be read.
 pub(super) fn occupied(sockets: &[PathBuf]) -> Option<BTreeSet<i32>> {
     let tasks = tasks().ok()?;
-    let is_seen = |it: &PathBuf| listener(it).is_ok_and(|it| tasks.contains(&it));
+    let is_seen = |socket: &PathBuf| listener(socket).is_ok_and(|it| tasks.contains(&it));
     if sockets.is_empty() || !sockets.iter().all(is_seen) {
         return None;
     }

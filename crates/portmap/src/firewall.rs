@@ -199,9 +199,11 @@ fn host_addresses(host: &netlink::Connection, ports: &[HostPort]) -> Vec<IpNetwo
         networks.collect::<Result<Vec<_>, netlink::Error>>()
     };
     let networks = read().map_or_else(|_| EVERYWHERE.to_vec(), |it| it.concat());
-    let is_used = |it: &IpNetwork| match it.ip() {
+    let is_used = |network: &IpNetwork| match network.ip() {
         address if LINK_LOCAL.iter().any(|it| it.contains(address)) => false,
-        address if address.is_loopback() => address == Ipv4Addr::LOCALHOST && it.prefix() == 32,
+        address if address.is_loopback() => {
+            address == Ipv4Addr::LOCALHOST && network.prefix() == 32
+        }
         _ => true,
     };
     networks.into_iter().filter(is_used).collect()

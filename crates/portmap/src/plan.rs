@@ -82,7 +82,7 @@ impl Plan {
     /// are masqueraded; otherwise `None`. The host's link towards this address has to permit
     /// packets from 127.0.0.1.
     pub fn localnet(&self) -> Option<Ipv4Addr> {
-        let is_local = |it: &&Forward| it.port.address.is_none_or(|it| it.is_loopback());
+        let is_local = |forward: &&Forward| forward.port.address.is_none_or(|it| it.is_loopback());
         let mut local = self.forwards.iter().filter(is_local);
         local.find_map(|forward| match forward.pod {
             IpAddr::V4(pod) if self.config.source_nat != SourceNat::None => Some(pod),

@@ -176,7 +176,7 @@ impl Cache {
     fn own_files(&self, attachment: &Attachment) -> impl Iterator<Item = PathBuf> {
         let named = |path: &PathBuf| Entry::read(path).ok()??.attachment().ok();
         let files = self.files(attachment);
-        files.filter(move |it| named(it).is_none_or(|it| it == *attachment))
+        files.filter(move |path| named(path).is_none_or(|it| it == *attachment))
     }
 }
 

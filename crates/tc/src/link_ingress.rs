@@ -165,7 +165,7 @@ impl<'a> LinkIngress<'a> {
     /// need one request each, because other programs may use their priority, too.
     fn delete(&self, filters: &[HeldFilter]) -> Result<(), Error> {
         let (link, parent) = (self.link.index, Handle::INGRESS_FILTERS);
-        let is_marked = |it: &HeldFilter| it.filter.is_some_and(|it| it.class == MARK);
+        let is_marked = |held: &HeldFilter| held.filter.is_some_and(|it| it.class == MARK);
         let mut deleted = None;
         let mut delete = Vec::new();
         for held in filters {

@@ -136,9 +136,9 @@ impl<'n> Candidate<'n> {
     fn may_have(&self, node: &Node, link: &HostLink) -> bool {
         let named = self.cached.map(|it| it.entry.host_links());
         let named = named.unwrap_or_default();
-        let is_end = |it: &&String| {
-            node.link_called(it)
-                .is_none_or(|it| it.kind == LinkKind::Veth)
+        let is_end = |name: &&String| {
+            let link = node.link_called(name);
+            link.is_none_or(|it| it.kind == LinkKind::Veth)
         };
         let mut ends = named.iter().filter(is_end).peekable();
         ends.peek().is_none() || ends.any(|it| *it == link.name)

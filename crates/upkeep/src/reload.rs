@@ -57,11 +57,11 @@ pub fn reload_each(
 ) -> anyhow::Result<Reloads> {
     let remembered = remembered(directories, is_meant)?;
     let reloading = reloading(&directories.plugins, &remembered);
-    let outcomes = side_by_side(&remembered, |it| {
-        let is_left_out = left_out.contains(&it.attachment.owner());
-        let still = is_left_out.then(|| it.deprivation()).flatten();
-        let outcome = still.unwrap_or_else(|| it.outcome(directories, &reloading));
-        (it.attachment.clone(), outcome)
+    let outcomes = side_by_side(&remembered, |remembered| {
+        let is_left_out = left_out.contains(&remembered.attachment.owner());
+        let still = is_left_out.then(|| remembered.deprivation()).flatten();
+        let outcome = still.unwrap_or_else(|| remembered.outcome(directories, &reloading));
+        (remembered.attachment.clone(), outcome)
     });
     Ok(Reloads(outcomes))
 }

@@ -131,9 +131,10 @@ impl DevicePlugin for Plugin {
         request: Request<PreferredAllocationRequest>,
     ) -> Result<Response<PreferredAllocationResponse>, Status> {
         let requests = few(request.into_inner().container_requests)?;
-        let chosen = requests.iter().map(|it| {
-            let devices = choose(self.resource.kind, it);
-            let devices = devices.map_err(|it| Status::invalid_argument(format!("{it:#}")))?;
+        let chosen = requests.iter().map(|request| {
+            let devices = choose(self.resource.kind, request);
+            let devices =
+                devices.map_err(|error| Status::invalid_argument(format!("{error:#}")))?;
             Ok(ContainerPreferredAllocationResponse { devices })
         });
         let container_responses = chosen.collect::<Result<_, Status>>()?;

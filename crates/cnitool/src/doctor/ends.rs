@@ -50,7 +50,7 @@ impl Ends {
         let port =
             ports.find(|it| it.port.protocol == TCP && it.port.address.is_none() && is_pod(it.pod));
         let mut allowed = elements().filter(|it| it.table == firewall::TABLE);
-        let allowed = allowed.find_map(|it| it.address.filter(|it| is_pod(*it)));
+        let allowed = allowed.find_map(|element| element.address.filter(|it| is_pod(*it)));
         let pod = port.map(|it| it.pod).or(allowed).unwrap_or(new);
         Some(Self {
             gateway,

@@ -79,8 +79,8 @@ fn bridged(node: &Node) -> Option<Finding> {
         let fix = format!("modprobe br_netfilter\necho br_netfilter >> {MODULES}");
         return Some(Finding::warning(message).impact(impact).fix(fix));
     }
-    let is_unseen = |it: &&Source<'_>| {
-        let bridge = it.bridge().and_then(|name| node.link_called(name));
+    let is_unseen = |source: &&Source<'_>| {
+        let bridge = source.bridge().and_then(|name| node.link_called(name));
         bridge.is_none_or(|it| node.sees_frames(it).contains(&false))
     };
     let unseen: Vec<_> = sources.iter().filter(is_unseen).collect();

@@ -62,10 +62,10 @@ fn holder_of(lease: &Lease) -> String {
 /// Returns whether `cnitool gc` would find all of `leases`: they are in lease directories of the
 /// configured `network`, and the network does not set `disableGC`.
 fn gc_finds(node: &Node, network: &str, leases: &[&Lease]) -> bool {
-    node.configuration.network(network).is_some_and(|it| {
-        let directories = lease_directories(&it.list);
+    node.configuration.network(network).is_some_and(|network| {
+        let directories = lease_directories(&network.list);
         let finds = |lease: &&Lease| directories.iter().any(|it| lease.is_in(it));
-        !it.list.disable_gc && leases.iter().all(finds)
+        !network.list.disable_gc && leases.iter().all(finds)
     })
 }
 

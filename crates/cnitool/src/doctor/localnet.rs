@@ -106,8 +106,8 @@ fn by_another(node: &Node, message: String, names: &[&str]) -> Finding {
 /// that it set the sysctl, or a live attachment of this suite with hostPorts is behind the link.
 /// portmap stores nothing if another program has set the sysctl, but such an attachment needs it.
 fn is_for_ports(node: &Node, link: &Link) -> bool {
-    let is_behind = |it: &Attached| {
-        let links = it.entry.host_links();
+    let is_behind = |attached: &Attached| {
+        let links = attached.entry.host_links();
         let mut links = links.iter().filter_map(|name| node.link_called(name));
         links.any(|it| it.index == link.index || it.master == Some(link.index))
     };

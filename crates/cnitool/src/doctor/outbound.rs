@@ -36,10 +36,10 @@ fn no_gateway(node: &Node, source: Source<'_>) -> Option<Finding> {
         .into_iter()
         .filter_map(|it| it.gateway());
     let mut gateways = gateways.map(|it| it.ip());
-    let is_there = |it: IpAddr| {
+    let is_there = |gateway: IpAddr| {
         let mut own = node.addresses.iter().map(|it| it.address.ip());
         let mut of_pods = node.alive().flat_map(Attached::addresses);
-        own.any(|own| own == it) || of_pods.any(|pod| pod.ip() == it)
+        own.any(|own| own == gateway) || of_pods.any(|pod| pod.ip() == gateway)
     };
     if source.is_gateway() || !is_needed || has_others(node, bridge) || gateways.any(is_there) {
         return None;
@@ -58,8 +58,8 @@ fn no_gateway(node: &Node, source: Source<'_>) -> Option<Finding> {
 /// Returns whether the bridge has a port that is not of this suite, such as the node's uplink.
 fn has_others(node: &Node, bridge: &str) -> bool {
     let is_ours = |alias: &str| alias.starts_with("cni:");
-    node.link_called(bridge).is_some_and(|it| {
-        let mut ports = node.ports(it.index);
+    node.link_called(bridge).is_some_and(|bridge| {
+        let mut ports = node.ports(bridge.index);
         ports.any(|it| !it.alias.as_deref().is_some_and(is_ours))
     })
 }

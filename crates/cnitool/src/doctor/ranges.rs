@@ -164,15 +164,16 @@ fn foreign_routes(node: &Node, range: &Range<'_>) -> Vec<Finding> {
 /// which is more specific.
 fn discarding_routes(node: &Node, range: &Range<'_>) -> Vec<Finding> {
     let bridge = range.source.bridge().and_then(|it| node.link_called(it));
-    let catches = |it: &&Route| {
+    let catches = |discarding: &&Route| {
+        let (destination, table) = (discarding.destination, discarding.table);
         let is_before = |route: &Route| {
             let of_bridge = bridge.is_some_and(|it| route.uses(it.index));
-            let is_same = route.destination == it.destination && route.table == it.table;
-            of_bridge && is_same && route.metric() <= it.metric()
+            let is_same = route.destination == destination && route.table == table;
+            of_bridge && is_same && route.metric() <= discarding.metric()
         };
-        let is_special = it.destination.prefix() >= range.subnet.prefix();
-        let catches = bridge.is_some() && is_special && concerns(it.destination, range);
-        catches && is_looked_up(it.table) && !node.routes.iter().any(is_before)
+        let is_special = destination.prefix() >= range.subnet.prefix();
+        let is_of_pods = bridge.is_some() && is_special && concerns(destination, range);
+        is_of_pods && is_looked_up(table) && !node.routes.iter().any(is_before)
     };
     let finding = |it: &Route| {
         let (destination, network) = (it.destination, range.source.name());

@@ -34,19 +34,19 @@ pub fn judge(node: &Node) -> Vec<Finding> {
 fn discarding(node: &Node) -> Vec<Finding> {
     let default = node.discarding_routes.iter();
     let default = default.filter(|it| it.destination.prefix() == 0 && is_looked_up(it.table));
-    let before = default.filter(|it| {
+    let before = default.filter(|discarding| {
         let mut routes = node.routes.iter();
         !routes.any(|route| {
-            let is_same = route.destination == it.destination && route.table == it.table;
-            is_same && route.metric() < it.metric()
+            let is_same = route.destination == discarding.destination;
+            is_same && route.table == discarding.table && route.metric() < discarding.metric()
         })
     });
     // The kernel itself adds an unreachable default route for IPv6, with the lowest precedence.
     // That route is not a fault.
     let chosen = before.filter(|it| it.destination.is_ipv4() || it.metric() != u32::MAX);
-    let finding = |it: &Route| {
-        let (action, priority) = (it.discards?, it.metric());
-        let version = if it.destination.is_ipv4() { 4 } else { 6 };
+    let finding = |route: &Route| {
+        let (action, priority) = (route.discards?, route.metric());
+        let version = if route.destination.is_ipv4() { 4 } else { 6 };
         let message = format!("the default route is {action}, with metric {priority}");
         let fix = format!("ip -{version} route delete {action} default metric {priority}");
         Some(Finding::problem(message).impact(NOTHING).fix(fix))

@@ -132,7 +132,7 @@ impl Row {
     /// Combines the traces of the attachment with the tag `owner`. Network, container and interface
     /// come from the cached result or, without one, from the tag.
     fn of(owner: &str, traces: &Traces<'_>, node: &Node) -> Self {
-        let known = |it: &str| Some(it.to_owned()).filter(|it| !it.is_empty());
+        let known = |name: &str| Some(name.to_owned()).filter(|it| !it.is_empty());
         let [network, container, interface] = traces.names(owner).map(known);
         let mut row = Self {
             network,

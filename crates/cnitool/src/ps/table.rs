@@ -49,12 +49,9 @@ const COLUMNS: [Column; 10] = [
     ("CONTAINER", |it| {
         format!("{:.CONTAINER$}", text(it.container.as_ref()))
     }),
-    ("POD", |it| {
-        text(
-            it.pod
-                .as_ref()
-                .map(|it| format!("{}/{}", it.namespace, it.name)),
-        )
+    ("POD", |row| {
+        let pod = row.pod.as_ref();
+        text(pod.map(|it| format!("{}/{}", it.namespace, it.name)))
     }),
     ("INTERFACE", |it| text(it.interface.as_ref())),
     ("STATE", |it| it.state.to_string()),
@@ -62,8 +59,8 @@ const COLUMNS: [Column; 10] = [
     ("HOST LINK", |it| text(it.host_link.as_ref())),
     ("PORTS", |it| list(&it.ports)),
     ("LIMITS", |it| limits(it.limits)),
-    ("AGE", |it| {
-        text(it.since.and_then(|it| it.elapsed().ok()).map(age))
+    ("AGE", |row| {
+        text(row.since.and_then(|it| it.elapsed().ok()).map(age))
     }),
 ];
 

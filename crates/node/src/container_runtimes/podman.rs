@@ -55,7 +55,7 @@ pub fn read(files: &Files<'_>) -> anyhow::Result<Option<Lookup>> {
     };
     let mut paths = vec![distribution.to_owned(), operator.to_owned()];
     let drop_ins = entries(files.drop_ins)?.into_iter();
-    paths.extend(drop_ins.filter(|it| it.extension().is_some_and(|it| it == "conf")));
+    paths.extend(drop_ins.filter(|path| path.extension().is_some_and(|it| it == "conf")));
     let (mut is_configured, mut appends, mut backend) = (false, false, String::new());
     for path in paths {
         let Some(document) = Document::read(&path)? else {
