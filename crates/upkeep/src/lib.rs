@@ -19,7 +19,7 @@ pub use gc::{Removal, judge, read_node, remove, remove_leftover};
 pub use holdings::{Holdings, Lacking};
 pub use leftover::Leftover;
 pub use liveness::{Candidate, Liveness, Unseen, liveness};
-pub use loss::{Losses, Suspicion};
+pub use loss::{Deletions, Losses};
 pub use lost::Loss;
 pub use nft::Heard;
 pub use ports::{Renamed, StrangePort};

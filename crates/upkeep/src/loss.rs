@@ -25,8 +25,8 @@ pub struct Losses {
 /// Deletions that the kernel reported. [`Self::judge`] finds out whether existing attachments lack
 /// what was deleted.
 #[derive(Debug, Default)]
-pub struct Suspicion {
-    deletions: Vec<Deletion>,
+pub struct Deletions {
+    reported: Vec<Deletion>,
     /// The kernel dropped notifications, or reported more than [`MOST_DELETIONS`] deletions. So
     /// anything may be missing.
     is_incomplete: bool,
@@ -68,15 +68,15 @@ impl Losses {
     }
 }
 
-impl Suspicion {
+impl Deletions {
     /// Adds a deletion, or remembers that notifications were lost. Ignores all other events.
     pub fn add(&mut self, heard: Heard) {
         match heard {
-            Heard::Deletion(it) if !self.is_incomplete && self.deletions.len() < MOST_DELETIONS => {
-                self.deletions.push(it);
+            Heard::Deletion(it) if !self.is_incomplete && self.reported.len() < MOST_DELETIONS => {
+                self.reported.push(it);
             }
             Heard::Deletion(_) | Heard::Lost => {
-                self.deletions = Vec::new();
+                self.reported = Vec::new();
                 self.is_incomplete = true;
             }
             Heard::Addition { .. } | Heard::Other => {}
@@ -85,7 +85,7 @@ impl Suspicion {
 
     /// Returns true if [`Self::add`] has received neither a deletion nor a loss of notifications.
     pub fn is_empty(&self) -> bool {
-        self.deletions.is_empty() && !self.is_incomplete
+        self.reported.is_empty() && !self.is_incomplete
     }
 
     /// Compares the reported deletions with the current state of `nf_tables`, and returns what is
@@ -105,7 +105,7 @@ impl Suspicion {
             owners: Some(BTreeSet::new()),
             ..Loss::default()
         };
-        for deletion in &self.deletions {
+        for deletion in &self.reported {
             judge.judge(deletion, &mut loss)?;
         }
         holdings.forget(&judge.ended);

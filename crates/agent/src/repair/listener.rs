@@ -3,14 +3,14 @@
 use std::mem;
 
 use anyhow::Context as _;
-use upkeep::{Heard, Holdings, Losses, Suspicion};
+use upkeep::{Deletions, Heard, Holdings, Losses};
 
 use crate::events::{Events, events};
 
 /// Receives the kernel's reports of deletions, and keeps them until [`Self::take`].
 pub(super) struct Listener {
     reports: Events<Heard>,
-    suspicion: Suspicion,
+    deletions: Deletions,
 }
 
 impl Listener {
@@ -19,7 +19,7 @@ impl Listener {
         let losses = Losses::open(holdings)?;
         Ok(Self {
             reports: events(move || losses.hear()),
-            suspicion: Suspicion::default(),
+            deletions: Deletions::default(),
         })
     }
 
@@ -34,13 +34,13 @@ impl Listener {
     /// Returns whether the kernel has reported a deletion, or has dropped reports, since the last
     /// [`Self::take`].
     pub fn is_suspicious(&self) -> bool {
-        !self.suspicion.is_empty()
+        !self.deletions.is_empty()
     }
 
     /// Returns the deletions in `nf_tables` that the kernel reported since the last call, and
     /// whether the kernel dropped reports.
-    pub fn take(&mut self) -> Suspicion {
-        mem::take(&mut self.suspicion)
+    pub fn take(&mut self) -> Deletions {
+        mem::take(&mut self.deletions)
     }
 
     /// Waits for `work` and returns its value. Receives reports meanwhile, because the kernel drops
@@ -58,7 +58,7 @@ impl Listener {
     async fn hear(&mut self) -> anyhow::Result<()> {
         let report = self.reports.recv().await;
         let report = report.context("the thread that listens has ended")?;
-        self.suspicion.add(report?);
+        self.deletions.add(report?);
         Ok(())
     }
 }

@@ -2,7 +2,7 @@
 //! RELOAD is a verb of this suite that restores what ADD added there.
 //!
 //! The kernel reports each deletion. The agent collects reports for [`SETTLE`]. Then it checks
-//! whether existing attachments lack something ([`Suspicion::judge`]). A DEL also deletes elements,
+//! whether existing attachments lack something ([`Deletions::judge`]). A DEL also deletes elements,
 //! but it ends the attachment, so it causes no RELOAD. At most one RELOAD runs at a time.
 
 mod consent;
@@ -22,7 +22,7 @@ use serde::Deserialize;
 use tokio::sync::Notify;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, sleep_until};
-use upkeep::{Holdings, Lacking, Loss, Reloads, Suspicion};
+use upkeep::{Deletions, Holdings, Lacking, Loss, Reloads};
 
 use self::listener::Listener;
 use self::unrepaired::Unrepaired;
@@ -229,22 +229,22 @@ impl Part {
     /// elements of known attachments are missing, compares again after [`CONFIRM`], because a DEL
     /// may be in progress.
     async fn judged(&self, listener: &mut Listener) -> anyhow::Result<Option<Loss>> {
-        let suspicion = Arc::new(listener.take());
-        let first = self.judge(Arc::clone(&suspicion), listener).await?;
+        let deletions = Arc::new(listener.take());
+        let first = self.judge(Arc::clone(&deletions), listener).await?;
         if !first.as_ref().is_some_and(Loss::may_pass) {
             return Ok(first);
         }
         listener.during(sleep(CONFIRM)).await?;
-        self.judge(suspicion, listener).await
+        self.judge(deletions, listener).await
     }
 
     async fn judge(
         &self,
-        suspicion: Arc<Suspicion>,
+        deletions: Arc<Deletions>,
         listener: &mut Listener,
     ) -> anyhow::Result<Option<Loss>> {
         let holdings = self.holdings.clone();
-        let judged = spawn_blocking(move || suspicion.judge(&holdings));
+        let judged = spawn_blocking(move || deletions.judge(&holdings));
         let failure = |error| {
             let reason = format!("{error:#}");
             self.shared.health.set(PART, Some(reason));
