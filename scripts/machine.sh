@@ -87,8 +87,14 @@ install_packages() {
     as_root "${apt[@]}" install --no-install-recommends -y "$@"
 }
 
+# Fails if Rust is missing or older than Cargo.toml demands. Installs a C compiler if it is missing.
 need_rust() {
-    command -v cargo >/dev/null || die "install Rust first, by rustup"
+    local needed found
+    needed=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' "${BASH_SOURCE[0]%/*}/../Cargo.toml")
+    command -v cargo >/dev/null || die "Rust $needed or later is needed: install it by rustup"
+    found=$(rustc --version | cut -d ' ' -f 2)
+    printf '%s\n' "$needed" "$found" | sort --check=quiet --version-sort ||
+        die "Rust $needed or later is needed, and this is $found: rustup update stable"
     need cc gcc libc6-dev
 }
 
@@ -158,6 +164,21 @@ static_executables() {
     target=$(static_target) || return
     cargo build --profile "$profile" --config profile.dev.strip=true --locked "$@" --target "$target" >&2 || return
     echo "$(realpath "${CARGO_TARGET_DIR:-target}")/$target/${profile/dev/debug}"
+}
+
+# Prints the time at least every 30 s until this script ends, so that a log without a terminal shows
+# that it goes on.
+print_time() {
+    [[ ! -t 1 ]] || return 0
+    # Without a process such as sleep, which would keep the output open for another 25 s.
+    {
+        exec {never}<> <(:)
+        while kill -0 $$ 2>/dev/null; do
+            read -rt 25 -u "$never" || printf '    %d min %02d s\n' $((SECONDS / 60)) $((SECONDS % 60))
+        done
+    } &
+    # shellcheck disable=SC2064 # expanded now
+    trap "kill $! 2>/dev/null || true" EXIT
 }
 
 # need_subcommand NAME [VERSION]: installs cargo's subcommand NAME if it is missing, or has another

@@ -63,8 +63,7 @@ main() {
     need strace strace
 
     say "building"
-    cargo build --workspace --locked --bins
-    cargo test --package tests "${cases[@]}" --locked --no-run
+    cargo build --workspace --locked --bins "${cases[@]}"
 
     say "torturing"
     TORTURE_REPORT=$(mktemp)
@@ -122,10 +121,10 @@ fuzz_table() {
 
 run() {
     if cargo nextest --version >/dev/null 2>&1; then
-        in_private_network cargo nextest run --package tests "$@" --offline --locked \
+        in_private_network cargo nextest run --workspace "$@" --offline --locked \
             --profile torture --no-fail-fast
     else
-        in_private_network cargo test --package tests "$@" --offline --locked --no-fail-fast \
+        in_private_network cargo test --workspace "$@" --offline --locked --no-fail-fast \
             -- --test-threads "$(nproc)"
     fi
 }

@@ -1,7 +1,7 @@
 //! Counts trials and their outcomes.
 //!
-//! Trials are a sample of all faults, unless the variable `TORTURE` is `all`. `TORTURE_SEED`
-//! chooses the sample. Each test prints a line and appends it to the file in `TORTURE_REPORT`. A
+//! Each test tries a sample of its faults. The variable `TORTURE` is the size of the sample, or `all`.
+//! `TORTURE_SEED` chooses the sample. Each test prints a line and appends it to the file in `TORTURE_REPORT`. A
 //! line has words separated by tabs, which `scripts/torture.sh` formats as a table, or is a
 //! sentence to print below the table.
 
@@ -54,11 +54,9 @@ impl Tally {
     /// Returns the trials to run, in their order.
     pub fn choose<T>(&mut self, mut trials: Vec<T>) -> Vec<T> {
         self.points += trials.len();
-        if is_all() {
-            return trials;
-        }
+        let size = sample().unwrap_or(usize::MAX);
         let mut random = Random::new(seed());
-        while trials.len() > SAMPLE {
+        while trials.len() > size {
             trials.remove(random.below(trials.len()));
         }
         trials
@@ -80,7 +78,8 @@ impl Tally {
 
     /// Prints the tally. Fails if a check failed, if there were fewer than `points` faults, or if
     /// fewer than `of_ten` of ten trials failed or were killed. In a sample, a third of these
-    /// suffices: the number of faults differs a little from run to run, so chance selects them.
+    /// suffices: the number of faults differs a little from run to run, so chance selects them. A
+    /// sample below the default is too small to say.
     #[track_caller]
     pub fn finish(self, points: usize, of_ten: usize) {
         let Self {
@@ -101,11 +100,14 @@ impl Tally {
             "{count}, {wrong} wrong:\n{}",
             complaints.join("\n")
         );
-        let unsuccessful = (self.failed + self.killed) * if is_all() { 1 } else { 3 };
-        assert!(
-            self.points >= points && 10 * unsuccessful >= of_ten * self.tried,
-            "{count}"
-        );
+        assert!(self.points >= points, "{count}");
+        let factor = match sample() {
+            None => 1,
+            Some(SAMPLE..) => 3,
+            Some(_) => return,
+        };
+        let unsuccessful = factor * (self.failed + self.killed);
+        assert!(10 * unsuccessful >= of_ten * self.tried, "{count}");
     }
 }
 
@@ -129,9 +131,13 @@ impl Random {
     }
 }
 
-/// Returns whether all faults are to be tried, however long it takes.
-pub fn is_all() -> bool {
-    std::env::var("TORTURE").is_ok_and(|word| word == "all")
+/// Returns how many faults a test tries, or none if it tries all of them, however long it takes.
+pub fn sample() -> Option<usize> {
+    match std::env::var("TORTURE").as_deref() {
+        Ok("all") => None,
+        Ok(size) => Some(size.parse().expect("TORTURE is a number or `all`")),
+        Err(_) => Some(SAMPLE),
+    }
 }
 
 /// Returns `TORTURE_SEED`, or a fixed number.
@@ -160,5 +166,5 @@ fn report(line: &str) {
     file.write_all(format!("{line}\n").as_bytes()).unwrap();
 }
 
-/// Sample size; a trial takes about a third of a second.
+/// Default size of the sample; a trial takes about a third of a second.
 const SAMPLE: usize = 24;

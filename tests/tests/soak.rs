@@ -2,7 +2,7 @@
 //! with a model. Any call may be killed, and the node may reboot.
 //!
 //! `TORTURE_SEED` determines the calls and the times of kills; the kernel determines how calls of
-//! different sandboxes interleave. The whole test runs if `TORTURE` is `all`.
+//! different sandboxes interleave. `TORTURE` determines the number of calls.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,7 +11,7 @@ use std::sync::{Mutex, RwLock};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use tests::tally::{Ended, Random, Tally, is_all, remark, seed};
+use tests::tally::{Ended, Random, Tally, remark, sample, seed};
 use tests::traffic::tcp_by_port;
 use tests::{Chain, Fleet, Host, Place as _, Removal, Sandbox, at_once, eventually};
 
@@ -25,19 +25,24 @@ struct Scale {
     limit: Duration,
 }
 
-const SHORT: Scale = Scale {
-    sandboxes: 64,
-    workers: 16,
-    steps: 480,
-    limit: Duration::from_secs(40),
-};
+impl Scale {
+    const WHOLE: Self = Self {
+        sandboxes: 300,
+        workers: 32,
+        steps: 10_000,
+        limit: Duration::from_mins(30),
+    };
 
-const WHOLE: Scale = Scale {
-    sandboxes: 300,
-    workers: 32,
-    steps: 10_000,
-    limit: Duration::from_mins(30),
-};
+    /// Returns the size of a test that takes as long as another one with `faults` faults.
+    fn short(faults: usize) -> Self {
+        Self {
+            sandboxes: 64,
+            workers: 16,
+            steps: 20 * faults,
+            limit: Duration::from_secs(40),
+        }
+    }
+}
 
 /// Reboots of one run, approximately.
 const REBOOTS: usize = 4;
@@ -359,7 +364,7 @@ fn soak(fleet: Fleet) {
     let host = Host::new();
     warm_up(&host, fleet);
     let before = host.snapshot();
-    let scale = if is_all() { WHOLE } else { SHORT };
+    let scale = sample().map_or(Scale::WHOLE, Scale::short);
     let pods: Vec<_> = (0..scale.sandboxes)
         .map(|number| Pod::new(&host, fleet, number))
         .collect();
