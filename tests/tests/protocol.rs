@@ -1,5 +1,7 @@
 //! Common behaviour of all plugins: their inputs, and the code of each rejection.
 
+use std::process::Command;
+
 use serde_json::{Value, json};
 use tests::{Host, Invocation, Network, PLUGINS, Place as _};
 
@@ -57,6 +59,24 @@ fn run_by_hand_prints_name_and_versions() {
             assert!(lines[2].starts_with(&suite), "{lines:?}");
         }
     });
+}
+
+#[test]
+fn help_lists_the_keys_of_the_page() {
+    let test = std::env::current_exe().unwrap();
+    for (name, key) in [
+        ("bridge", "vlanTrunk[].id, vlanTrunk[].minID"),
+        ("host-local", "ranges[][].subnet (CIDR, required)"),
+        ("bandwidth", "ingressRate, egressRate (bit/s, 8"),
+        ("loopback", "Brings the interface lo"),
+        ("cni-agent", "ingress.unitMbit, egress.unitMbit (required)"),
+    ] {
+        let path = test.ancestors().nth(2).unwrap().join(name);
+        let output = Command::new(&path).arg("--help").output().unwrap();
+        let help = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success() && help.contains(key), "{help}");
+        assert!(!help.contains(['`', '|']), "{help}");
+    }
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::{CommandFactory as _, Parser};
-use cni::note;
+use cni::{note, page};
 
 use crate::config::Config;
 use crate::ending::{event_loop, until_signal};
@@ -15,7 +15,7 @@ use crate::{capabilities, gc, parts};
 
 /// Keeps a node's network in order while pods run.
 #[derive(Debug, Parser)]
-#[command(name = "cni-agent", version)]
+#[command(name = "cni-agent", version, after_long_help = keys())]
 struct Cli {
     /// The configuration file
     #[arg(long, value_name = "FILE", default_value = "/etc/cni/agent.json")]
@@ -23,6 +23,12 @@ struct Cli {
     /// Print what a round of garbage collection would remove and keep, and change nothing
     #[arg(long)]
     dry_run: bool,
+}
+
+/// Returns the keys of the configuration file, from the reference page.
+fn keys() -> String {
+    let keys = page::keys(include_str!("../REFERENCE.md"), "Keys");
+    format!("Keys of the configuration file:\n\n{}", page::text(&keys))
 }
 
 /// Returns the command line, for man pages and completions.

@@ -36,6 +36,7 @@ pub use record::exists as has_record;
 /// The plugin and its verbs.
 pub const PLUGIN: Plugin = Plugin {
     name: "bandwidth",
+    page: include_str!("../README.md"),
     spec_versions: SpecVersion::WITH_INTERFACES,
     add: add::add,
     del: del::del,

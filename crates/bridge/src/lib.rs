@@ -18,6 +18,7 @@ pub use raw::RawConfig;
 /// The plugin and its verbs.
 pub const PLUGIN: Plugin = Plugin {
     name: "bridge",
+    page: include_str!("../README.md"),
     spec_versions: SpecVersion::ALL,
     add: attach::add::<Config>,
     del: attach::del::<Config>,

@@ -13,6 +13,7 @@ use crate::error::{Error, ErrorObject, UNSPECIFIED};
 use crate::files::identity;
 use crate::log;
 use crate::network::{Document, Network};
+use crate::page;
 use crate::request::{AddRequest, CheckRequest, DelRequest, GcRequest, StatusRequest};
 use crate::result::AddResult;
 use crate::stderr::note;
@@ -25,6 +26,8 @@ use crate::version::SpecVersion;
 pub struct Plugin {
     /// CNI `type` and file name of the executable.
     pub name: &'static str,
+    /// Its page for operators, README.md, from which `--help` is written.
+    pub page: &'static str,
     /// Supported versions of the CNI specification.
     pub spec_versions: &'static [SpecVersion],
     /// Attaches a sandbox. If anything fails, even printing the result, the function must undo all
@@ -71,7 +74,10 @@ impl Answer {
 pub fn run(plugin: &Plugin) -> ExitCode {
     print_panics_as_errors();
     let Some(environment) = Environment::read(|name| std::env::var_os(name)).transpose() else {
-        return by_hand(plugin);
+        return match std::env::args_os().nth(1) {
+            Some(word) if word == "--help" || word == "-h" => help(plugin),
+            _ => by_hand(plugin),
+        };
     };
     log::begin(plugin.name);
     match obey(plugin, environment) {
@@ -142,6 +148,29 @@ fn by_hand(plugin: &Plugin) -> ExitCode {
     ExitCode::SUCCESS
 }
 
+/// Prints what the plugin is, and its keys.
+fn help(plugin: &Plugin) -> ExitCode {
+    let Plugin { name, page, .. } = plugin;
+    let mut parts = page::introduction(page);
+    let keys = page::keys(page, "Configuration reference");
+    let common = "A container runtime executes this CNI plugin, with a network configuration on standard input. Keys of \
+                  every plugin, such as logFile, are on the page crates/every-plugin.md.";
+    parts.push(page::Part::Text(common.to_owned()));
+    parts.extend(keys);
+    let written = write(&format!(
+        "{name} v{}\n\n{}",
+        env!("CARGO_PKG_VERSION"),
+        page::text(&parts)
+    ));
+    match written {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            note(error);
+            ExitCode::FAILURE
+        }
+    }
+}
+
 /// Prints the answer to VERSION: the supported versions and verbs. Callers of RELOAD, a verb of
 /// this suite, first look for RELOAD in this list: a plugin of another suite does not know the
 /// verb, and might do anything.
@@ -178,15 +207,19 @@ fn read_stdin() -> Result<Vec<u8>, Error> {
     read.map_err(Error::io("read stdin"))
 }
 
-/// Writes `value` and a line end to standard output. No other function of a plugin writes there.
+/// Writes `value` and a line end to standard output.
 fn print(value: &Value) -> Result<(), Error> {
     let mut line = value.to_string();
     line.push('\n');
+    write(&line).map_err(Error::io("write the result to stdout"))
+}
+
+/// Writes to standard output. No other function of a plugin writes there.
+fn write(text: &str) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
-    let written = expect_open()
-        .and_then(|()| stdout.write_all(line.as_bytes()))
-        .and_then(|()| stdout.flush());
-    written.map_err(Error::io("write the result to stdout"))
+    expect_open()
+        .and_then(|()| stdout.write_all(text.as_bytes()))
+        .and_then(|()| stdout.flush())
 }
 
 /// Checks that the caller has not closed standard output. In its place, Rust opens /dev/null for

@@ -24,6 +24,7 @@ pub mod json;
 pub mod keys;
 mod log;
 mod network;
+pub mod page;
 pub mod process;
 mod repeated;
 mod request;

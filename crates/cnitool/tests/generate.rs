@@ -88,6 +88,20 @@ fn every_command_has_a_page_with_its_options_and_variables() {
 }
 
 #[test]
+fn plugins_and_the_agent_have_pages_with_their_keys() {
+    let generated = generated();
+    for (name, key) in [
+        ("cni-bridge", "vlanTrunk[].id"),
+        ("cni-host-local", "logFile"),
+        ("cni-loopback", "logLevel"),
+        ("cni-agent", "ingress.unitMbit"),
+    ] {
+        let path = generated.path().join("man").join(format!("{name}.8"));
+        assert!(fs::read_to_string(path).unwrap().contains(key), "{name}");
+    }
+}
+
+#[test]
 fn groff_has_nothing_against_the_pages() {
     assert!(
         is_there("groff"),

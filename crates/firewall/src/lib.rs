@@ -38,6 +38,7 @@ pub fn permit(config: &Config, address: IpAddr) -> anyhow::Result<()> {
 /// The plugin and its verbs.
 pub const PLUGIN: Plugin = Plugin {
     name: "firewall",
+    page: include_str!("../README.md"),
     spec_versions: SpecVersion::ALL,
     add: verbs::add,
     del: verbs::del,

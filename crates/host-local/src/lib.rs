@@ -55,6 +55,7 @@ pub use store::Store;
 /// The plugin and its verbs.
 pub const PLUGIN: Plugin = Plugin {
     name: "host-local",
+    page: include_str!("../README.md"),
     spec_versions: SpecVersion::ALL,
     add: add::add,
     del: del::del,

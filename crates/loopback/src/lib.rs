@@ -7,6 +7,7 @@ mod lo;
 /// The plugin and its verbs.
 pub const PLUGIN: Plugin = Plugin {
     name: "loopback",
+    page: include_str!("../README.md"),
     spec_versions: SpecVersion::ALL,
     add: lo::add,
     del: lo::del,

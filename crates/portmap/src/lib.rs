@@ -42,6 +42,7 @@ pub use table::{LOCALNET_CHAIN, LOCALNET_COMMENT, TABLE, tables};
 /// The plugin and its verbs.
 pub const PLUGIN: Plugin = Plugin {
     name: "portmap",
+    page: include_str!("../README.md"),
     spec_versions: SpecVersion::ALL,
     add: add::add,
     del: del::del,

@@ -17,6 +17,7 @@ pub use raw::{RawAddress, RawConfig};
 /// The plugin and its verbs.
 pub const PLUGIN: Plugin = Plugin {
     name: "static",
+    page: include_str!("../README.md"),
     spec_versions: SpecVersion::ALL,
     add: verbs::add,
     // The plugin stores nothing, so DEL and GC succeed even with an invalid configuration.

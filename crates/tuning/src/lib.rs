@@ -27,6 +27,7 @@ pub use settings::Settings;
 /// The plugin and its verbs.
 pub const PLUGIN: Plugin = Plugin {
     name: "tuning",
+    page: include_str!("../README.md"),
     spec_versions: SpecVersion::ALL,
     add: add::add,
     del: del::del,

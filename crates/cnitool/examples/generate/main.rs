@@ -1,4 +1,4 @@
-//! Writes cnitool's man pages and shell completions for a release.
+//! Writes man pages of all executables, and cnitool's shell completions, for a release.
 //!
 //! cargo run --package cnitool --example generate -- DIR
 //!
@@ -32,7 +32,12 @@ fn generate(directory: &Path) -> io::Result<()> {
     let (pages, completions) = (directory.join("man"), directory.join("completions"));
     fs::create_dir_all(&pages)?;
     fs::create_dir_all(&completions)?;
-    for (name, page) in man::pages(&cnitool::command())? {
+    let mut written = man::pages(&cnitool::command())?;
+    written.push(man::of_agent()?);
+    for plugin in schema::plugins() {
+        written.push(man::of_plugin(plugin)?);
+    }
+    for (name, page) in written {
         fs::write(pages.join(name), page)?;
     }
     for shell in [Shell::Bash, Shell::Fish, Shell::Zsh] {
