@@ -4,7 +4,6 @@ use anyhow::{anyhow, ensure};
 use cni::Attachment;
 use cni::result::Interface;
 use netlink::Link;
-use netns::Sysctl;
 
 /// The differences that CHECK found, as messages.
 #[derive(Debug, Default)]
@@ -26,22 +25,6 @@ impl Differences {
         if !holds {
             self.add(difference());
         }
-    }
-
-    /// Adds a difference if a sysctl is not 1. A sysctl that does not exist is no difference,
-    /// because ADD could not set it either.
-    ///
-    /// # Errors
-    /// The sysctl exists and cannot be read.
-    pub fn compare_enabled(&mut self, sysctl: &Sysctl) -> anyhow::Result<()> {
-        match sysctl.read() {
-            Ok(value) => self.unless(value == "1", || {
-                format!("sysctl {} is {value}, not 1", sysctl.key())
-            }),
-            Err(error) if error.is_not_found() => {}
-            Err(error) => return Err(error.into()),
-        }
-        Ok(())
     }
 
     /// Returns an error if there are differences.

@@ -36,18 +36,12 @@ pub enum Backend {
 /// - Code 4: `CNI_ARGS` is malformed or contains an unknown key.
 /// - Code 7: the text is not a MAC, or not a unicast address.
 pub fn asked_mac(network: &Network, args: &CniArgs) -> Result<Option<MacAddress>, Error> {
-    #[derive(Default, Deserialize)]
-    #[serde(default)]
-    struct Section {
-        mac: String,
-    }
     args.expect_only(KNOWN_ARGS)?;
-    let runtime = network.runtime_config::<Section>()?.mac;
-    let conventional = network.args_cni::<Section>()?.mac;
+    let [runtime, conventional] = ["runtimeConfig.mac", "args.cni.mac"];
     let argument = args.value("MAC").unwrap_or_default().to_owned();
-    let asked = [
-        ("runtimeConfig.mac", runtime),
-        ("args.cni.mac", conventional),
+    let asked: [(_, String); 3] = [
+        (runtime, network.key(runtime)?),
+        (conventional, network.key(conventional)?),
         ("CNI_ARGS MAC", argument),
     ];
     let Some((key, text)) = asked.into_iter().find(|(_, text)| !text.is_empty()) else {

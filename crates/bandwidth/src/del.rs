@@ -5,7 +5,6 @@
 use attach::Removal;
 use cni::{DelRequest, note};
 use netlink::{Connection, Link};
-use serde::Deserialize;
 use serde::de::IgnoredAny;
 use tc::LinkIngress;
 
@@ -54,13 +53,8 @@ fn remove_limits(request: &DelRequest) -> anyhow::Result<()> {
 /// configuration lacks the key `podResources`, because ADD then writes no record. If the key is
 /// `false` now, the function still removes the record that an earlier ADD may have written.
 fn remove_record(request: &DelRequest) -> anyhow::Result<()> {
-    #[derive(Default, Deserialize)]
-    #[serde(rename_all = "camelCase", default)]
-    struct Keys {
-        pod_resources: Option<IgnoredAny>,
-    }
-    let keys = request.network.quiet_config::<Keys>()?;
-    if keys.pod_resources.is_none() {
+    let key = request.network.key::<Option<IgnoredAny>>("podResources")?;
+    if key.is_none() {
         return Ok(());
     }
     cni::step("remove the record");

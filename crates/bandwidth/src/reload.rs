@@ -10,7 +10,6 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use cni::{CheckRequest, Error, Undo};
 use netlink::{Connection, Link};
-use serde::Deserialize;
 use tc::{BitsPerSecond, Limit, LinkEgress};
 
 use crate::allocation::Allocation;
@@ -39,7 +38,8 @@ use crate::{del, host_link, record};
 /// - Code 100: the ifb does not exist, another program set a qdisc on a limited link, or the kernel
 ///   refuses a request. Each limit then has its old or its new rate.
 pub(crate) fn reload(request: &CheckRequest) -> anyhow::Result<()> {
-    let named = request.network.runtime_config::<Keys>()?.change_limits;
+    // The directions in which limits are added, changed or removed. Only `cnitool limit` sends it.
+    let named: Vec<Direction> = request.network.key(CHANGE_LIMITS)?;
     let config = Config::of_attachment(request)?;
     expect_allocated(request, &named)?;
     request.chained()?;
@@ -64,14 +64,6 @@ pub(crate) fn reload(request: &CheckRequest) -> anyhow::Result<()> {
         reload.egress(config.egress.as_ref()),
         reload.ingress(config.ingress.as_ref()),
     ])
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Keys {
-    /// The directions in which limits are added, changed or removed. Only `cnitool limit` sends
-    /// this key.
-    change_limits: Vec<Direction>,
 }
 
 /// Checks that the configured rate of each direction in `named` is at most the rate that the

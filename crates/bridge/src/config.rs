@@ -4,7 +4,6 @@ use attach::{ContainerLink, Gateway, Masquerade, MtuChoice, OtherAddress, RawMas
 use cni::result::Dns;
 use cni::{Error, InterfaceName, Network, WhenFull, note};
 use netlink::PortFlag;
-use serde::Deserialize;
 
 use crate::nf_call::FrameFilter;
 use crate::raw::RawConfig;
@@ -126,11 +125,7 @@ impl Config {
 /// # Errors
 /// Code 7: the name is not an interface name.
 pub(crate) fn bridge_name(network: &Network) -> Result<InterfaceName, Error> {
-    #[derive(Deserialize)]
-    struct Name {
-        bridge: Option<String>,
-    }
-    named(network.quiet_config::<Name>()?.bridge.as_deref())
+    named(network.key::<Option<String>>("bridge")?.as_deref())
 }
 
 /// Returns `yes` if `is_asked`, the value of a boolean key, is true; else `no`.

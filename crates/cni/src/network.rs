@@ -134,12 +134,7 @@ impl Network {
     /// [`Error::InvalidConfig`] if the value is not a plain file name. A slash would let the
     /// configuration run an executable outside `CNI_PATH` (CVE-2021-20206).
     pub fn ipam_type(&self) -> Result<Option<String>, Error> {
-        #[derive(Default, Deserialize)]
-        #[serde(default)]
-        struct Ipam {
-            r#type: String,
-        }
-        let name = section::<Ipam>(self.top("ipam"), "ipam")?.r#type;
+        let name: String = self.key("ipam.type")?;
         if name.contains(['/', '\0']) || name == "." || name == ".." {
             let reason = format!("{name:?} is no bare file name");
             return Err(Error::invalid("ipam.type", reason));
@@ -154,7 +149,7 @@ impl Network {
     /// [`Error::InvalidConfig`] if the value is not a duration or is zero.
     pub(crate) fn ipam_timeout(&self) -> Result<Option<Duration>, Error> {
         let key = "ipamTimeout";
-        let text: String = section(self.top(key), key)?;
+        let text: String = self.key(key)?;
         if text.is_empty() {
             return Ok(None);
         }
@@ -189,8 +184,34 @@ impl Network {
     /// # Errors
     /// [`Error::InvalidConfig`] with the key whose value has the wrong type.
     pub fn args_cni<T: DeserializeOwned + Default>(&self) -> Result<T, Error> {
-        let args = self.top("args").and_then(Value::as_object);
-        section(args.and_then(|args| json::value(args, "cni")), "args.cni")
+        section(self.args_section(), "args.cni")
+    }
+
+    fn args_section(&self) -> Option<&Value> {
+        json::value(self.top("args")?.as_object()?, "cni")
+    }
+
+    /// Parses one key of the document, of `ipam`, of `runtimeConfig` or of `args.cni`, such as
+    /// `runtimeConfig.mac`. Parses no other key. Returns the default if the key is missing.
+    ///
+    /// # Errors
+    /// [`Error::InvalidConfig`] if the value has the wrong type, or what contains the key is no
+    /// object.
+    pub fn key<T: DeserializeOwned + Default>(&self, path: &str) -> Result<T, Error> {
+        let (parent, key) = path.rsplit_once('.').unwrap_or(("", path));
+        let object = match parent {
+            "" => Some(&self.document.config),
+            "args.cni" => self.args_section(),
+            top => self.top(top),
+        };
+        match object {
+            Some(Value::Object(object)) => section(json::value(object, key), path),
+            Some(other) => {
+                let reason = format!("expected an object, found {other}");
+                Err(Error::invalid(parent, reason))
+            }
+            None => Ok(T::default()),
+        }
     }
 
     /// Returns the requested addresses: the lists `runtimeConfig.ips` and `args.cni.ips`, each with
@@ -199,15 +220,8 @@ impl Network {
     /// # Errors
     /// [`Error::InvalidConfig`] with the key whose value has the wrong type.
     pub fn asked_ips(&self) -> Result<[(&'static str, Vec<String>); 2], Error> {
-        #[derive(Default, Deserialize)]
-        #[serde(default)]
-        struct Section {
-            ips: Vec<String>,
-        }
-        Ok([
-            ("runtimeConfig.ips", self.runtime_config::<Section>()?.ips),
-            ("args.cni.ips", self.args_cni::<Section>()?.ips),
-        ])
+        let [runtime, args] = ["runtimeConfig.ips", "args.cni.ips"];
+        Ok([(runtime, self.key(runtime)?), (args, self.key(args)?)])
     }
 
     /// Returns the bytes of standard input. Delegates receive them unchanged.

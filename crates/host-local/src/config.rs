@@ -6,7 +6,6 @@ use cni::keys::{self, routes};
 use cni::result::{Dns, Route};
 use cni::{Error, Network, WhenFull, note};
 use ipnetwork::IpNetwork;
-use serde::Deserialize;
 use serde_json::Value;
 
 use crate::pod_cidr::{self, USE_POD_CIDR};
@@ -28,27 +27,6 @@ pub struct Config {
     pub storage: Storage,
     /// What STATUS does if a range set has no free address: fails, or only writes a message.
     pub when_full: WhenFull,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct RawRuntimeConfig {
-    ip_ranges: Value,
-}
-
-/// Keys of the calling plugin that make the host the gateway.
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Caller {
-    r#type: String,
-    is_gateway: bool,
-    is_default_gateway: bool,
-}
-
-impl Caller {
-    fn wants_gateway(&self) -> bool {
-        self.r#type == "ptp" || self.is_gateway || self.is_default_gateway
-    }
 }
 
 impl Config {
@@ -74,17 +52,10 @@ impl Config {
     fn read(network: &Network) -> Result<Self, Error> {
         let ipam: RawConfig = network.ipam()?;
         let pod_cidrs = ipam.pod_cidrs()?;
-        let mut config = Self::new(ipam, &network.runtime_config()?, pod_cidrs)?;
-        if network
-            .quiet_config::<Caller>()
-            .unwrap_or_default()
-            .wants_gateway()
-        {
-            config.sets = config
-                .sets
-                .into_iter()
-                .map(RangeSet::with_gateways)
-                .collect();
+        let mut config = Self::new(ipam, &network.key(RUNTIME_RANGES)?, pod_cidrs)?;
+        if wants_gateway(network) {
+            let sets = config.sets.into_iter();
+            config.sets = sets.map(RangeSet::with_gateways).collect();
         }
         let ranges = config.sets.iter().filter_map(|set| set.ranges().first());
         let subnets: Vec<_> = ranges.map(|range| range.subnet).collect();
@@ -95,10 +66,10 @@ impl Config {
 
     fn new(
         ipam: RawConfig,
-        runtime: &RawRuntimeConfig,
+        runtime_ranges: &Value,
         pod_cidrs: Vec<IpNetwork>,
     ) -> Result<Self, Error> {
-        let mut sets = runtime_sets(&runtime.ip_ranges)?;
+        let mut sets = runtime_sets(runtime_ranges)?;
         sets.extend(ipam.flat_sets(pod_cidrs)?);
         sets.extend(range_sets(&ipam.ranges, "ipam.ranges")?);
         expect_apart(&sets)?;
@@ -205,7 +176,7 @@ fn set_per_family(ranges: Vec<Range>, at: &str) -> Result<Vec<RangeSet>, Error> 
 /// Parses `ipRanges`, a list of range sets. Some runtimes send a flat list of ranges instead, which
 /// form one set for each IP family.
 fn runtime_sets(value: &Value) -> Result<Vec<RangeSet>, Error> {
-    let at = "runtimeConfig.ipRanges";
+    let at = RUNTIME_RANGES;
     let is_flat = |elements: &Vec<Value>| elements.iter().any(Value::is_object);
     if value.as_array().is_some_and(is_flat) {
         let raw: Vec<RawRange> = cni::json::read(value, at)?.value;
@@ -236,6 +207,16 @@ fn expect_apart(sets: &[RangeSet]) -> Result<(), Error> {
     let overlapping = |reason| Error::invalid("ipam.ranges", format!("{reason}, another set"));
     overlap(&ranges).map_or(Ok(()), |reason| Err(overlapping(reason)))
 }
+
+/// Returns whether a key of the calling plugin makes the host the gateway.
+fn wants_gateway(network: &Network) -> bool {
+    let is_set = |key: &&str| network.key(key).unwrap_or(false);
+    let is_routed = network.key::<String>("type").is_ok_and(|it| it == "ptp");
+    is_routed || ["isGateway", "isDefaultGateway"].iter().any(is_set)
+}
+
+/// The ranges that the runtime passes for the capability `ipRanges`.
+const RUNTIME_RANGES: &str = "runtimeConfig.ipRanges";
 
 #[cfg(test)]
 mod tests;

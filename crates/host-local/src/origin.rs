@@ -17,26 +17,18 @@ pub struct Origin {
     pub bridge: Option<String>,
 }
 
-/// Keys of the calling plugin, which ADD does not need: a wrong type is no error.
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Caller {
-    r#type: String,
-    bridge: String,
-}
-
 impl Origin {
     /// Returns the origin of the leases of this request.
     pub(crate) fn of(request: &AddRequest) -> Self {
-        let caller: Caller = request.network.quiet_config().unwrap_or_default();
-        let bridge = match caller.bridge.as_str() {
-            "" => USUAL_BRIDGE.to_owned(),
-            name => name.to_owned(),
-        };
+        // ADD does not need these keys of the calling plugin: a wrong type is no error.
+        let caller = |key| request.network.key::<String>(key).unwrap_or_default();
+        let (plugin, bridge) = (caller("type"), Some(caller("bridge")));
+        let bridge = bridge.filter(|it| !it.is_empty());
+        let bridge = bridge.unwrap_or_else(|| USUAL_BRIDGE.to_owned());
         Self {
             sandbox: Sandbox::at(&request.netns),
-            bridge: (caller.r#type == "bridge").then_some(bridge),
-            plugin: caller.r#type,
+            bridge: (plugin == "bridge").then_some(bridge),
+            plugin,
         }
     }
 }

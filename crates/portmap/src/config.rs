@@ -70,7 +70,7 @@ impl Config {
     /// Code 7: a value is invalid; the error names the key and the value.
     pub fn parse(network: &Network) -> Result<Self, Error> {
         let raw: RawConfig = network.config()?;
-        let runtime: RuntimeConfig = network.runtime_config()?;
+        let asked: Vec<RawMapping> = network.key(MAPPINGS)?;
         note_what_is_done_otherwise(&raw)?;
         let source_nat = match (raw.snat, raw.masq_all) {
             (Some(false), masquerade_all) => {
@@ -83,7 +83,7 @@ impl Config {
             (_, true) => SourceNat::All,
         };
         Ok(Self {
-            mappings: mappings(&runtime)?,
+            mappings: mappings(&asked)?,
             source_nat,
             conditions: Conditions::parse(&raw)?,
         })
@@ -111,12 +111,6 @@ impl fmt::Display for Mapping {
             HostAddress::One(address) => write!(f, " of {address}"),
         }
     }
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct RuntimeConfig {
-    port_mappings: Vec<RawMapping>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -156,11 +150,11 @@ fn note_what_is_done_otherwise(raw: &RawConfig) -> Result<(), Error> {
     Ok(())
 }
 
-fn mappings(raw: &RuntimeConfig) -> Result<Vec<Mapping>, Error> {
+fn mappings(raw: &[RawMapping]) -> Result<Vec<Mapping>, Error> {
     let mut mappings = Vec::new();
     let mut by_port: HashMap<_, Vec<Mapping>> = HashMap::new();
-    for (index, raw) in raw.port_mappings.iter().enumerate() {
-        let key = format!("runtimeConfig.portMappings[{index}]");
+    for (index, raw) in raw.iter().enumerate() {
+        let key = format!("{MAPPINGS}[{index}]");
         let mapping = Mapping::of(raw, &key)?;
         let port = (mapping.protocol, mapping.host_port);
         let before = by_port.entry(port).or_default();
@@ -271,6 +265,9 @@ fn kind_of_no_host(address: IpAddr) -> Option<&'static str> {
 }
 
 const HIGHEST_BIT: u64 = 31;
+
+/// The ports that the runtime passes for the capability `portMappings`.
+const MAPPINGS: &str = "runtimeConfig.portMappings";
 
 #[cfg(test)]
 mod tests;

@@ -7,7 +7,6 @@ use cni::keys::KNOWN_ARGS;
 use cni::{CniArgs, Error, InterfaceName, Network};
 use netlink::MacAddress;
 use netns::Sysctl;
-use serde::Deserialize;
 
 use crate::name::SysctlName;
 use crate::raw::RawConfig;
@@ -38,12 +37,12 @@ impl Config {
             return Err(repeated(&name));
         }
         let asked: RawConfig = network.args_cni()?;
-        let runtime: Mac = network.runtime_config()?;
+        let runtime: String = network.key("runtimeConfig.mac")?;
         let mut sysctls = by_name(raw.sysctl)?;
         sysctls.extend(by_name(asked.sysctl)?);
         let mac = [
             ("args.cni.mac", asked.mac.as_deref()),
-            ("runtimeConfig.mac", given(&runtime.mac)),
+            ("runtimeConfig.mac", given(&runtime)),
             ("CNI_ARGS MAC", args.value("MAC").and_then(given)),
             ("mac", raw.mac.as_deref()),
         ];
@@ -86,25 +85,13 @@ fn repeated(name: &str) -> Error {
     Error::invalid(format!("sysctl.{name}"), "it is there twice")
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Mac {
-    mac: String,
-}
-
 /// Returns the directory of the records: `dataDir`, or its default. Parses no other key, because
 /// DEL and GC need no other one.
 ///
 /// # Errors
 /// Code 7: the path is not absolute.
 pub(crate) fn data_dir(network: &Network) -> Result<PathBuf, Error> {
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Document {
-        #[serde(default)]
-        data_dir: String,
-    }
-    let text = network.quiet_config::<Document>()?.data_dir;
+    let text: String = network.key("dataDir")?;
     let path = PathBuf::from(given(&text).unwrap_or("/run/cni/tuning"));
     if !path.is_absolute() {
         return Err(Error::invalid(

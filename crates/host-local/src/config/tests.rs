@@ -74,9 +74,8 @@ fn sets_must_not_overlap() {
 /// Parses this `ipam` section together with this `runtimeConfig`, as on a node with two pod CIDRs.
 fn config(ipam: &Value, runtime: &Value) -> Result<Config, Error> {
     let ipam = cni::json::read(ipam, "ipam")?.value;
-    let runtime = cni::json::read(runtime, "runtimeConfig")?.value;
     let pod_cidrs = ["10.244.1.0/24", "fd00:244:1::/64"].map(|it| it.parse().unwrap());
-    Config::new(ipam, &runtime, pod_cidrs.to_vec())?.expect_ranges()
+    Config::new(ipam, &runtime["ipRanges"], pod_cidrs.to_vec())?.expect_ranges()
 }
 
 #[test]
@@ -104,7 +103,7 @@ fn sets_come_from_the_runtime_then_the_flat_keys_then_ranges() {
         "Ranges": [[{"subnet": "10.3.0.0/24"}]],
         "subnet": "10.2.0.0/24", "rangeStart": "10.2.0.5", "rangeEnd": "10.2.0.6", "gateway": "192.0.2.1",
     });
-    let runtime = json!({"IPRanges": [[{"subnet": "10.1.0.0/24"}]]});
+    let runtime = json!({"ipRanges": [[{"subnet": "10.1.0.0/24"}]]});
     let sets = config(&ipam, &runtime).unwrap().sets;
     let names: Vec<_> = sets.iter().map(ToString::to_string).collect();
     assert_eq!(

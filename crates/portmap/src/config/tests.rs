@@ -2,13 +2,8 @@ use serde_json::json;
 
 use super::*;
 
-fn read_all(mappings: &Value) -> Result<Vec<Mapping>, Error> {
-    let document = json!({"PortMappings": mappings});
-    mappings_of(&document)
-}
-
-fn mappings_of(document: &Value) -> Result<Vec<Mapping>, Error> {
-    mappings(&json::read(document, "runtimeConfig")?.value)
+fn read_all(asked: &Value) -> Result<Vec<Mapping>, Error> {
+    mappings(&json::read::<Vec<_>>(asked, MAPPINGS)?.value)
 }
 
 #[test]
