@@ -34,6 +34,10 @@ impl Expression {
         Self::new(name, data)
     }
 
+    fn nest(self, kind: u16, parts: &Attributes) -> Self {
+        Self::new(self.name, self.data.nest(kind, parts))
+    }
+
     pub fn encode(&self) -> Attributes {
         Attributes::new()
             .text(NAME, self.name)
@@ -84,8 +88,10 @@ pub(crate) fn verdict_of(immediate: &[u8]) -> Option<&[u8]> {
 
 /// How a rule compares a register with a value: `NFT_CMP_EQ` and `NFT_CMP_NEQ`.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Operator {
+pub enum Operator {
+    /// The value is the same.
     Equal = 0,
+    /// The value is another one.
     NotEqual = 1,
 }
 
@@ -103,35 +109,31 @@ pub(crate) enum Lookup {
 /// Returns `fib daddr type`: an expression that loads the type of the packet's destination address,
 /// such as [`LOCAL`], into the register [`SCRATCH`].
 pub(crate) fn destination_type() -> Expression {
-    let numbers = [
-        (FIB_REGISTER, SCRATCH),
-        (FIB_RESULT, FIB_ADDRESS_TYPE),
-        (FIB_FLAGS, FIB_DESTINATION),
-    ];
+    // NFTA_FIB_DREG, …_RESULT and …_FLAGS.
+    let numbers = [(1, SCRATCH), (2, FIB_ADDRESS_TYPE), (3, FIB_DESTINATION)];
     Expression::of_numbers("fib", &numbers)
 }
 
 /// Returns an expression that loads a property of the packet's connection into the register
 /// [`SCRATCH`]. `key` is [`CT_STATE`] or [`CT_STATUS`].
 pub(crate) fn connection(key: u32) -> Expression {
-    Expression::of_numbers("ct", &[(CT_REGISTER, SCRATCH), (CT_KEY, key)])
+    // NFTA_CT_DREG and NFTA_CT_KEY.
+    Expression::of_numbers("ct", &[(1, SCRATCH), (2, key)])
 }
 
 /// Returns an expression that translates the connection's destination (DNAT) to the address in the
 /// register `address` and the port in the register `port`.
 pub(crate) fn translate(version: IpVersion, address: Register, port: Register) -> Expression {
-    let numbers = [
-        (NAT_TYPE, NAT_DESTINATION),
-        (NAT_FAMILY, version.number().into()),
-        (NAT_ADDRESS, address),
-        (NAT_PORT, port),
-    ];
+    let family = version.number().into();
+    // NFTA_NAT_TYPE, …_FAMILY, …_REG_ADDR_MIN and …_REG_PROTO_MIN.
+    let numbers = [(1, NAT_DESTINATION), (2, family), (3, address), (5, port)];
     Expression::of_numbers("nat", &numbers)
 }
 
 pub(crate) fn masquerade(port: SourcePort) -> Expression {
     let is_random = port == SourcePort::FullyRandom;
-    let flags = is_random.then_some((MASQUERADE_FLAGS, RANDOM_FULLY));
+    // NFTA_MASQ_FLAGS.
+    let flags = is_random.then_some((1, RANDOM_FULLY));
     Expression::of_numbers("masq", flags.as_slice())
 }
 
@@ -139,57 +141,45 @@ pub(crate) fn masquerade(port: SourcePort) -> Expression {
 /// are set in `mask`, then flips the bits that are set in `flipped`. The caller guarantees that
 /// `mask` and `flipped` are as long as the value.
 pub(crate) fn changed(mask: &[u8], flipped: &[u8]) -> Expression {
-    let data = Attributes::new()
-        .number(BITWISE_SOURCE, SCRATCH)
-        .number(BITWISE_DESTINATION, SCRATCH)
-        .number(BITWISE_LENGTH, u32_of(mask.len()))
+    // NFTA_BITWISE_SREG, …_DREG and …_LEN.
+    let numbers = [(1, SCRATCH), (2, SCRATCH), (3, u32_of(mask.len()))];
+    Expression::of_numbers("bitwise", &numbers)
         .nest(BITWISE_XOR, &value(flipped))
-        .nest(BITWISE_MASK, &value(mask));
-    Expression::new("bitwise", data)
+        .nest(BITWISE_MASK, &value(mask))
 }
 
 pub(crate) fn compare(operator: Operator, with: &[u8]) -> Expression {
-    let data = Attributes::new()
-        .number(COMPARE_SOURCE, SCRATCH)
-        .number(COMPARE_OPERATOR, operator as u32)
-        .nest(COMPARE_DATA, &value(with));
-    Expression::new("cmp", data)
+    // NFTA_CMP_SREG.
+    let numbers = [(1, SCRATCH), (COMPARE_OPERATOR, operator as u32)];
+    Expression::of_numbers("cmp", &numbers).nest(COMPARE_DATA, &value(with))
 }
 
 /// Returns an expression that matches if the value in the register [`SCRATCH`] is in the range from
 /// `first` to `last` ([`Operator::Equal`]), or outside of it. All bytes are in network byte order.
 pub(crate) fn range(operator: Operator, (first, last): (&[u8], &[u8])) -> Expression {
-    let data = Attributes::new()
-        .number(RANGE_SOURCE, SCRATCH)
-        .number(RANGE_OPERATOR, operator as u32)
-        .nest(RANGE_FIRST, &value(first))
-        .nest(RANGE_LAST, &value(last));
-    Expression::new("range", data)
+    // NFTA_RANGE_SREG and …_OP, then …_FROM_DATA and …_TO_DATA.
+    Expression::of_numbers("range", &[(1, SCRATCH), (2, operator as u32)])
+        .nest(3, &value(first))
+        .nest(4, &value(last))
 }
 
 /// Returns an expression that converts the number of 32 bits in the register [`SCRATCH`] to network
 /// byte order.
 pub(crate) fn to_network_order() -> Expression {
-    let numbers = [
-        (BYTEORDER_SOURCE, SCRATCH),
-        (BYTEORDER_DESTINATION, SCRATCH),
-        (BYTEORDER_OPERATION, TO_NETWORK),
-        (BYTEORDER_LENGTH, 4),
-        (BYTEORDER_SIZE, 4),
-    ];
+    // NFTA_BYTEORDER_SREG, …_DREG, …_OP, …_LEN and …_SIZE.
+    let numbers = [(1, SCRATCH), (2, SCRATCH), (3, TO_NETWORK), (4, 4), (5, 4)];
     Expression::of_numbers("byteorder", &numbers)
 }
 
 /// Returns an expression that looks up a key in the set called `set`. The key starts in the
 /// register [`FIRST`] and continues in the registers after it.
 pub(crate) fn lookup(set: &str, how: Lookup) -> Expression {
-    let data = Attributes::new()
-        .text(LOOKUP_SET, set)
-        .number(LOOKUP_SOURCE, FIRST);
+    // NFTA_LOOKUP_SREG, …_DREG and …_FLAGS.
+    let data = Attributes::new().text(LOOKUP_SET, set).number(2, FIRST);
     let data = match how {
         Lookup::Match => data,
-        Lookup::Inverted => data.number(LOOKUP_FLAGS, INVERTED),
-        Lookup::Load(register) => data.number(LOOKUP_DESTINATION, register),
+        Lookup::Load(register) => data.number(3, register),
+        Lookup::Inverted => data.number(5, INVERTED),
     };
     Expression::new("lookup", data)
 }
@@ -197,10 +187,8 @@ pub(crate) fn lookup(set: &str, how: Lookup) -> Expression {
 /// Returns an expression that loads a constant into `register`. `constant` is a [`value`], a
 /// [`verdict`], or a verdict with a chain ([`to_chain`]).
 pub(crate) fn immediate(register: Register, constant: &Attributes) -> Expression {
-    let data = Attributes::new()
-        .number(IMMEDIATE_DESTINATION, register)
-        .nest(IMMEDIATE_DATA, constant);
-    Expression::new("immediate", data)
+    // NFTA_IMMEDIATE_DREG.
+    Expression::of_numbers("immediate", &[(1, register)]).nest(IMMEDIATE_DATA, constant)
 }
 
 /// Returns the encoded verdict with this code, such as [`ACCEPT`], for the expression `immediate`.
@@ -231,35 +219,16 @@ pub(crate) const INVALID: u32 = 1;
 /// `IP_CT_RELATED`.
 pub(crate) const CONNECTED: u32 = 1 << 1 | 1 << 2;
 
-/// In this order: `NFTA_FIB_DREG`, `NFTA_FIB_RESULT` and `NFTA_FIB_FLAGS`.
-const FIB_REGISTER: u16 = 1;
-const FIB_RESULT: u16 = 2;
-const FIB_FLAGS: u16 = 3;
-
 /// In this order: `NFT_FIB_RESULT_ADDRTYPE` and `NFTA_FIB_F_DADDR`.
 const FIB_ADDRESS_TYPE: u32 = 3;
 const FIB_DESTINATION: u32 = 1 << 1;
-
-/// In this order: `NFTA_CT_DREG` and `NFTA_CT_KEY`.
-const CT_REGISTER: u16 = 1;
-const CT_KEY: u16 = 2;
 
 /// In this order: `NFT_CT_STATE` and `NFT_CT_STATUS`.
 pub(crate) const CT_STATE: u32 = 0;
 pub(crate) const CT_STATUS: u32 = 2;
 
-/// Attributes of `nat`, in this order: `NFTA_NAT_TYPE`, `NFTA_NAT_FAMILY`, `NFTA_NAT_REG_ADDR_MIN`
-/// and `NFTA_NAT_REG_PROTO_MIN`.
-const NAT_TYPE: u16 = 1;
-const NAT_FAMILY: u16 = 2;
-const NAT_ADDRESS: u16 = 3;
-const NAT_PORT: u16 = 5;
-
 /// `NFT_NAT_DNAT`
 const NAT_DESTINATION: u32 = 1;
-
-/// `NFTA_MASQ_FLAGS`
-const MASQUERADE_FLAGS: u16 = 1;
 
 /// `NF_NAT_RANGE_PROTO_RANDOM_FULLY`
 const RANDOM_FULLY: u32 = 1 << 4;
@@ -283,42 +252,22 @@ pub(crate) const ACCEPT: u32 = 1;
 pub(crate) const JUMP: u32 = 3_u32.wrapping_neg();
 pub(crate) const GOTO: u32 = 4_u32.wrapping_neg();
 
-/// Attributes of `bitwise`, in this order: `NFTA_BITWISE_SREG`, `…_DREG`, `…_LEN`, `…_MASK` and
-/// `…_XOR`.
-const BITWISE_SOURCE: u16 = 1;
-const BITWISE_DESTINATION: u16 = 2;
-const BITWISE_LENGTH: u16 = 3;
+/// In this order: `NFTA_BITWISE_MASK` and `NFTA_BITWISE_XOR`.
 pub(crate) const BITWISE_MASK: u16 = 4;
 pub(crate) const BITWISE_XOR: u16 = 5;
-
-/// Attributes of `cmp`, in this order: `NFTA_CMP_SREG`, `…_OP` and `…_DATA`.
-const BYTEORDER_SOURCE: u16 = 1;
-const BYTEORDER_DESTINATION: u16 = 2;
-const BYTEORDER_OPERATION: u16 = 3;
-const BYTEORDER_LENGTH: u16 = 4;
-const BYTEORDER_SIZE: u16 = 5;
 
 /// `NFT_BYTEORDER_HTON`.
 const TO_NETWORK: u32 = 1;
 
-const RANGE_SOURCE: u16 = 1;
-const RANGE_OPERATOR: u16 = 2;
-const RANGE_FIRST: u16 = 3;
-const RANGE_LAST: u16 = 4;
-
-const COMPARE_SOURCE: u16 = 1;
+/// In this order: `NFTA_CMP_OP` and `NFTA_CMP_DATA`.
 const COMPARE_OPERATOR: u16 = 2;
 const COMPARE_DATA: u16 = 3;
 
-/// Attributes of `lookup`, in this order: `NFTA_LOOKUP_SET`, `…_SREG`, `…_DREG` and `…_FLAGS`.
+/// `NFTA_LOOKUP_SET`
 const LOOKUP_SET: u16 = 1;
-const LOOKUP_SOURCE: u16 = 2;
-const LOOKUP_DESTINATION: u16 = 3;
-const LOOKUP_FLAGS: u16 = 5;
 
 /// `NFT_LOOKUP_F_INV`
 const INVERTED: u32 = 1;
 
-/// Attributes of `immediate`, in this order: `NFTA_IMMEDIATE_DREG` and `…_DATA`.
-const IMMEDIATE_DESTINATION: u16 = 1;
+/// `NFTA_IMMEDIATE_DATA`
 const IMMEDIATE_DATA: u16 = 2;

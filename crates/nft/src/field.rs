@@ -45,12 +45,9 @@ impl Field {
         match self.place() {
             Place::Meta(key) => meta(key, register),
             Place::Header(base, offset) => {
-                let numbers = [
-                    (PAYLOAD_REGISTER, register),
-                    (PAYLOAD_BASE, base),
-                    (PAYLOAD_OFFSET, offset),
-                    (PAYLOAD_LENGTH, u32_of(self.len())),
-                ];
+                // NFTA_PAYLOAD_DREG, …_BASE, …_OFFSET and …_LEN.
+                let length = u32_of(self.len());
+                let numbers = [(1, register), (2, base), (3, offset), (4, length)];
                 Expression::of_numbers("payload", &numbers)
             }
         }
@@ -94,23 +91,21 @@ pub(crate) fn load_version() -> Expression {
 /// Returns an expression that sets a property of the packet to the value in the register
 /// [`SCRATCH`]. `key` is [`META_MARK`] or [`META_TRACE`].
 pub(crate) fn set_meta(key: u32) -> Expression {
-    Expression::of_numbers("meta", &[(META_KEY, key), (META_SOURCE, SCRATCH)])
+    // NFTA_META_SREG.
+    Expression::of_numbers("meta", &[(META_KEY, key), (3, SCRATCH)])
 }
 
 fn meta(key: u32, register: Register) -> Expression {
-    Expression::of_numbers("meta", &[(META_KEY, key), (META_DESTINATION, register)])
+    // NFTA_META_DREG.
+    Expression::of_numbers("meta", &[(META_KEY, key), (1, register)])
 }
 
-/// Attributes of `payload`, in this order: `NFTA_PAYLOAD_DREG`, `…_BASE`, `…_OFFSET` and `…_LEN`.
-const PAYLOAD_REGISTER: u16 = 1;
+/// In this order: `NFTA_PAYLOAD_BASE` and `NFTA_PAYLOAD_OFFSET`.
 pub(crate) const PAYLOAD_BASE: u16 = 2;
 pub(crate) const PAYLOAD_OFFSET: u16 = 3;
-const PAYLOAD_LENGTH: u16 = 4;
 
-/// In this order: `NFTA_META_DREG`, `NFTA_META_KEY` and `NFTA_META_SREG`.
-const META_DESTINATION: u16 = 1;
+/// `NFTA_META_KEY`
 pub(crate) const META_KEY: u16 = 2;
-const META_SOURCE: u16 = 3;
 
 /// Keys of `meta`, in this order: `NFT_META_PROTOCOL`, `…_MARK`, `…_IIFNAME`, `…_OIFNAME`,
 /// `…_NFTRACE`, `…_NFPROTO` and `…_L4PROTO`.

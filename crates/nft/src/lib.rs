@@ -56,7 +56,7 @@ pub use connection::Connection;
 pub use copy::Copied;
 pub use element::{Element, Value};
 pub use error::{Error, supported};
-pub use expression::SourcePort;
+pub use expression::{Operator, SourcePort};
 pub use field::Field;
 pub use heard::{Deleted, Deletion, Heard};
 pub use held::HeldChain;

@@ -27,7 +27,7 @@ pub struct Rule {
 
 /// [`Field::Source`] or [`Field::Destination`], as a function that returns the field for an IP
 /// version.
-pub(crate) type Side = fn(IpVersion) -> Field;
+pub type Side = fn(IpVersion) -> Field;
 
 impl Rule {
     /// Creates a rule without conditions and action. `comment` explains the rule to readers of
@@ -52,16 +52,29 @@ impl Rule {
         self.compared(field, Operator::NotEqual, value)
     }
 
-    /// Matches packets whose `field` is in the range from `first` to `last`, both in network byte
-    /// order.
-    pub fn when_between(self, field: Field, first: &[u8], last: &[u8]) -> Self {
-        self.ranged(field, Operator::Equal, (first, last))
+    /// Matches packets whose `field` equals `value` or differs from it. The caller encodes `value` in
+    /// the byte order of the field ([`Field`]).
+    pub fn compared(self, field: Field, operator: Operator, value: &[u8]) -> Self {
+        self.with(&field.load(SCRATCH)).compare(operator, value)
     }
 
-    /// Matches packets whose `field` is outside the range from `first` to `last`, both in network
-    /// byte order.
-    pub fn unless_between(self, field: Field, first: &[u8], last: &[u8]) -> Self {
-        self.ranged(field, Operator::NotEqual, (first, last))
+    /// Matches packets whose `field` is in a range from the first to the last value
+    /// ([`Operator::Equal`]) or outside it. Both values are in network byte order.
+    pub fn ranged(self, field: Field, operator: Operator, range: (&[u8], &[u8])) -> Self {
+        let loaded = self.with(&field.load(SCRATCH));
+        let loaded = match field {
+            Field::Mark => loaded.with(&expression::to_network_order()),
+            _ => loaded,
+        };
+        loaded.with(&expression::range(operator, range))
+    }
+
+    /// Matches packets that have the IP version of `network`, and whose address is in `network`
+    /// ([`Operator::Equal`]) or outside it; for tables of family `inet`. `side` is [`Field::Source`]
+    /// or [`Field::Destination`].
+    pub fn in_network(self, side: Side, operator: Operator, network: IpNetwork) -> Self {
+        let version = IpVersion::of(network.network());
+        self.when_ip(version).within(side, operator, network)
     }
 
     /// Matches packets of this IP version; for tables of family `inet`.
@@ -86,21 +99,9 @@ impl Rule {
             .within(Field::Destination, Operator::Equal, network)
     }
 
-    /// Matches packets that have the IP version of `network`, and whose destination address is
-    /// outside `network`; for tables of family `inet`.
-    pub fn unless_to(self, network: IpNetwork) -> Self {
-        self.in_network(Field::Destination, Operator::NotEqual, network)
-    }
-
     /// Matches packets from an address in `network`; for tables of family `inet`.
     pub fn when_from(self, network: IpNetwork) -> Self {
         self.in_network(Field::Source, Operator::Equal, network)
-    }
-
-    /// Matches packets that have the IP version of `network`, and whose source address is outside
-    /// `network`; for tables of family `inet`.
-    pub fn unless_from(self, network: IpNetwork) -> Self {
-        self.in_network(Field::Source, Operator::NotEqual, network)
     }
 
     /// Matches packets to an address of this host: `fib daddr type local`.
@@ -256,24 +257,6 @@ impl Rule {
             expressions: self.expressions.nest(ITEM, &expression.encode()),
             ..self
         }
-    }
-
-    fn compared(self, field: Field, operator: Operator, value: &[u8]) -> Self {
-        self.with(&field.load(SCRATCH)).compare(operator, value)
-    }
-
-    fn ranged(self, field: Field, operator: Operator, range: (&[u8], &[u8])) -> Self {
-        let loaded = self.with(&field.load(SCRATCH));
-        let loaded = match field {
-            Field::Mark => loaded.with(&expression::to_network_order()),
-            _ => loaded,
-        };
-        loaded.with(&expression::range(operator, range))
-    }
-
-    fn in_network(self, side: Side, operator: Operator, network: IpNetwork) -> Self {
-        let version = IpVersion::of(network.network());
-        self.when_ip(version).within(side, operator, network)
     }
 
     /// Compares the packet's source or destination address (`side`) with `network`. The caller adds

@@ -4,7 +4,7 @@ use std::array;
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
-use nft::{Field, IpVersion, Rule};
+use nft::{Field, IpVersion, Operator, Rule};
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,37 +30,28 @@ impl Subject {
     /// Returns `rule`, limited to packets that meet this condition ([`Sense::Is`]) or do not meet
     /// it. For a set, only [`Sense::IsNot`] is possible in one rule.
     pub fn narrow(&self, rule: Rule, sense: Sense) -> Rule {
-        let equal = |rule: Rule, field, value: &[u8]| match sense {
-            Sense::Is => rule.when(field, value),
-            Sense::IsNot => rule.unless(field, value),
-        };
-        let between = |rule: Rule, field, [first, last]: [&[u8]; 2]| match sense {
-            Sense::Is => rule.when_between(field, first, last),
-            Sense::IsNot => rule.unless_between(field, first, last),
+        let operator = match sense {
+            Sense::Is => Operator::Equal,
+            Sense::IsNot => Operator::NotEqual,
         };
         let within = |side: fn(IpVersion) -> Field, [first, last]: [IpAddr; 2]| {
             let version = IpVersion::of(first);
             let [first, last] = [first, last].map(netlink::octets);
-            between(
-                rule.clone().when_ip(version),
-                side(version),
-                [&first, &last],
-            )
+            let rule = rule.clone().when_ip(version);
+            rule.ranged(side(version), operator, (&first, &last))
         };
-        match (self, sense) {
-            (Self::Source(network), Sense::Is) => rule.when_from(*network),
-            (Self::Source(network), Sense::IsNot) => rule.unless_from(*network),
-            (Self::Destination(network), Sense::Is) => rule.when_to(*network),
-            (Self::Destination(network), Sense::IsNot) => rule.unless_to(*network),
-            (Self::InputName(name), _) => equal(rule, Field::InputName, &padded(name)),
-            (Self::Mark(mark), _) => equal(rule, Field::Mark, &mark.to_ne_bytes()),
-            (Self::SourceRange(first, last), _) => within(Field::Source, [*first, *last]),
-            (Self::DestinationRange(first, last), _) => within(Field::Destination, [*first, *last]),
-            (Self::MarkRange(first, last), _) => {
+        match self {
+            Self::Source(network) => rule.in_network(Field::Source, operator, *network),
+            Self::Destination(network) => rule.in_network(Field::Destination, operator, *network),
+            Self::InputName(name) => rule.compared(Field::InputName, operator, &padded(name)),
+            Self::Mark(mark) => rule.compared(Field::Mark, operator, &mark.to_ne_bytes()),
+            Self::SourceRange(first, last) => within(Field::Source, [*first, *last]),
+            Self::DestinationRange(first, last) => within(Field::Destination, [*first, *last]),
+            Self::MarkRange(first, last) => {
                 let [first, last] = [first, last].map(|it| it.to_be_bytes());
-                between(rule, Field::Mark, [&first, &last])
+                rule.ranged(Field::Mark, operator, (&first, &last))
             }
-            (Self::Any(values), _) => values.iter().fold(rule, |rule, it| it.narrow(rule, sense)),
+            Self::Any(values) => values.iter().fold(rule, |rule, it| it.narrow(rule, sense)),
         }
     }
 

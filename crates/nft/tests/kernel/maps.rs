@@ -4,7 +4,7 @@
 use std::net::Ipv4Addr;
 
 use nft::{
-    Chain, Change, Connection, Element, Error, Family, Field, Hook, IpVersion, Rule, Set,
+    Chain, Change, Connection, Element, Error, Family, Field, Hook, IpVersion, Operator, Rule, Set,
     SourcePort, Table, TargetType, Type, Value,
 };
 use nftables::expr::Expression;
@@ -31,7 +31,7 @@ fn table() -> Table {
     };
     let conditions = Rule::new("conditions")
         .when_translated()
-        .unless_to(network)
+        .in_network(Field::Destination, Operator::NotEqual, network)
         .when_from(network)
         .unless(Field::InputName, b"lo\0\0\0\0\0\0\0\0\0\0\0\0\0\0")
         .when(Field::Mark, &42_u32.to_ne_bytes())
