@@ -1,4 +1,4 @@
-//! CHECK: compares the kernel's state with the desired state of an attachment.
+//! CHECK compares an attachment with the configuration; STATUS reports whether an ADD can succeed.
 
 use std::fs;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use cni::files::identity;
 use cni::keys::KNOWN_ARGS;
 use cni::result::Interface;
-use cni::{AddResult, CheckRequest, Error, Verb};
+use cni::{AddResult, CheckRequest, Error, StatusRequest, Verb};
 use netlink::{Connection, IpVersion, Link, LinkKind};
 use netns::Netns;
 
@@ -14,10 +14,8 @@ use crate::addressing::{Addressing, Gateway, need_ipv6};
 use crate::del::forward;
 use crate::desired::{ContainerLink, Desired, HostSide, Topology, mac_of};
 use crate::differences::Differences;
-use crate::guard;
-use crate::names;
-use crate::routed;
 use crate::sandbox::Sandbox;
+use crate::{guard, names, routed};
 
 /// Calls CHECK of the IPAM plugin first, then compares links, addresses, routes, sysctls and
 /// `nf_tables` elements with the desired state.
@@ -229,4 +227,20 @@ impl<T: Topology> Check<'_, T> {
         }
         Ok(())
     }
+}
+
+/// Checks whether the configuration, the kernel and the bridge let an ADD succeed, then calls
+/// STATUS of the IPAM plugin.
+///
+/// # Errors
+/// - The configuration is invalid.
+/// - Code 50: the kernel lacks a part of `nf_tables` that the configuration needs.
+/// - Code 50: every ADD would fail because of the state of the bridge.
+/// - The error of the IPAM plugin, with its code.
+pub fn status<T: Topology>(request: &StatusRequest) -> anyhow::Result<()> {
+    let topology = T::parse(&request.network)?;
+    topology.guard().probe()?;
+    topology.probe_host_side()?;
+    cni::step("ask the IPAM plugin");
+    forward(&request.network, Verb::Status)
 }

@@ -32,7 +32,6 @@ mod differences;
 mod frames;
 mod gateway;
 mod gateway_conflict;
-mod gc;
 mod guard;
 mod hardening;
 mod keys;
@@ -47,13 +46,12 @@ mod rollback;
 mod routed;
 mod sandbox;
 mod standby;
-mod status;
 
 pub use add::{add, interface};
 pub use addressing::{Addressing, Gateway};
-pub use check::check;
+pub use check::{check, status};
 pub use cni::keys::{RawDns, dns};
-pub use del::{del, find_host_link};
+pub use del::{del, delete_stale_links, find_host_link, gc, remove_stale_elements};
 pub use desired::{
     Container, ContainerLink, Desired, HostSide, OtherAddress, Port, PortVlanSet, Topology,
     no_port_left,
@@ -61,7 +59,6 @@ pub use desired::{
 pub use differences::Differences;
 pub use frames::{BRIDGE_NF_CALL, FRAMES_TABLE, nf_call_sysctls, sees_frames};
 pub use gateway_conflict::{GatewayConflict, GatewayRefusal};
-pub use gc::{delete_stale_links, gc, remove_stale_elements};
 pub use guard::{Guard, Removal, coded, tables, take_back};
 pub use hardening::{HOST_EXPOSED, harden};
 pub use keys::{Backend, RawMtu, asked_mac};
@@ -74,7 +71,6 @@ pub use names::{
 pub use owner_files::{OwnerFiles, Retired, Writing};
 pub use protection::Protection;
 pub use reload::reload;
-pub use status::status;
 
 /// Maximum number of ports of a bridge: `BR_MAX_PORTS` in `net/bridge/br_private.h` minus 1,
 /// because the kernel reserves the port number 0 (`find_portno()` in `net/bridge/br_if.c`).

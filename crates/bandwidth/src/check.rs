@@ -1,14 +1,18 @@
-//! CHECK: compares the kernel's state with the state that ADD would create.
+//! CHECK compares the limits with those that ADD would set. STATUS reports missing kernel features,
+//! doubtful rates, and a checkpoint of the kubelet (its list of allocated devices) that is missing or
+//! unreadable.
 
 use attach::Differences;
-use cni::CheckRequest;
+use cni::{CheckRequest, Error, StatusRequest, note};
 use netlink::{Connection, Link};
+use netns::Netns;
 use tc::{LinkEgress, LinkIngress, Traffic};
 
 use crate::asked::Asked;
 use crate::config::Config;
-use crate::host_link;
+use crate::doubts::doubts;
 use crate::limiting::Limiting;
+use crate::{backstop, host_link};
 
 /// Compares rates, bursts, queue lengths, the redirection to the ifb, and the backstop (the second
 /// egress limit, in `nf_tables`) with the configuration.
@@ -94,4 +98,33 @@ impl Limiting<'_> {
             && link_egress.is_of_reference(asked.rate, asked.burst)?;
         Ok(difference.filter(|_| !is_references))
     }
+}
+
+/// Logs doubtful rates and missing kernel features on standard error. STATUS succeeds without these
+/// features, because sandboxes without limits do not need them.
+///
+/// # Errors
+/// - The configuration is invalid.
+/// - Code 50: the kubelet's checkpoint exists and cannot be read, so the ADD of every pod would fail.
+pub(crate) fn status(request: &StatusRequest) -> anyhow::Result<()> {
+    let config = Config::parse(&request.network)?;
+    doubts(&request.network.quiet_config()?)
+        .iter()
+        .for_each(note);
+    if let Some(resources) = &config.pod_resources {
+        let readable = resources.expect_readable();
+        readable.map_err(|error| Error::Unavailable(format!("{error:#}")))?;
+    }
+    let missing = Netns::run_in_new(|| {
+        let modules = tc::missing(&Connection::open()?)?.into_iter();
+        let missing = modules.map(tc::lacks).chain(backstop::missing()?);
+        Ok::<_, anyhow::Error>(missing.collect::<Vec<_>>())
+    });
+    match missing.unwrap_or_else(|error| Err(error.into())) {
+        Ok(missing) => missing.iter().for_each(note),
+        Err(error) => note(format_args!(
+            "cannot try whether rates can be limited: {error:#}"
+        )),
+    }
+    Ok(())
 }

@@ -1,10 +1,12 @@
-//! DEL: removes the attachment's second egress limit in `nf_tables` (its backstop), the ifb, and
-//! the record of the bandwidth that the kubelet allocated to the pod. DEL does not remove the
-//! qdiscs of the veth pair: they disappear when the plugin that created the pair deletes it.
+//! DEL and GC: remove egress limits in `nf_tables` (backstops), ifbs, and records of the bandwidth
+//! that the kubelet allocated. They do not remove the qdiscs of a veth pair: these disappear when
+//! the plugin that created the pair deletes it.
+
+use std::collections::BTreeSet;
 
 use attach::Removal;
-use cni::{DelRequest, note};
-use netlink::{Connection, Link};
+use cni::{DelRequest, GcRequest, note};
+use netlink::{Connection, Link, LinkKind};
 use serde::de::IgnoredAny;
 use tc::LinkIngress;
 
@@ -102,4 +104,22 @@ fn foreign_sender(
     let ours = host_link::names(request, host)?;
     let mut senders = senders.into_iter().map(|it| it.name);
     Ok(senders.find(|name| !ours.contains(name)))
+}
+
+/// Deletes three kinds of objects of this network, if they belong to no attachment in the runtime's
+/// list: ifbs, backstops (second egress limits in `nf_tables`), and records of the bandwidth that
+/// the kubelet allocated. An ifb that only the Go plugin used stays, because it does not show its
+/// network.
+///
+/// # Errors
+/// All errors that occurred. An error does not stop the deletion of other objects.
+pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
+    let valid: BTreeSet<_> = request.valid.iter().flat_map(ifb::names).collect();
+    let is_ifb = |link: &Link| link.kind == LinkKind::Ifb;
+    cni::step("delete ifbs");
+    let ifbs = attach::delete_stale_links(request, is_ifb, ifb::MAC, &valid);
+    cni::step("remove backstops");
+    let backstops = attach::remove_stale_elements(request, backstop::tables(), &[]);
+    cni::step("remove records");
+    cni::all([ifbs, backstops, record::collect(request)])
 }

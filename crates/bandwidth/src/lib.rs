@@ -12,7 +12,6 @@ pub mod checkpoint;
 mod config;
 mod del;
 mod doubts;
-mod gc;
 mod host_link;
 mod ifb;
 mod limiting;
@@ -23,7 +22,6 @@ mod raw;
 mod record;
 mod reload;
 mod resource;
-mod status;
 
 pub use asked::Asked;
 pub use backstop::{TABLE, tables};
@@ -41,7 +39,7 @@ pub const PLUGIN: Plugin = Plugin {
     add: add::add,
     del: del::del,
     check: check::check,
-    status: status::status,
-    gc: gc::gc,
+    status: check::status,
+    gc: del::gc,
     reload: Some(reload::reload),
 };

@@ -22,7 +22,6 @@ mod del;
 mod directory;
 mod files;
 mod free;
-mod gc;
 mod index;
 mod judge;
 mod lease;
@@ -37,7 +36,6 @@ mod request;
 pub mod resolv_conf;
 mod sandbox;
 mod scratch;
-mod status;
 mod storage;
 mod store;
 
@@ -60,7 +58,7 @@ pub const PLUGIN: Plugin = Plugin {
     add: add::add,
     del: del::del,
     check: check::check,
-    status: status::status,
-    gc: gc::gc,
+    status: check::status,
+    gc: del::gc,
     reload: None,
 };

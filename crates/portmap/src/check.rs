@@ -1,9 +1,10 @@
-//! CHECK: compares the kernel's state with the configuration.
+//! CHECK compares the kernel's state with the configuration; STATUS reports whether an ADD can succeed.
 
 use attach::Differences;
-use cni::CheckRequest;
+use cni::{CheckRequest, StatusRequest};
 use netlink::Connection;
 
+use crate::config::Config;
 use crate::plan::Plan;
 use crate::record::Record;
 use crate::{firewall, localnet, table};
@@ -33,4 +34,16 @@ pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
         differences.extend(localnet::differences(link)?);
     }
     differences.report_restorable(attachment)
+}
+
+/// Checks whether the configuration is valid and, by a dry run, whether the kernel supports
+/// portmap's rules.
+///
+/// # Errors
+/// - The configuration is invalid.
+/// - Code 50: the kernel does not support a part of `nf_tables`, or this process has no access to
+///   it.
+pub(crate) fn status(request: &StatusRequest) -> anyhow::Result<()> {
+    Config::parse(&request.network)?;
+    Ok(firewall::dry_run()?)
 }

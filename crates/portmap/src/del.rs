@@ -1,6 +1,10 @@
-//! DEL: removes the attachment's ports, then its record (a file in `/run/cni/portmap`).
+//! DEL and GC: remove ports and their records (files in `/run/cni/portmap`), DEL those of one
+//! attachment, GC those of attachments that the runtime does not list.
 
-use cni::{Attachment, DelRequest};
+use std::collections::BTreeSet;
+
+use attach::Retired;
+use cni::{Attachment, DelRequest, GcRequest, note};
 
 use crate::record::{self, Record};
 use crate::{firewall, localnet};
@@ -27,4 +31,38 @@ pub(crate) fn remove(attachment: &Attachment) -> anyhow::Result<()> {
         localnet::reset_forgotten(&removed)?;
     }
     retired.remove()
+}
+
+/// Removes the ports and records of attachments of this network that the runtime does not list.
+///
+/// # Errors
+/// - The records cannot be listed, or a port cannot be removed. All records then stay.
+/// - A record cannot be removed, or `route_localnet` cannot be reset. The error contains all such
+///   failures.
+pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
+    let is_stale = request.stale();
+    cni::step("remove the ports");
+    let files = record::files();
+    let owners = files.owners()?.into_iter();
+    let stale = owners.filter(|it| is_stale(it)).map(|owner| {
+        let retired = files.retire(&owner);
+        (owner, retired)
+    });
+    let stale: Vec<_> = stale.collect();
+    let record = |it: &Retired| it.text().and_then(Record::parse);
+    let records = stale.iter().filter_map(|(_, retired)| record(retired));
+    let displaced: Vec<_> = records.flat_map(|it| it.displaced).collect();
+    let mut removed = firewall::remove(&is_stale, None, &displaced)?;
+    let owners: BTreeSet<_> = removed.iter().map(|it| it.owner.as_str()).collect();
+    for owner in owners {
+        note(format_args!(
+            "removed ports of {owner}, which the runtime does not list"
+        ));
+    }
+    removed.retain(|it| stale.iter().all(|(owner, _)| *owner != it.owner));
+    localnet::reset_forgotten(&removed)?;
+    cni::all(stale.into_iter().map(|(owner, retired)| {
+        localnet::release(&owner, record(&retired).as_ref())?;
+        retired.remove()
+    }))
 }

@@ -10,7 +10,6 @@ mod decision;
 mod del;
 mod element;
 mod firewall;
-mod gc;
 mod handover;
 mod holder;
 mod installation;
@@ -20,9 +19,7 @@ mod networks;
 mod plan;
 mod raw;
 mod record;
-mod reload;
 mod standby;
-mod status;
 mod subject;
 mod table;
 mod takeover;
@@ -47,7 +44,7 @@ pub const PLUGIN: Plugin = Plugin {
     add: add::add,
     del: del::del,
     check: check::check,
-    status: status::status,
-    gc: gc::gc,
-    reload: Some(reload::reload),
+    status: check::status,
+    gc: del::gc,
+    reload: Some(add::reload),
 };
