@@ -11,13 +11,12 @@
 //! retired the record meanwhile, RELOAD removes the rules itself.
 
 use std::collections::BTreeSet;
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write as _};
-use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use cni::files::{Links, if_present, open_writable, read_regular};
+use cni::files::{self, Links, if_present, make_directory, open_writable, read_regular};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 /// A directory with files of attachments. The directory may be missing while no attachment has a
@@ -159,7 +158,7 @@ impl OwnerFiles {
     /// # Errors
     /// The file exists and cannot be removed.
     pub fn remove(&self, owner: &str) -> anyhow::Result<()> {
-        remove_file(&self.file("", owner))
+        files::remove(&self.file("", owner))
     }
 
     /// Returns the tags of all attachments that have a file, including incomplete records and
@@ -191,8 +190,7 @@ impl OwnerFiles {
         for _ in 0..ATTEMPTS {
             match open_writable(path, options) {
                 Err(error) if error.kind() == ErrorKind::NotFound => {
-                    let mut directory = DirBuilder::new();
-                    directory.recursive(true).mode(0o755).create(&self.0)?;
+                    make_directory(&self.0, 0o755)?;
                 }
                 opened => return opened,
             }
@@ -225,7 +223,7 @@ impl Retired {
     /// - This function cannot remove a file.
     pub fn remove(self) -> anyhow::Result<()> {
         self.text?;
-        self.files.iter().try_for_each(|it| remove_file(it))
+        self.files.iter().try_for_each(|it| files::remove(it))
     }
 }
 
@@ -236,7 +234,7 @@ fn take(path: &Path, retired: &Path) -> anyhow::Result<Option<String>> {
     if if_present(fs::rename(path, retired)).is_err()
         && let Some(text) = read(path)?
     {
-        return remove_file(path).map(|()| Some(text));
+        return files::remove(path).map(|()| Some(text));
     }
     read(retired)
 }
@@ -254,18 +252,6 @@ fn read(path: &Path) -> anyhow::Result<Option<String>> {
         bytes => bytes.with_context(|| format!("read {}", path.display()))?,
     };
     Ok(bytes.map(|it| String::from_utf8_lossy(&it).into_owned()))
-}
-
-/// Removes a file, if it exists.
-fn remove_file(path: &Path) -> anyhow::Result<()> {
-    match if_present(fs::remove_file(path)) {
-        // On a read-only file system, unlink(2) fails with EROFS even if the file is missing, so
-        // only an error for an existing file counts.
-        Err(error) if fs::exists(path).unwrap_or(true) => {
-            Err(error).with_context(|| format!("remove {}", path.display()))
-        }
-        _ => Ok(()),
-    }
 }
 
 /// Returns the tag in the file name `name`, which may start with [`NEW`] or [`RETIRED`]. Returns

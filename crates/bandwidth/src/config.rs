@@ -8,10 +8,10 @@ use ipnetwork::IpNetwork;
 use serde::Deserialize;
 use tc::{BitsPerSecond, Traffic};
 
-use crate::allocation::Allocation;
 use crate::asked::Asked;
 use crate::pod_resources::{PodResources, Priority};
 use crate::raw::RawConfig;
+use crate::record::Allocation;
 use crate::{quantity, record};
 
 /// The configured limits of a sandbox.

@@ -4,14 +4,12 @@
 use cni::{Plugin, SpecVersion};
 
 mod add;
-mod allocation;
 mod asked;
 mod backstop;
 mod check;
 pub mod checkpoint;
 mod config;
 mod del;
-mod doubts;
 mod host_link;
 mod ifb;
 mod limiting;
@@ -25,8 +23,8 @@ mod resource;
 
 pub use asked::Asked;
 pub use backstop::{TABLE, tables};
+pub use check::doubts;
 pub use config::{ANNOTATIONS, Config, POD_ANNOTATIONS};
-pub use doubts::doubts;
 pub use pod_resources::PodResources;
 pub use raw::RawConfig;
 pub use record::exists as has_record;

@@ -9,10 +9,10 @@ use cni::{AddRequest, Error, note};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
 use tc::BitsPerSecond;
 
-use crate::allocation::Allocation;
 use crate::asked::Asked;
 use crate::checkpoint;
 use crate::raw::{RawConfig, RawPodResources};
+use crate::record::Allocation;
 use crate::resource::{Direction, FORM, KEY, Resource};
 
 /// The device-plugin resources that limit a pod, and where to read which devices the pod has.

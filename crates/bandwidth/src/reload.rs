@@ -12,10 +12,10 @@ use cni::{CheckRequest, Error, Undo};
 use netlink::{Connection, Link};
 use tc::{BitsPerSecond, Limit, LinkEgress};
 
-use crate::allocation::Allocation;
 use crate::asked::Asked;
 use crate::config::Config;
 use crate::limiting::{CHANGE_LIMITS, Limiting};
+use crate::record::Allocation;
 use crate::resource::Direction;
 use crate::{del, host_link, record};
 

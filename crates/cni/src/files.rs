@@ -1,14 +1,15 @@
 //! Reads, writes and locks files that another program may have replaced. If the file is now a pipe,
 //! this fails instead of blocking. If the file exceeds a limit, reading fails, too.
 
-use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Read as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use anyhow::Context as _;
 use nix::fcntl::OFlag;
 
 /// What to do with a symbolic link in place of a file.
@@ -65,9 +66,32 @@ fn read_rest(file: &File, length: u64, largest: u64) -> io::Result<Vec<u8>> {
 /// # Errors
 /// The file cannot be opened, or is a pipe that no process reads.
 pub fn open_writable(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
-    let flags = OFlag::O_NONBLOCK | OFlag::O_NOFOLLOW;
+    let flags = OFlag::O_NONBLOCK | OFlag::O_NOFOLLOW | OFlag::O_NOCTTY;
     options.write(true).mode(0o600).custom_flags(flags.bits());
     options.open(path)
+}
+
+/// Removes a file, if it exists.
+///
+/// # Errors
+/// The file cannot be removed.
+pub fn remove(path: &Path) -> anyhow::Result<()> {
+    match if_present(fs::remove_file(path)) {
+        // On a read-only file system, unlink(2) fails with EROFS even if the file is missing, so
+        // only an error for an existing file counts.
+        Err(error) if !matches!(if_present(path.symlink_metadata()), Ok(None)) => {
+            Err(error).with_context(|| format!("remove {}", path.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Creates a directory with these permissions, and its parents.
+///
+/// # Errors
+/// A directory cannot be created.
+pub fn make_directory(path: &Path, mode: u32) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(mode).create(path)
 }
 
 /// Opens a regular file for reading.

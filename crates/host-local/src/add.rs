@@ -11,9 +11,9 @@ use nix::unistd::getppid;
 use crate::boot;
 use crate::config::Config;
 use crate::lease::Holder;
-use crate::origin::Origin;
 use crate::range::RangeSet;
 use crate::request::wanted;
+use crate::sandbox::Origin;
 use crate::store::Store;
 
 /// Leases one address of every range set: the requested address if the request names one, else the

@@ -4,13 +4,14 @@
 //! machine such as a container of systemd-nspawn has its own. And an operator may delete files
 //! below `/run`. A boot ended for certain only if both identifiers differ.
 
-use std::fs::{self, DirBuilder};
+use std::fs;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, symlink};
+use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::sync::LazyLock;
 
 use anyhow::bail;
+use cni::files::make_directory;
 use cni::or_note;
 use serde::{Deserialize, Serialize};
 
@@ -62,10 +63,7 @@ impl Boot {
 pub(crate) fn mark() {
     let create = || -> io::Result<()> {
         let parent = Path::new(MARKER).parent().unwrap_or(Path::new("/"));
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o755)
-            .create(parent)?;
+        make_directory(parent, 0o755)?;
         match symlink(uuid()?, MARKER) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
             created => created,

@@ -23,8 +23,8 @@ use serde::{Deserialize, Serialize};
 use crate::boot::Boot;
 use crate::directory::{Directory, Identity, Stamp};
 use crate::lease::{Holder, Lease};
-use crate::origin::Origin;
 use crate::read;
+use crate::sandbox::Origin;
 use crate::scratch::{Scratch, make_directory, remove_file};
 
 /// The index of one network's leases. It shows which addresses a holder has, so that not all lease

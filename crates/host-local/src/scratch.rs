@@ -4,14 +4,12 @@
 //! No file is synced to disk. A crash of the machine may lose files. That is harmless, because the
 //! crash also ends all sandboxes.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use cni::files::if_present;
-use nix::fcntl::OFlag;
+use cni::files::{self, Links, if_present};
 use tempfile::{Builder, NamedTempFile};
 
 /// A directory for incomplete files. Callers hold the network's lock, so that only one process uses
@@ -53,15 +51,9 @@ impl Scratch {
 /// On a read-only file system, opens an existing file only for reading, which suffices to lock it:
 /// verbs that change no file work there.
 pub(crate) fn open(path: &Path) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    options
-        .read(true)
-        .custom_flags((OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits());
-    let mut writing = options.clone();
-    writing.write(true).create(true).mode(0o600);
-    match writing.open(path) {
+    match files::open_writable(path, File::options().read(true).create(true)) {
         Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => {
-            options.open(path).map_err(|_| error)
+            files::open_regular(path, Links::Refuse).map_err(|_| error)
         }
         opened => opened,
     }
@@ -69,8 +61,8 @@ pub(crate) fn open(path: &Path) -> io::Result<File> {
 
 /// Creates a directory and its parents.
 pub(crate) fn make_directory(path: &Path) -> anyhow::Result<()> {
-    let made = DirBuilder::new().recursive(true).mode(0o755).create(path);
-    made.with_context(|| format!("create directory {}", path.display()))
+    files::make_directory(path, 0o755)
+        .with_context(|| format!("create directory {}", path.display()))
 }
 
 /// Removes a file; a missing one counts as success.

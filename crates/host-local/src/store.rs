@@ -19,10 +19,10 @@ use crate::index::Record;
 use crate::judge::Judge;
 use crate::lease::{Holder, Lease};
 use crate::lock;
-use crate::origin::Origin;
 use crate::range::RangeSet;
 use crate::rebuild::rebuild;
 use crate::request::Wanted;
+use crate::sandbox::Origin;
 use crate::scratch::make_directory;
 use crate::storage::{EarlierBoot, Storage};
 

@@ -36,7 +36,6 @@ mod heard;
 mod held;
 mod host_port;
 mod limit;
-mod listener;
 mod message;
 mod raw;
 mod register;

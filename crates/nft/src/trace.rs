@@ -13,7 +13,6 @@ use crate::connection::Connection;
 use crate::error::{Error, RECEIVE, failed};
 use crate::expression::VERDICT_CODE;
 use crate::field::Field;
-use crate::listener::Listener;
 use crate::message::{HOOK_LINKS, HOOK_NUMBER, HOOK_PRIORITY};
 use crate::raw::{
     CHAIN_HOOK, CHAIN_NAME, CHAIN_TYPE, ITEM, NEW_CHAIN, NEW_RULE, NEW_TABLE, RULE_CHAIN,
@@ -21,6 +20,7 @@ use crate::raw::{
 };
 use crate::rule::Rule;
 use crate::ruleset::RulePlace;
+use crate::watch::Listener;
 
 /// Receives the kernel's trace reports about packets of one namespace.
 pub struct Tracer {

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::Context as _;
-use cni::{AddRequest, Answer, Answered, Error, Undo};
+use cni::{AddRequest, Answer, Answered, Error, Undo, files};
 use netlink::Connection;
 use netns::{Netns, Sysctl};
 
@@ -85,6 +85,6 @@ fn keep(record: &Record, path: &Path, undo: &mut Undo<'_>) -> anyhow::Result<()>
         return Ok(());
     }
     let at = path.to_owned();
-    undo.push("remove the record", move || record::remove(&at));
+    undo.push("remove the record", move || files::remove(&at));
     record.write(path)
 }

@@ -1,6 +1,6 @@
 //! DEL: restores the settings that the interface had before ADD.
 
-use cni::{DelRequest, note, note_failure};
+use cni::{DelRequest, files, note, note_failure};
 use netlink::{Connection, Error};
 
 use crate::config;
@@ -32,7 +32,7 @@ pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
         note_failure(restore(request, &record));
     }
     cni::step("remove the record");
-    record::remove(&path)
+    files::remove(&path)
 }
 
 fn restore(request: &DelRequest, record: &Record) -> Result<(), Error> {

@@ -6,14 +6,14 @@
 //! symbolic link or a pipe may be at the path of a record. The plugin replaces or removes it, but
 //! does not follow or read it.
 
-use std::fs::{self, DirBuilder, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io::{ErrorKind, Write as _};
 use std::os::fd::AsRawFd as _;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use cni::files::{Links, read_regular};
+use cni::files::{self, Links, if_present, make_directory, read_regular};
 use cni::{Attachment, GcRequest, note};
 use nix::fcntl::{AT_FDCWD, AtFlags, OFlag};
 use nix::unistd::linkat;
@@ -39,12 +39,13 @@ impl Record {
     /// Reads the record at `path`. Returns `None` if there is no file. Also returns `None`, and
     /// logs this on standard error, if the file is not a valid record.
     pub fn read(path: &Path) -> anyhow::Result<Option<Self>> {
-        let bytes = match read_regular(path, Links::Refuse, LARGEST) {
-            Err(error) if NO_FILE.contains(&error.kind()) => return Ok(None),
-            Err(error) if error.kind() == ErrorKind::FileTooLarge || !is_file(path) => Vec::new(),
-            bytes => bytes.with_context(|| format!("read {}", path.display()))?,
+        let bytes = match if_present(read_regular(path, Links::Refuse, LARGEST)) {
+            Ok(None) => return Ok(None),
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == ErrorKind::FileTooLarge || !is_file(path) => None,
+            Err(error) => Err(error).with_context(|| format!("read {}", path.display()))?,
         };
-        let record = serde_json::from_slice(&bytes).ok();
+        let record = bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok());
         if record.is_none() {
             note(format_args!("{} is not a valid record", path.display()));
         }
@@ -67,11 +68,8 @@ impl Record {
     pub fn write(&self, path: &Path) -> anyhow::Result<()> {
         let write = || {
             let directory = path.parent().unwrap_or(path);
-            DirBuilder::new()
-                .recursive(true)
-                .mode(0o700)
-                .create(directory)?;
-            remove(path)?;
+            make_directory(directory, 0o700)?;
+            files::remove(path)?;
             let mut options = OpenOptions::new();
             options.write(true).mode(0o600);
             let unnamed = options
@@ -120,29 +118,15 @@ fn is_file(path: &Path) -> bool {
     path.symlink_metadata().is_ok_and(|it| it.is_file())
 }
 
-/// Removes the record, if there is one.
-pub(crate) fn remove(path: &Path) -> anyhow::Result<()> {
-    match fs::remove_file(path) {
-        // An error counts only if the file exists. A read-only file system refuses to remove even a
-        // missing file (EROFS).
-        Err(error) if path.symlink_metadata().is_ok() => {
-            Err(error).with_context(|| format!("remove {}", path.display()))
-        }
-        _ => Ok(()),
-    }
-}
-
 /// GC: removes the records of those attachments of this network that the runtime does not list.
 /// Records that the Go plugin wrote stay, because they do not name their network.
 pub(crate) fn collect(request: &GcRequest) -> anyhow::Result<()> {
     let directory = crate::config::data_dir(&request.network)?;
     cni::step("remove records");
-    let entries = match fs::read_dir(&directory) {
-        Err(error) if NO_FILE.contains(&error.kind()) => return Ok(()),
-        entries => entries.with_context(|| format!("read directory {}", directory.display()))?,
-    };
+    let entries = if_present(fs::read_dir(&directory))
+        .with_context(|| format!("read directory {}", directory.display()))?;
     let is_stale = request.stale();
-    cni::all(entries.map(|entry| {
+    cni::all(entries.into_iter().flatten().map(|entry| {
         let path = entry?.path();
         let Some(record) = Record::read(&path)?.filter(|it| is_stale(&it.owner)) else {
             return Ok(());
@@ -151,17 +135,9 @@ pub(crate) fn collect(request: &GcRequest) -> anyhow::Result<()> {
         note(format_args!(
             "remove the record of {owner}, which the runtime does not list"
         ));
-        remove(&path)
+        files::remove(&path)
     }))
 }
-
-/// Errors that mean that no file can be at a path: there is no file, the path is too long, or a
-/// part of it is not a directory.
-const NO_FILE: [ErrorKind; 3] = [
-    ErrorKind::NotFound,
-    ErrorKind::InvalidFilename,
-    ErrorKind::NotADirectory,
-];
 
 /// Size limit in bytes: a larger file is no valid record. A record has about 200
 /// bytes.

@@ -1,12 +1,12 @@
 //! The log file, opened for each line so that another program may rotate it at any time.
 
-use std::fs::OpenOptions;
+use std::fs::File;
 use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use nix::errno::Errno;
-use nix::fcntl::OFlag;
+
+use crate::files::open_writable;
 
 /// Appends `line` by one write(2), which `O_APPEND` makes atomic. A new file is readable only by
 /// its owner, because a log describes what runs on a host.
@@ -15,13 +15,7 @@ use nix::fcntl::OFlag;
 /// The file cannot be opened, does not take the whole line, or is not a regular file. A symbolic
 /// link is an error, too.
 pub(super) fn append(path: &Path, line: &[u8]) -> io::Result<()> {
-    let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
-    let opened = OpenOptions::new()
-        .append(true)
-        .create(true)
-        .mode(0o600)
-        .custom_flags(flags.bits())
-        .open(path);
+    let opened = open_writable(path, File::options().append(true).create(true));
     let errno = |error: &io::Error| error.raw_os_error().map(Errno::from_raw);
     let mut file = opened.map_err(|error| match errno(&error) {
         Some(Errno::ELOOP) => io::Error::other("it is a symbolic link"),

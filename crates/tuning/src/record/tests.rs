@@ -42,27 +42,27 @@ fn record_has_the_form_of_the_reference_and_two_more_keys() {
 fn record_replaces_what_is_in_its_place_and_follows_no_link() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("tuning/c1_eth0.json");
-    remove(&path).unwrap();
+    files::remove(&path).unwrap();
     assert_eq!(Record::read(&path).unwrap(), None);
     record().write(&path).unwrap();
     record().write(&path).unwrap();
     assert_eq!(Record::read(&path).unwrap(), Some(record()));
     let target = directory.path().join("target");
     fs::write(&target, "kept").unwrap();
-    remove(&path).unwrap();
+    files::remove(&path).unwrap();
     symlink(&target, &path).unwrap();
     assert_eq!(Record::read(&path).unwrap(), None);
     record().write(&path).unwrap();
     assert_eq!(Record::read(&path).unwrap(), Some(record()));
-    remove(&path).unwrap();
+    files::remove(&path).unwrap();
     symlink(&target, &path).unwrap();
-    remove(&path).unwrap();
+    files::remove(&path).unwrap();
     assert_eq!(fs::read_to_string(&target).unwrap(), "kept");
     nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
     assert_eq!(Record::read(&path).unwrap(), None);
     assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
     let too_long = directory.path().join("x".repeat(300));
     assert_eq!(Record::read(&too_long).unwrap(), None);
-    remove(&too_long).unwrap();
+    files::remove(&too_long).unwrap();
     record().write(&too_long).unwrap_err();
 }
