@@ -43,25 +43,16 @@ impl GatewayConflict {
     /// hop nor a permanent neighbour on the link. `routes` and `neighbours` are those of the host.
     pub fn refusal(&self, routes: &[Route], neighbours: &[Neighbour]) -> Option<GatewayRefusal> {
         let (address, link) = (self.gateway, self.link);
-        let mut neighbours = neighbours.iter().filter(|it| it.is_permanent);
+        let mut permanent = neighbours.iter().filter(|it| it.is_permanent);
         let is_part = self.subnet.prefix() > self.connected.prefix();
-        let mut next_hops = routes.iter();
-        let holders = [
-            (
-                !is_part || !self.subnet.contains(address),
-                GatewayRefusal::Network,
-            ),
-            (
-                next_hops.any(|it| it.leads_by(link, Some(address))),
-                GatewayRefusal::NextHop,
-            ),
-            (
-                neighbours.any(|it| self.is_of(it)),
-                GatewayRefusal::Neighbour,
-            ),
-        ];
-        let refusal = holders.into_iter().find(|(is_it, _)| *is_it);
-        refusal.map(|(_, refusal)| refusal)
+        if !is_part || !self.subnet.contains(address) {
+            Some(GatewayRefusal::Network)
+        } else if routes.iter().any(|it| it.leads_by(link, Some(address))) {
+            Some(GatewayRefusal::NextHop)
+        } else {
+            let is_neighbour = permanent.any(|it| self.is_of(it));
+            is_neighbour.then_some(GatewayRefusal::Neighbour)
+        }
     }
 
     /// Returns what to report about `neighbours`, those of the host, if one of them claims the

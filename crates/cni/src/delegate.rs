@@ -10,7 +10,7 @@ use crate::environment::COMMAND;
 use crate::error::{Error, ErrorObject};
 use crate::json;
 use crate::network::Network;
-use crate::process::{Limits, Process};
+use crate::process::Process;
 use crate::result::{self, AddResult};
 use crate::stderr::note;
 use crate::verb::Verb;
@@ -70,7 +70,7 @@ impl<'a> Delegate<'a> {
         let mut command = Command::new(&self.program);
         command.env(COMMAND, verb.to_string());
         Ok(Started {
-            process: Process::start(&self.name, &mut command, limits(Some(limit)))?,
+            process: Process::start(&self.name, &mut command, (Some(limit), OUTPUT_LIMIT))?,
             network: self.network,
         })
     }
@@ -152,14 +152,10 @@ pub fn run(
     command: &mut Command,
     request: &[u8],
 ) -> Result<Vec<u8>, Error> {
-    outcome(Process::start(name, command, limits(limit))?, request)
-}
-
-fn limits(time: Option<Duration>) -> Limits {
-    Limits {
-        time,
-        output: OUTPUT_LIMIT,
-    }
+    outcome(
+        Process::start(name, command, (limit, OUTPUT_LIMIT))?,
+        request,
+    )
 }
 
 fn outcome(process: Process, request: &[u8]) -> Result<Vec<u8>, Error> {

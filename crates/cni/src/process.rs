@@ -32,23 +32,8 @@ use crate::stderr::note;
 /// - [`Error::TryAgain`]: the program took longer than `limit`.
 pub fn output_of(command: &mut Command, input: &[u8], limit: Duration) -> Result<Output, Error> {
     let name = command.get_program().to_string_lossy().into_owned();
-    let limits = Limits {
-        time: Some(limit),
-        output: PROGRAM_OUTPUT,
-    };
     command.stderr(Stdio::piped());
-    Process::start(&name, command, limits)?.finish(input)
-}
-
-/// What a process may use before it is killed.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Limits {
-    /// Time, counted from the first call of [`Process::feed`]. A process with this limit has its
-    /// own process group. If the limit expires, the whole group is killed. A process without a
-    /// limit stays in the caller's group, so Ctrl-C interrupts both.
-    pub time: Option<Duration>,
-    /// Bytes of standard output, and of standard error if it is a pipe.
-    pub output: usize,
+    Process::start(&name, command, (Some(limit), PROGRAM_OUTPUT))?.finish(input)
 }
 
 /// A process. Dropping this value kills a process that was not waited for.
@@ -63,17 +48,26 @@ pub(crate) struct Process {
     pidfd: OwnedFd,
     /// The unsent part of the request; `None` before [`Self::feed`].
     request: Option<Vec<u8>>,
-    limits: Limits,
+    /// Time limit, counted from the first call of [`Process::feed`]. A process with this limit has
+    /// its own process group. If the limit expires, the whole group is killed. A process without a
+    /// limit stays in the caller's group, so Ctrl-C interrupts both.
+    time: Option<Duration>,
     deadline: Option<Instant>,
+    /// Limit of the bytes of standard output, and of standard error if it is a pipe.
+    output: usize,
     /// Whether the process was waited for. If so, it must not be killed: another process may have
     /// its ID by now.
     is_reaped: bool,
 }
 
 impl Process {
-    /// Starts `command`, the program called `name`.
-    pub fn start(name: &str, command: &mut Command, limits: Limits) -> Result<Self, Error> {
-        if limits.time.is_some() {
+    /// Starts `command`, the program called `name`. `time` and `output` are its limits.
+    pub fn start(
+        name: &str,
+        command: &mut Command,
+        (time, output): (Option<Duration>, usize),
+    ) -> Result<Self, Error> {
+        if time.is_some() {
             command.process_group(0);
         }
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -95,8 +89,9 @@ impl Process {
             outputs: [stdout, stderr].map(|it| it.map(File::from)),
             pidfd,
             request: None,
-            limits,
+            time,
             deadline: None,
+            output,
             is_reaped: false,
         })
     }
@@ -107,10 +102,7 @@ impl Process {
         let (Some(pipe), None) = (&self.child.stdin, &self.request) else {
             return Ok(());
         };
-        self.deadline = self
-            .limits
-            .time
-            .and_then(|it| Instant::now().checked_add(it));
+        self.deadline = self.time.and_then(|it| Instant::now().checked_add(it));
         let flags = FcntlArg::F_SETFL(OFlag::O_NONBLOCK);
         fcntl(pipe, flags).map_err(|errno| self.failed(errno))?;
         self.request = Some(request.to_vec());
@@ -212,15 +204,15 @@ impl Process {
             Ok(read) => bytes.extend(chunk.get(..read).unwrap_or_default()),
             Err(error) => return Err(self.failed(error)),
         }
-        if bytes.len() > self.limits.output {
-            let reason = format!("it printed more than {} MiB", self.limits.output >> 20);
+        if bytes.len() > self.output {
+            let reason = format!("it printed more than {} MiB", self.output >> 20);
             return Err(self.failed(io::Error::other(reason)));
         }
         Ok(())
     }
 
     fn too_late(&self) -> Error {
-        let (name, time) = (&self.name, self.limits.time.unwrap_or_default());
+        let (name, time) = (&self.name, self.time.unwrap_or_default());
         Error::TryAgain(format!("{name} did not end within {time:?} and was killed"))
     }
 
@@ -231,7 +223,7 @@ impl Process {
     /// Kills the process. If it has a time limit, also kills its process group. The group may
     /// contain children that outlive the process.
     fn kill(&mut self) -> io::Result<()> {
-        if self.limits.time.is_none() {
+        if self.time.is_none() {
             return self.child.kill();
         }
         let group = self.child.id().try_into().map_err(io::Error::other)?;
