@@ -1,6 +1,6 @@
 //! `ipMasq`: masquerades packets from containers to destinations outside their networks.
 
-use cni::{Error, hex, note};
+use cni::{Error, hex, keys, note};
 use ipnetwork::IpNetwork;
 use nft::{Chain, Element, Family, Field, Hook, IpVersion, Rule, SourcePort, Table, companion};
 use sha2::{Digest as _, Sha256};
@@ -40,11 +40,8 @@ impl Masquerade {
     /// # Errors
     /// Code 7: `nonMasqueradeCIDRs` contains a text that is not a network.
     pub fn parse(raw: &RawMasquerade) -> Result<Option<Self>, Error> {
-        let exempt = raw.exempt.iter().map(|text| {
-            text.parse().map_err(|reason| {
-                Error::invalid("nonMasqueradeCIDRs", format!("{text:?}: {reason}"))
-            })
-        });
+        let parsed = |text: &String| keys::parsed(text, "nonMasqueradeCIDRs");
+        let exempt = raw.exempt.iter().map(parsed);
         let exempt = exempt.collect::<Result<Vec<IpNetwork>, _>>()?;
         if !raw.is_asked {
             if !exempt.is_empty() {

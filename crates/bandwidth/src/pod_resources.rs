@@ -5,7 +5,7 @@ use std::io::{self, ErrorKind};
 use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
 
-use cni::{AddRequest, Error, note};
+use cni::{AddRequest, Error, keys, note};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
 use tc::BitsPerSecond;
 
@@ -51,17 +51,10 @@ impl PodResources {
             Some(RawPodResources::Listed(names)) if names.is_empty() => return Ok(None),
             Some(RawPodResources::Listed(names)) => Some(listed(names)?),
         };
-        let checkpoint = match raw.kubelet_checkpoint.as_str() {
-            "" => DEFAULT_CHECKPOINT,
-            path if path.starts_with('/') => path,
-            path => {
-                let reason = format!("{path:?} is not an absolute path");
-                return Err(Error::invalid("kubeletCheckpoint", reason));
-            }
-        };
+        let (text, key) = (&raw.kubelet_checkpoint, "kubeletCheckpoint");
         Ok(Some(Self {
             names,
-            checkpoint: checkpoint.into(),
+            checkpoint: keys::absolute(text, DEFAULT_CHECKPOINT, key)?,
             priority,
             default_burst: raw.default_burst.unwrap_or_default(),
         }))

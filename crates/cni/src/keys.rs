@@ -1,6 +1,9 @@
 //! Keys and arguments that several plugins parse in the same way.
 
+use std::fmt::Display;
 use std::net::IpAddr;
+use std::path::PathBuf;
+use std::str::FromStr;
 
 use ipnetwork::IpNetwork;
 use schemars::JsonSchema;
@@ -62,8 +65,29 @@ pub fn address(text: &str, key: &str) -> Result<Option<IpAddr>, Error> {
     if text.is_empty() {
         return Ok(None);
     }
-    let parsed = text.parse().map(Some);
-    parsed.map_err(|error| Error::invalid(key, format!("{text:?}: {error}")))
+    parsed(text, key).map(Some)
+}
+
+/// Parses `text`, the value of `key`.
+///
+/// # Errors
+/// Code 7 with the key, the text and the reason.
+pub fn parsed<T: FromStr<Err: Display>>(text: &str, key: &str) -> Result<T, Error> {
+    let invalid = |error| Error::invalid(key, format!("{text:?}: {error}"));
+    text.parse().map_err(invalid)
+}
+
+/// Returns the path `text`, the value of `key`, or `default` if the text is empty.
+///
+/// # Errors
+/// Code 7 with the key: the path is not absolute.
+pub fn absolute(text: &str, default: &str, key: &str) -> Result<PathBuf, Error> {
+    let path = if text.is_empty() { default } else { text };
+    if path.starts_with('/') {
+        return Ok(path.into());
+    }
+    let reason = format!("{path:?} is not an absolute path");
+    Err(Error::invalid(key, reason))
 }
 
 /// Returns an error if `version` is before 0.3.0 and two of `networks` are of the same IP family. A

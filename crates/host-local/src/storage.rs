@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-use cni::{Error, Network, NetworkName, note};
+use cni::{Error, Network, NetworkName, keys, note};
 
 use crate::cooldown::Cooldown;
 use crate::raw::RawConfig;
@@ -72,13 +72,8 @@ impl Storage {
     /// # Errors
     /// Code 7: `dataDir` is not an absolute path, or a time is not a duration.
     pub fn new(raw: &RawConfig) -> Result<Self, Error> {
-        let data_dir = PathBuf::from(or(&raw.data_dir, DEFAULT_DATA_DIR));
-        if !data_dir.is_absolute() {
-            let reason = format!("\"{}\" is not an absolute path", data_dir.display());
-            return Err(Error::invalid("ipam.dataDir", reason));
-        }
         Ok(Self {
-            data_dir,
+            data_dir: keys::absolute(&raw.data_dir, DEFAULT_DATA_DIR, "ipam.dataDir")?,
             lock_timeout: duration("lockTimeout", or(&raw.lock_timeout, DEFAULT_LOCK_TIMEOUT))?,
             reuse_delay: duration("reuseDelay", or(&raw.reuse_delay, DEFAULT_REUSE_DELAY))?,
             earlier_boot: match raw.reclaim_on_boot {

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::num::NonZeroU16;
 
 use attach::Backend;
-use cni::{Error, Network, json, note};
+use cni::{Error, Network, json, keys, note};
 use nft::{IpVersion, Protocol};
 use serde::Deserialize;
 use serde_json::Value;
@@ -232,10 +232,7 @@ fn host_address(text: &str, key: &str) -> Result<HostAddress, Error> {
     if text.is_empty() {
         return Ok(HostAddress::Any);
     }
-    let address = text
-        .parse::<IpAddr>()
-        .map_err(|error| Error::invalid(key, format!("{text:?}: {error}")))?;
-    match address.to_canonical() {
+    match keys::parsed::<IpAddr>(text, key)?.to_canonical() {
         address if address.is_unspecified() => Ok(HostAddress::AnyOf(IpVersion::of(address))),
         IpAddr::V6(address) if address.is_loopback() => {
             let reason = "::1: packets from ::1 cannot leave the host, so no container can answer \

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use cni::keys::KNOWN_ARGS;
+use cni::keys::{self, KNOWN_ARGS};
 use cni::{CniArgs, Error, InterfaceName, Network};
 use netlink::MacAddress;
 use netns::Sysctl;
@@ -92,14 +92,7 @@ fn repeated(name: &str) -> Error {
 /// Code 7: the path is not absolute.
 pub(crate) fn data_dir(network: &Network) -> Result<PathBuf, Error> {
     let text: String = network.key("dataDir")?;
-    let path = PathBuf::from(given(&text).unwrap_or("/run/cni/tuning"));
-    if !path.is_absolute() {
-        return Err(Error::invalid(
-            "dataDir",
-            format!("{text:?} is not an absolute path"),
-        ));
-    }
-    Ok(path)
+    keys::absolute(&text, "/run/cni/tuning", "dataDir")
 }
 
 fn given(text: &str) -> Option<&str> {
