@@ -10,7 +10,7 @@ use netlink::{Connection, Link, LinkKind};
 use serde::de::IgnoredAny;
 use tc::LinkIngress;
 
-use crate::ifb::{self, Found};
+use crate::ifb::{self, Found, Ifbs, delete_all};
 use crate::{backstop, host_link, record};
 
 /// Removes the attachment's limits and its record. A missing limit or record counts as removed.
@@ -67,7 +67,8 @@ fn remove_record(request: &DelRequest) -> anyhow::Result<()> {
 /// other attachment may use. Logs on standard error the ifbs that stay because another attachment
 /// may use them.
 fn find(host: &Connection, request: &DelRequest) -> anyhow::Result<Vec<Link>> {
-    let Found { mut own, unclaimed } = ifb::find(host, &request.attachment)?;
+    let attachment = &request.attachment;
+    let Found { mut own, unclaimed } = Ifbs { host, attachment }.find()?;
     for link in unclaimed {
         match foreign_sender(&link, host, request)? {
             None => own.push(link),
@@ -78,11 +79,6 @@ fn find(host: &Connection, request: &DelRequest) -> anyhow::Result<Vec<Link>> {
         }
     }
     Ok(own)
-}
-
-/// Deletes `ifbs`. If one cannot be deleted, deletes the others and returns all errors together.
-pub(crate) fn delete_all(host: &Connection, ifbs: &[Link]) -> anyhow::Result<()> {
-    cni::all(ifbs.iter().map(|link| Ok(host.remove_link(link)?)))
 }
 
 /// Returns the name of a link that redirects packets to `ifb` and may belong to another attachment.

@@ -16,135 +16,140 @@ pub(crate) struct Found {
     pub unclaimed: Vec<Link>,
 }
 
-/// Returns the ifbs with one of the two possible names ([`names`]) of the attachment's ifb, except
-/// those whose alias is the tag ([`Attachment::owner`]) of another attachment.
-///
-/// # Errors
-/// The kernel refuses a request.
-pub(crate) fn find(host: &Connection, attachment: &Attachment) -> anyhow::Result<Found> {
-    let (owner, mac) = (attachment.owner(), mac(attachment));
-    let names = names(attachment);
-    let mut links = host.links_named(names.iter().map(String::as_str))?;
-    links.retain(|it| it.kind == LinkKind::Ifb);
-    let is_own = |it: &Link| match &it.alias {
-        Some(alias) => *alias == owner,
-        None => it.mac == Some(mac),
-    };
-    let (own, mut unclaimed): (Vec<_>, Vec<_>) = links.into_iter().partition(is_own);
-    unclaimed.retain(|it| it.alias.is_none());
-    Ok(Found { own, unclaimed })
+/// The ifbs of an attachment, of which it has at most one.
+#[derive(Clone, Copy)]
+pub(crate) struct Ifbs<'a> {
+    pub host: &'a Connection,
+    pub attachment: &'a Attachment,
 }
 
-/// Returns the attachment's ifb. If it has none, returns an ifb of the Go plugin to which filters
-/// of `host_link` redirect packets. Returns `None` if there is neither.
-///
-/// # Errors
-/// The kernel refuses a request.
-pub(crate) fn find_behind(
-    host_link: &Link,
-    host: &Connection,
-    attachment: &Attachment,
-) -> anyhow::Result<Option<Link>> {
-    let mut found = find(host, attachment)?;
-    if let Some(own) = found.own.pop() {
-        return Ok(Some(own));
+impl Ifbs<'_> {
+    /// Returns the ifbs with one of the two possible names ([`names`]) of the attachment's ifb, except
+    /// those whose alias is the tag ([`Attachment::owner`]) of another attachment.
+    ///
+    /// # Errors
+    /// The kernel refuses a request.
+    pub fn find(self) -> anyhow::Result<Found> {
+        let (owner, mac) = (self.attachment.owner(), mac(self.attachment));
+        let names = names(self.attachment);
+        let mut links = self.host.links_named(names.iter().map(String::as_str))?;
+        links.retain(|it| it.kind == LinkKind::Ifb);
+        let is_own = |it: &Link| match &it.alias {
+            Some(alias) => *alias == owner,
+            None => it.mac == Some(mac),
+        };
+        let (own, mut unclaimed): (Vec<_>, Vec<_>) = links.into_iter().partition(is_own);
+        unclaimed.retain(|it| it.alias.is_none());
+        Ok(Found { own, unclaimed })
     }
-    let link_ingress = LinkIngress::new(host, host_link);
-    for link in found.unclaimed {
-        if link_ingress.redirects_to(&link)? {
-            return Ok(Some(link));
+
+    /// Returns the attachment's ifb. If it has none, returns an ifb of the Go plugin to which filters
+    /// of `host_link` redirect packets. Returns `None` if there is neither.
+    ///
+    /// # Errors
+    /// The kernel refuses a request.
+    pub fn find_behind(self, host_link: &Link) -> anyhow::Result<Option<Link>> {
+        let mut found = self.find()?;
+        if let Some(own) = found.own.pop() {
+            return Ok(Some(own));
         }
-    }
-    Ok(None)
-}
-
-/// Creates the attachment's ifb with an MTU of `mtu` bytes and returns it. The ifb is down at
-/// first. Calls `on_made` as soon as the ifb may exist, even if an error follows.
-///
-/// # Errors
-/// - Code 11: a concurrent ADD of the attachment created the ifb.
-/// - Code 100: other links have the two possible names of the ifb, or the kernel lacks the module
-///   `ifb`.
-pub(crate) fn make(
-    host: &Connection,
-    attachment: &Attachment,
-    mtu: u32,
-    on_made: impl FnOnce(),
-) -> anyhow::Result<Link> {
-    let mut taken = None;
-    for name in names(attachment) {
-        match host.add_ifb(&name, mac(attachment), mtu) {
-            // Another link has this name: the ifb of the same attachment, the ifb of another
-            // interface of the container, or a link whose name is the same by chance.
-            Err(error) if error.is_already_exists() => taken = Some(error),
-            made => {
-                on_made();
-                return Ok(made.map_err(|error| tc::Error::of(module::IFB, error))?);
+        let link_ingress = LinkIngress::new(self.host, host_link);
+        for link in found.unclaimed {
+            if link_ingress.redirects_to(&link)? {
+                return Ok(Some(link));
             }
         }
-        if !find(host, attachment)?.own.is_empty() {
-            let reason = format!("another ADD limits {attachment} at the moment");
-            return Err(Error::TryAgain(reason).into());
-        }
+        Ok(None)
     }
-    Err(taken.map_or_else(|| anyhow::anyhow!("no name for an ifb"), Into::into))
+
+    /// Creates the attachment's ifb with an MTU of `mtu` bytes and returns it. The ifb is down at
+    /// first. Calls `on_made` as soon as the ifb may exist, even if an error follows.
+    ///
+    /// # Errors
+    /// - Code 11: a concurrent ADD of the attachment created the ifb.
+    /// - Code 100: other links have the two possible names of the ifb, or the kernel lacks the module
+    ///   `ifb`.
+    pub fn make(self, mtu: u32, on_made: impl FnOnce()) -> anyhow::Result<Link> {
+        let Self { host, attachment } = self;
+        let mut taken = None;
+        for name in names(attachment) {
+            match host.add_ifb(&name, mac(attachment), mtu) {
+                // Another link has this name: the ifb of the same attachment, the ifb of another
+                // interface of the container, or a link whose name is the same by chance.
+                Err(error) if error.is_already_exists() => taken = Some(error),
+                made => {
+                    on_made();
+                    return Ok(made.map_err(|error| tc::Error::of(module::IFB, error))?);
+                }
+            }
+            if !self.find()?.own.is_empty() {
+                let reason = format!("another ADD limits {attachment} at the moment");
+                return Err(Error::TryAgain(reason).into());
+            }
+        }
+        Err(taken.map_or_else(|| anyhow::anyhow!("no name for an ifb"), Into::into))
+    }
+
+    /// Limits a new ifb, sets its alias to the attachment's tag ([`Attachment::owner`]) and brings it
+    /// up.
+    ///
+    /// # Errors
+    /// The kernel lacks the TBF qdisc or refuses a request.
+    pub fn set_up(self, link: &Link, limit: &Limit) -> anyhow::Result<()> {
+        let more = vec![
+            Request::change_link(&link.name, &LinkChange::Alias(&self.attachment.owner())),
+            Request::change_link(&link.name, &LinkChange::Up),
+        ];
+        Ok(LinkEgress::new(self.host, link).ensure_first(limit, more)?)
+    }
+
+    /// Takes over an existing ifb, which may come from an interrupted ADD or the Go plugin. Sets its
+    /// alias to the attachment's tag ([`Attachment::owner`]) and its MTU to `mtu`. Returns the ifb's
+    /// new state.
+    ///
+    /// # Errors
+    /// The kernel refuses a request.
+    pub fn adopt(self, link: Link, mtu: u32) -> anyhow::Result<Link> {
+        let owner = self.attachment.owner();
+        let alias = (link.alias.as_ref() != Some(&owner)).then_some(LinkChange::Alias(&owner));
+        let mtu = (link.mtu != mtu).then_some(LinkChange::Mtu(mtu));
+        let changes: Vec<_> = alias.into_iter().chain(mtu).collect();
+        if changes.is_empty() {
+            return Ok(link);
+        }
+        Ok(self.host.change_link(&link.name, &changes)?)
+    }
+
+    /// Brings up the ifb if it is down.
+    ///
+    /// # Errors
+    /// The kernel refuses the request.
+    pub fn bring_up(self, link: &Link) -> Result<(), netlink::Error> {
+        if link.is_up {
+            return Ok(());
+        }
+        self.host
+            .execute([Request::change_link(&link.name, &LinkChange::Up)])
+    }
+
+    /// Deletes the attachment's own ifbs.
+    ///
+    /// # Errors
+    /// All refusals of the kernel.
+    pub fn delete_own(self) -> anyhow::Result<()> {
+        delete_all(self.host, &self.find()?.own)
+    }
+}
+
+/// Deletes `ifbs`. If one cannot be deleted, deletes the others and returns all errors together.
+pub(crate) fn delete_all(host: &Connection, ifbs: &[Link]) -> anyhow::Result<()> {
+    cni::all(ifbs.iter().map(|link| Ok(host.remove_link(link)?)))
 }
 
 /// Returns whether the ifb has the MAC that this plugin gives to a new ifb of the attachment. An
 /// ifb of the Go plugin has another MAC.
 pub(crate) fn is_made(link: &Link, attachment: &Attachment) -> bool {
     link.mac == Some(mac(attachment))
-}
-
-/// Limits a new ifb, sets its alias to the attachment's tag ([`Attachment::owner`]) and brings it
-/// up.
-///
-/// # Errors
-/// The kernel lacks the TBF qdisc or refuses a request.
-pub(crate) fn set_up(
-    host: &Connection,
-    link: &Link,
-    attachment: &Attachment,
-    limit: &Limit,
-) -> anyhow::Result<()> {
-    let more = vec![
-        Request::change_link(&link.name, &LinkChange::Alias(&attachment.owner())),
-        Request::change_link(&link.name, &LinkChange::Up),
-    ];
-    Ok(LinkEgress::new(host, link).ensure_first(limit, more)?)
-}
-
-/// Takes over an existing ifb, which may come from an interrupted ADD or the Go plugin. Sets its
-/// alias to the attachment's tag ([`Attachment::owner`]) and its MTU to `mtu`. Returns the ifb's
-/// new state.
-///
-/// # Errors
-/// The kernel refuses a request.
-pub(crate) fn adopt(
-    host: &Connection,
-    link: Link,
-    attachment: &Attachment,
-    mtu: u32,
-) -> anyhow::Result<Link> {
-    let owner = attachment.owner();
-    let alias = (link.alias.as_ref() != Some(&owner)).then_some(LinkChange::Alias(&owner));
-    let mtu = (link.mtu != mtu).then_some(LinkChange::Mtu(mtu));
-    let changes: Vec<_> = alias.into_iter().chain(mtu).collect();
-    if changes.is_empty() {
-        return Ok(link);
-    }
-    Ok(host.change_link(&link.name, &changes)?)
-}
-
-/// Brings up the ifb if it is down.
-///
-/// # Errors
-/// The kernel refuses the request.
-pub(crate) fn bring_up(host: &Connection, link: &Link) -> Result<(), netlink::Error> {
-    if link.is_up {
-        return Ok(());
-    }
-    host.execute([Request::change_link(&link.name, &LinkChange::Up)])
 }
 
 /// Checks that `result`, the `prevResult`, does not list the attachment's ifb. If it does, an

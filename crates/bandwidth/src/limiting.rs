@@ -12,7 +12,7 @@ use tc::{Held, Hook, Limit, LinkEgress, LinkIngress, Traffic};
 
 use crate::asked::Asked;
 use crate::backstop::{self, Backstop};
-use crate::{del, ifb};
+use crate::ifb::{Ifbs, is_made};
 
 /// A sandbox, and the traffic that its limits apply to.
 #[derive(Clone, Copy)]
@@ -34,12 +34,19 @@ impl<'a> Limiting<'a> {
         asked.map(|it| it.limit(self.host_link.mtu)).transpose()
     }
 
+    fn ifbs(self) -> Ifbs<'a> {
+        Ifbs {
+            host: self.host,
+            attachment: &self.request.attachment,
+        }
+    }
+
     /// Returns the ifb that limits what the sandbox sends; `None` if there is no ifb.
     ///
     /// # Errors
-    /// As [`ifb::find_behind`].
+    /// As [`Ifbs::find_behind`].
     pub fn find_ifb(self) -> anyhow::Result<Option<Link>> {
-        ifb::find_behind(self.host_link, self.host, &self.request.attachment)
+        self.ifbs().find_behind(self.host_link)
     }
 
     /// Computes the backstop (second limit in `nf_tables`) for the egress limit `limit`; `None` if
@@ -77,13 +84,12 @@ impl<'a> Limiting<'a> {
     /// - Code 100: another program set a root qdisc on the ifb, or the kernel refuses a request.
     pub fn egress(self, limit: &Limit, undo: &mut Undo<'a>) -> anyhow::Result<Link> {
         cni::step("limit what the sandbox sends");
-        let attachment = &self.request.attachment;
         if let Some(found) = self.find_ifb()? {
             return self.change_egress(found, limit, undo);
         }
         let on_made = || self.delete_on_failure(undo);
-        let ifb = ifb::make(self.host, attachment, self.host_link.mtu, on_made)?;
-        ifb::set_up(self.host, &ifb, attachment, limit)?;
+        let ifb = self.ifbs().make(self.host_link.mtu, on_made)?;
+        self.ifbs().set_up(&ifb, limit)?;
         self.send_to(&ifb, undo)?;
         self.put_backstop(limit, undo)?;
         Ok(ifb)
@@ -92,14 +98,14 @@ impl<'a> Limiting<'a> {
     /// Takes over an existing ifb, changes its limit and the backstop, redirects packets to the
     /// ifb, and returns it.
     fn change_egress(self, ifb: Link, limit: &Limit, undo: &mut Undo<'a>) -> anyhow::Result<Link> {
-        let (host, attachment) = (self.host, &self.request.attachment);
+        let host = self.host;
         let held = LinkEgress::new(host, &ifb).held()?;
         if is_raise(&held, limit) {
             self.put_backstop(limit, undo)?;
         }
-        let ifb = ifb::adopt(host, ifb, attachment, self.host_link.mtu)?;
+        let ifb = self.ifbs().adopt(ifb, self.host_link.mtu)?;
         LinkEgress::new(host, &ifb).ensure(&held, limit, &Traffic::All)?;
-        ifb::bring_up(host, &ifb)?;
+        self.ifbs().bring_up(&ifb)?;
         self.send_to(&ifb, undo)?;
         if !is_raise(&held, limit) {
             self.put_backstop(limit, undo)?;
@@ -149,12 +155,11 @@ impl<'a> Limiting<'a> {
     /// - Code 7: the limit is to be removed, but the Go plugin created the ifb or set the limit.
     /// - Code 100: another program set a root qdisc on the ifb, or the kernel refuses a request.
     pub fn expect_changeable_egress(self, asked: Option<&Asked>) -> anyhow::Result<()> {
-        let attachment = &self.request.attachment;
         let Some(ifb) = self.find_ifb()? else {
             return Ok(());
         };
         let held = LinkEgress::new(self.host, &ifb).held()?;
-        let is_made = ifb::is_made(&ifb, attachment);
+        let is_made = is_made(&ifb, &self.request.attachment);
         let is_own = asked.is_some() || is_made && (held.is_own() || !held.is_limited());
         is_own.then_some(()).ok_or_else(|| not_own(&ifb))
     }
@@ -176,18 +181,17 @@ impl<'a> Limiting<'a> {
     /// The kernel refuses a request.
     pub fn remove_egress(self) -> anyhow::Result<()> {
         cni::step("remove the limit of what the sandbox sends");
-        let attachment = &self.request.attachment;
-        let owner = attachment.owner();
+        let owner = self.request.attachment.owner();
         Removal::start(backstop::tables())?.remove(|it| it == owner)?;
         LinkIngress::new(self.host, self.host_link).remove(Hook::Redirecting)?;
-        del::delete_all(self.host, &ifb::find(self.host, attachment)?.own)
+        self.ifbs().delete_own()
     }
 
     fn delete_on_failure(self, undo: &mut Undo<'a>) {
         let attachment = &self.request.attachment;
         undo.push("delete the ifb", move || {
-            let host = Connection::open()?;
-            del::delete_all(&host, &ifb::find(&host, attachment)?.own)
+            let host = &Connection::open()?;
+            Ifbs { host, attachment }.delete_own()
         });
     }
 

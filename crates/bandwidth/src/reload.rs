@@ -14,10 +14,11 @@ use tc::{BitsPerSecond, Limit, LinkEgress};
 
 use crate::asked::Asked;
 use crate::config::Config;
+use crate::ifb::delete_all;
 use crate::limiting::{CHANGE_LIMITS, Limiting};
 use crate::record::Allocation;
 use crate::resource::Direction;
-use crate::{del, host_link, record};
+use crate::{host_link, record};
 
 /// Sets, changes or removes the limits in the directions that the key `changeLimits` names, as
 /// configured. A direction that the key does not name keeps its limit.
@@ -196,7 +197,7 @@ impl Reload<'_> {
         } = self.limiting;
         cni::step("wait for a concurrent DEL");
         if host.is_gone_within(host_link.index, REST_OF_A_DEL) {
-            del::delete_all(host, std::slice::from_ref(ifb))?;
+            delete_all(host, std::slice::from_ref(ifb))?;
         }
         Ok(())
     }
