@@ -107,11 +107,11 @@ fn operator_may_replace_the_queue() {
 fn second_add_sets_the_queue_that_an_equal_token_bucket_lacks() {
     let scene = RoutedContainer::new();
     let (host, a, link) = (&scene.host, &scene.a, scene.host_link());
-    // The burst is smaller than 2 ms of the rate, so the TBF splits nothing, as in earlier releases.
+    // The burst is smaller than 2 ms of the rate, so the TBF splits nothing.
     let network = scene.limited(100_000_000);
     let network = network.with("runtimeConfig.bandwidth.ingressBurst", 160_000);
     let result = network.add(a);
-    // A TBF of an earlier release: with the same parameters, and without an fq_codel.
+    // With the same parameters, and without an fq_codel.
     host.tc(&format!("qdisc del dev {link} root"));
     host.tc(&format!(
         "qdisc add dev {link} root handle b0: tbf rate 100mbit burst 20000 limit 332500"

@@ -189,24 +189,11 @@ impl Limit {
     /// passed in the first second. With a configured burst, this is the length that the Go plugin
     /// `bandwidth` sets, because CHECK of the Go plugin compares the length.
     pub(crate) fn plain_queue(&self) -> u32 {
+        let waiting = self.rate.waiting();
         if !self.burst.is_derived {
-            return self.earlier_queue();
+            return waiting.saturating_add(self.burst.bytes);
         }
-        let window = self.burst.frame.saturating_mul(INITIAL_WINDOW);
-        self.rate.waiting().max(window)
-    }
-
-    /// Returns the length in bytes that earlier releases of this suite set for the TBF's own queue.
-    /// These releases set no `fq_codel`. CHECK still accepts a TBF with this length.
-    pub(crate) fn earlier_queue(&self) -> u32 {
-        let Burst {
-            bytes,
-            frame,
-            is_derived,
-        } = self.burst;
-        let window = u32::from(is_derived) * INITIAL_WINDOW;
-        let queue = self.rate.waiting().saturating_add(bytes);
-        queue.max(frame.saturating_mul(window))
+        waiting.max(self.burst.frame.saturating_mul(INITIAL_WINDOW))
     }
 }
 
@@ -359,8 +346,6 @@ mod tests {
         assert_eq!(limit(1_000_000, 1500).plain_queue(), 15_140);
         assert_eq!(limit(10_000_000, 1500).plain_queue(), 31_250);
         assert_eq!(limit(BitsPerSecond::MAX.0, 1500).plain_queue(), u32::MAX);
-        assert_eq!(limit(1_000_000, 1500).earlier_queue(), 15_140);
-        assert_eq!(limit(10_000_000, 1500).earlier_queue(), 93_750);
         let rate = rate(10_000_000);
         let burst = Burst::from_bits(400_000, 1500).unwrap();
         assert_eq!(Limit { rate, burst }.plain_queue(), 31_250 + 50_000);

@@ -159,8 +159,8 @@ impl<'a> LinkEgress<'a> {
     }
 
     /// Returns a text for the operator if CHECK does not accept the link's limit as `limit` for
-    /// `traffic`; `None` if it does. CHECK also accepts a limit of an earlier release and a limit
-    /// without an `fq_codel`, although [`Self::ensure`] would change them.
+    /// `traffic`; `None` if it does. CHECK also accepts a limit without an `fq_codel`, although
+    /// [`Self::ensure`] would change it.
     ///
     /// # Errors
     /// [`Error::Netlink`].

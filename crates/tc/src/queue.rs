@@ -133,24 +133,14 @@ impl Queue {
     /// Returns whether the TBF `held` has the wanted parameters. If not, ADD changes the TBF.
     fn is_bucket(&self, held: &HeldBucket) -> bool {
         let bucket = self.bucket();
-        holds(held, &bucket) && bucket.is_split_like(held)
+        let is_as_long = bucket.limit == held.limit;
+        bucket.is_held_by(held) && is_as_long && bucket.is_split_like(held)
     }
 
     /// Returns whether CHECK accepts the TBF `held` and the queue `leaf` below the TBF. CHECK also
-    /// accepts the TBF of an earlier release, which does not split segments, and a TBF without an
-    /// `fq_codel`, which the kernel may not support.
+    /// accepts a TBF without an `fq_codel`, which the kernel may not support.
     pub fn is_accepted(&self, held: &HeldBucket, leaf: Option<&Qdisc>) -> bool {
-        let queue = self.limit.earlier_queue();
-        let earlier = match self.role {
-            Role::Limits => self.limit.bucket(queue),
-            Role::Splits => TokenBucket {
-                burst: self.limit.burst.bytes(),
-                ..self.splitter(queue)
-            },
-        };
-        let is_earlier = held.peak == 0 && holds(held, &earlier);
-        let is_fair = leaf.is_none_or(|it| self.is_fair(it));
-        is_earlier || is_fair && self.is_bucket(held)
+        leaf.is_none_or(|it| self.is_fair(it)) && self.is_bucket(held)
     }
 
     /// Returns whether `leaf` may stay below the TBF: it is the wanted `fq_codel`, or another
@@ -219,10 +209,6 @@ impl Step {
 fn longest(held: &HeldBucket) -> u32 {
     let length = u32::try_from(held.longest()).unwrap_or(u32::MAX);
     length.min(LARGEST_SEGMENT)
-}
-
-fn holds(held: &HeldBucket, wanted: &TokenBucket) -> bool {
-    wanted.is_held_by(held) && wanted.limit == held.limit
 }
 
 /// Major number of this crate's root qdisc. The qdiscs below it have the two next numbers. Other
