@@ -12,19 +12,17 @@ use cni::{
 use netlink::{Connection, Link, LinkChange, MacAddress, Monitor, VethEnd, VethPair};
 use netns::{Netns, Sysctl};
 
-use crate::addressing::Addressing;
-use crate::desired::{ContainerLink, Desired, HostSide, Topology, explain_full_bridge};
+use crate::desired::explain_full_bridge;
 use crate::gateway::{self, Gateways};
 use crate::gateway_conflict::expect_free;
-use crate::guard;
-use crate::hardening;
-use crate::keys::asked_mac;
 use crate::lease::Lease;
-use crate::names;
 use crate::rollback::Made;
-use crate::routed;
 use crate::sandbox::{self, Sandbox};
 use crate::standby::Precedence;
+use crate::{
+    Addressing, ContainerLink, Desired, HostSide, Topology, asked_mac, guard, hardening, names,
+    routed,
+};
 
 /// Connects the sandbox to the host and returns the result. If a step fails, the rollback removes
 /// the veth pair, its `nf_tables` elements and the lease. The bridge stays, because other

@@ -10,12 +10,14 @@ use cni::{AddResult, CheckRequest, Error, StatusRequest, Verb};
 use netlink::{Connection, IpVersion, Link, LinkKind};
 use netns::Netns;
 
-use crate::addressing::{Addressing, Gateway, need_ipv6};
+use crate::addressing::need_ipv6;
 use crate::del::forward;
-use crate::desired::{ContainerLink, Desired, HostSide, Topology, mac_of};
-use crate::differences::Differences;
+use crate::desired::mac_of;
 use crate::sandbox::Sandbox;
-use crate::{guard, names, routed};
+use crate::{
+    Addressing, ContainerLink, Desired, Differences, Gateway, HostSide, Topology, guard, names,
+    routed,
+};
 
 /// Calls CHECK of the IPAM plugin first, then compares links, addresses, routes, sysctls and
 /// `nf_tables` elements with the desired state.

@@ -9,9 +9,8 @@ use cni::{Attachment, DelRequest, GcRequest, Network, Verb, note};
 use netlink::{Connection, Link, LinkKind};
 use nft::Table;
 
-use crate::desired::Topology;
-use crate::guard::{self, Removal};
-use crate::names::{HOST_MAC, host_link_name, is_host_end, is_host_link_name, is_marked_mac};
+use crate::names::{HOST_MAC, is_host_link_name, is_marked_mac};
+use crate::{Removal, Topology, guard, host_link_name, is_host_end};
 
 /// Deletes the veth pair, removes its `nf_tables` elements and releases the lease. A missing object
 /// counts as removed. Also deletes a veth pair that a Go plugin made. Such a pair has no tag, so

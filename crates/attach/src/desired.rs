@@ -8,11 +8,8 @@ use netlink::{
     VlanCarrier,
 };
 
-use crate::MAX_PORTS;
-use crate::addressing::{Addressing, Gateway};
-use crate::differences::Differences;
-use crate::guard::Guard;
-use crate::protection::{Protection, Subject};
+use crate::protection::Subject;
+use crate::{Addressing, Differences, Gateway, Guard, MAX_PORTS, Protection};
 
 /// The parsed configuration of an interface plugin, such as `bridge` or `ptp`. The verbs of this
 /// crate call these functions where the plugins differ.

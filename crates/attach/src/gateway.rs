@@ -10,8 +10,7 @@ use netlink::{
 };
 use netns::Sysctl;
 
-use crate::desired::OtherAddress;
-use crate::names::HOST_LINK_PREFIX;
+use crate::{HOST_LINK_PREFIX, OtherAddress};
 
 /// The gateways of one attachment to a bridge.
 #[derive(Clone, Copy)]

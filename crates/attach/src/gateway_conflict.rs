@@ -9,8 +9,7 @@ use cni::{Error, note};
 use ipnetwork::IpNetwork;
 use netlink::{Connection, Link, Neighbour, Route};
 
-use crate::addressing::Addressing;
-use crate::desired::HostSide;
+use crate::{Addressing, HostSide};
 
 /// A gateway whose address is in a connected network of another link of the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -10,10 +10,9 @@ use cni::result::IpConfig;
 use cni::{Error, note};
 use nft::{Change, Connection, Table, Updated};
 
-use crate::masquerade::Masquerade;
-use crate::protection::{Protection, Subject};
+use crate::protection::Subject;
 use crate::standby::{self, Precedence};
-use crate::{frames, masquerade};
+use crate::{Masquerade, Protection, frames, masquerade};
 
 /// What `nf_tables` does for each veth pair of a network, as configured.
 #[derive(Debug, Clone, PartialEq, Eq)]

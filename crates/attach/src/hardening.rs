@@ -5,7 +5,7 @@ use anyhow::bail;
 use cni::note;
 use ipnetwork::IpNetwork;
 
-use crate::addressing::Addressing;
+use crate::Addressing;
 
 /// Returns a message if a sysctl that protects against router advertisements could not be set,
 /// because `/proc/sys` is read-only. `set` is the outcome, and `consequence` the beginning of the

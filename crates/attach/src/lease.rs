@@ -3,7 +3,7 @@
 use cni::delegate::{Delegate, Started};
 use cni::{Error, Network, Verb};
 
-use crate::addressing::Gateway;
+use crate::Gateway;
 
 /// When ADD calls the IPAM plugin.
 pub(crate) enum Lease<'a> {

@@ -6,9 +6,9 @@ use nft::{Chain, Element, Family, Field, Hook, IpVersion, Rule, SourcePort, Tabl
 use sha2::{Digest as _, Sha256};
 
 use crate::addressing::hosts;
-use crate::keys::Backend;
-use crate::protection::{Protection, Subject};
+use crate::protection::Subject;
 use crate::standby::{self, PODS_V4, PODS_V6, STANDBY};
+use crate::{Backend, Protection};
 
 /// How to masquerade, and which destinations to exempt.
 #[derive(Debug, Clone, PartialEq, Eq)]

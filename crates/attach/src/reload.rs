@@ -7,14 +7,10 @@ use netlink::{Connection, Link, MacAddress};
 use netns::Netns;
 use nft::Updated;
 
-use crate::addressing::{Addressing, own_ips};
-use crate::del::find_host_link;
-use crate::desired::Topology;
-use crate::differences::Differences;
-use crate::guard::{self, Removal};
-use crate::protection::Protection;
+use crate::addressing::own_ips;
 use crate::sandbox::Sandbox;
 use crate::standby::{Precedence, standby};
+use crate::{Addressing, Differences, Protection, Removal, Topology, find_host_link, guard};
 
 /// Restores the `nf_tables` elements of the veth pair that are missing or differ. RELOAD is a verb
 /// of this suite, for use after a reload of the host's firewall. It does not call the IPAM plugin,

@@ -15,9 +15,8 @@ use netlink::{
 };
 use netns::Sysctl;
 
-use crate::addressing::{Addressing, Gateway, hosts, need_ipv6};
-use crate::gateway;
-use crate::hardening::{HOST_EXPOSED, harden};
+use crate::addressing::{hosts, need_ipv6};
+use crate::{Addressing, Gateway, HOST_EXPOSED, gateway, harden};
 
 /// Configures IPv6 on the host's end, which the caller has not brought up yet. If `ips` has no IPv6
 /// address, disables IPv6. Otherwise, makes the host's end ignore router advertisements from the

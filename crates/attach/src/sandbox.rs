@@ -13,10 +13,9 @@ use netlink::{
 };
 use netns::{Netns, Sysctl};
 
-use crate::addressing::{Addressing, Gateway, MAIN_TABLE, need_ipv6, next_hop};
-use crate::desired::Container;
-use crate::hardening::{CONTAINER_EXPOSED, harden, tolerate};
-use crate::routed;
+use crate::addressing::{MAIN_TABLE, need_ipv6, next_hop};
+use crate::hardening::{CONTAINER_EXPOSED, tolerate};
+use crate::{Addressing, Container, Gateway, harden, routed};
 
 /// An open sandbox: connections to the kernel inside it, and the name of the container's link.
 pub(crate) struct Sandbox<'a> {

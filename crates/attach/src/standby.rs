@@ -13,8 +13,7 @@ use std::net::IpAddr;
 use netlink::{Link, LinkKind};
 use nft::{Change, Connection, Element, Set, Table, TargetType, Type, Value, supported};
 
-use crate::names::is_host_end_of;
-use crate::protection::Protection;
+use crate::{Protection, is_host_end_of};
 
 /// Which attachment gets the element that rules use, if a caller adds an address that another
 /// attachment with a veth pair already holds. The other one stands by and gets the address later

@@ -4,10 +4,9 @@ use attach::interface;
 use cni::{AddRequest, Answer, Answered, Undo};
 use netlink::Connection;
 
-use crate::config::Config;
 use crate::limiting::Limiting;
 use crate::record::Allocation;
-use crate::{host_link, ifb, record};
+use crate::{Config, host_link, ifb, record};
 
 /// Sets the configured limits, and records the bandwidth that the kubelet allocated to the pod. If
 /// egress is limited, the result also lists the ifb, which queues the packets from the sandbox.

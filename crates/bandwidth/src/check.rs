@@ -8,11 +8,8 @@ use netlink::{Connection, Link};
 use netns::Netns;
 use tc::{LinkEgress, LinkIngress, Traffic};
 
-use crate::asked::Asked;
-use crate::config::Config;
 use crate::limiting::Limiting;
-use crate::raw::RawConfig;
-use crate::{backstop, host_link};
+use crate::{Asked, Config, RawConfig, backstop, host_link};
 
 /// Compares rates, bursts, queue lengths, the redirection to the ifb, and the backstop (the second
 /// egress limit, in `nf_tables`) with the configuration.

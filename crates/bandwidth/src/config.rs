@@ -8,11 +8,9 @@ use ipnetwork::IpNetwork;
 use serde::Deserialize;
 use tc::{BitsPerSecond, Traffic};
 
-use crate::asked::Asked;
-use crate::pod_resources::{PodResources, Priority};
-use crate::raw::RawConfig;
+use crate::pod_resources::Priority;
 use crate::record::Allocation;
-use crate::{quantity, record};
+use crate::{Asked, PodResources, RawConfig, quantity, record};
 
 /// The configured limits of a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use cni::{AddRequest, Error, Undo, note};
 use netlink::{Connection, Link};
 use tc::{Held, Hook, Limit, LinkEgress, LinkIngress, Traffic};
 
-use crate::asked::Asked;
+use crate::Asked;
 use crate::backstop::{self, Backstop};
 use crate::ifb::{Ifbs, is_made};
 

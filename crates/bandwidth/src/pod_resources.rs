@@ -9,11 +9,10 @@ use cni::{AddRequest, Error, keys, note};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
 use tc::BitsPerSecond;
 
-use crate::asked::Asked;
-use crate::checkpoint;
-use crate::raw::{RawConfig, RawPodResources};
+use crate::raw::RawPodResources;
 use crate::record::Allocation;
 use crate::resource::{Direction, FORM, KEY, Resource};
+use crate::{Asked, RawConfig, checkpoint};
 
 /// The device-plugin resources that limit a pod, and where to read which devices the pod has.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -12,13 +12,11 @@ use cni::{CheckRequest, Error, Undo};
 use netlink::{Connection, Link};
 use tc::{BitsPerSecond, Limit, LinkEgress};
 
-use crate::asked::Asked;
-use crate::config::Config;
 use crate::ifb::delete_all;
 use crate::limiting::{CHANGE_LIMITS, Limiting};
 use crate::record::Allocation;
 use crate::resource::Direction;
-use crate::{host_link, record};
+use crate::{Asked, Config, host_link, record};
 
 /// Sets, changes or removes the limits in the directions that the key `changeLimits` names, as
 /// configured. A direction that the key does not name keeps its limit.

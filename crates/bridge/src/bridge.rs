@@ -9,9 +9,8 @@ use cni::{CniArgs, Error, note_failure};
 use netlink::{Connection, Link, LinkChange, LinkKind, MacAddress, Request, created};
 use netns::Sysctl;
 
-use crate::config::Config;
 use crate::host_end::HostEnd;
-use crate::vlan;
+use crate::{Config, vlan};
 
 /// Finds or creates the bridge, sets its MAC, VLAN filtering, flags and sysctls as far as needed, and
 /// brings it up. `args` are the caller's `CNI_ARGS`. If the gateway addresses belong to a VLAN, also

@@ -5,9 +5,8 @@ use cni::result::Dns;
 use cni::{Error, InterfaceName, Network, WhenFull, note};
 use netlink::PortFlag;
 
-use crate::nf_call::FrameFilter;
-use crate::raw::RawConfig;
 use crate::vlan::{Access, DefaultVlan, Vlans};
+use crate::{FrameFilter, RawConfig};
 
 /// The parsed configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -7,11 +7,8 @@ use attach::{
 use cni::{CniArgs, Error, Network};
 use netlink::{Connection, Link, LinkKind};
 
-use crate::bridge;
-use crate::config::{self, Config};
 use crate::host_end::HostEnd;
-use crate::status;
-use crate::vlan;
+use crate::{Config, bridge, config, status, vlan};
 
 impl Topology for Config {
     const NAME: &'static str = "bridge";

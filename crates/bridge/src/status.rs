@@ -4,8 +4,7 @@ use attach::MAX_PORTS;
 use cni::{Error, note};
 use netlink::Connection;
 
-use crate::bridge;
-use crate::config::Config;
+use crate::{Config, bridge};
 
 /// Checks that the configured bridge has a free port. Writes a message to standard error if few are
 /// left, or if none is left and `statusWhenFull` is "warn". Accepts a bridge that does not exist,

@@ -1,6 +1,6 @@
 //! `CNI_ARGS`: `KEY=value` pairs separated by semicolons.
 
-use crate::error::Error;
+use crate::Error;
 
 /// The arguments in `CNI_ARGS`, in their order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -7,13 +7,8 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::environment::COMMAND;
-use crate::error::{Error, ErrorObject};
-use crate::json;
-use crate::network::Network;
 use crate::process::Process;
-use crate::result::{self, AddResult};
-use crate::stderr::note;
-use crate::verb::Verb;
+use crate::{AddResult, Error, ErrorObject, Network, Verb, json, note, result};
 
 /// Another plugin that this plugin can start, such as an IPAM plugin. It gets the standard input
 /// and the environment of this plugin, with the verb of the call in `CNI_COMMAND`.

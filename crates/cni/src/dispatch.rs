@@ -9,16 +9,12 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use serde_json::{Value, json};
 
 use crate::environment::Environment;
-use crate::error::{Error, ErrorObject, UNSPECIFIED};
+use crate::error::UNSPECIFIED;
 use crate::files::identity;
-use crate::log;
-use crate::network::{Document, Network};
-use crate::page;
-use crate::request::{AddRequest, CheckRequest, DelRequest, GcRequest, StatusRequest};
-use crate::result::AddResult;
-use crate::stderr::note;
-use crate::verb::Verb;
-use crate::version::SpecVersion;
+use crate::{
+    AddRequest, AddResult, CheckRequest, DelRequest, Document, Error, ErrorObject, GcRequest,
+    Network, SpecVersion, StatusRequest, Verb, log, note, page,
+};
 
 /// A plugin: its name, the versions of the CNI specification that it supports, and a function for
 /// each verb. The verbs have no default function, so each plugin states what each verb does.

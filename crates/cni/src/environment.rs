@@ -10,10 +10,8 @@ use serde::Deserialize as _;
 use serde::de::{self, IntoDeserializer as _};
 
 use crate::args::is_true;
-use crate::attachment::{ContainerId, InterfaceName};
-use crate::error::Error;
 use crate::files::identity;
-use crate::verb::Verb;
+use crate::{ContainerId, Error, InterfaceName, Verb};
 
 /// `CNI_PATH`: the directories to search for delegates, in order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -5,8 +5,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::verb::Verb;
-use crate::version::SpecVersion;
+use crate::{SpecVersion, Verb};
 
 /// A failure with a code of its own in the protocol.
 ///

@@ -2,12 +2,8 @@
 
 use std::ffi::OsString;
 
-use crate::attachment::Attachment;
 use crate::environment::Environment;
-use crate::network::{Document, Network};
-use crate::request::{AddRequest, DelRequest, GcRequest};
-use crate::verb::Verb;
-use crate::version::SpecVersion;
+use crate::{AddRequest, Attachment, DelRequest, Document, GcRequest, Network, SpecVersion, Verb};
 
 /// Reads a request as a plugin does: the environment variables by `lookup`, and the configuration
 /// from `stdin`. Returns the attachments that the request names; none if the request is rejected.

@@ -13,7 +13,7 @@ use serde::de::{self, DeserializeOwned, Expected, IntoDeserializer, Unexpected, 
 use serde::forward_to_deserialize_any;
 use serde_json::{Map, Value};
 
-use crate::error::Error;
+use crate::Error;
 
 use self::wording::{named, shown};
 

@@ -10,10 +10,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::error::Error;
-use crate::json;
 use crate::result::{Dns, Route};
-use crate::version::SpecVersion;
+use crate::{Error, SpecVersion, json};
 
 /// A route, with the attributes of specification 1.1.0.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]

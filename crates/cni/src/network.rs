@@ -6,13 +6,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::attachment::NetworkName;
-use crate::environment::SearchPath;
-use crate::error::Error;
-use crate::json;
-use crate::repeated;
-use crate::stderr::note;
-use crate::version::SpecVersion;
+use crate::{Error, NetworkName, SearchPath, SpecVersion, json, note, repeated};
 
 /// The JSON object on standard input, whose keys are not interpreted yet.
 #[derive(Debug, Clone)]

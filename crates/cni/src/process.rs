@@ -19,8 +19,7 @@ use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use rustix::process::{PidfdFlags, pidfd_open};
 
-use crate::error::Error;
-use crate::stderr::note;
+use crate::{Error, note};
 
 /// Runs `command`, which is no plugin, with `input` as its standard input. Returns its status and
 /// what it printed on standard output and standard error. Kills it with its process group if it

@@ -6,14 +6,12 @@ use std::path::PathBuf;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::args::CniArgs;
-use crate::attachment::{Attachment, InvalidName, NetworkName};
+use crate::attachment::InvalidName;
 use crate::environment::Environment;
-use crate::error::Error;
-use crate::json;
-use crate::network::Network;
-use crate::result::{self, AddResult};
-use crate::stderr::{GOING_ON, note, or_note};
+use crate::{
+    AddResult, Attachment, CniArgs, Error, GOING_ON, Network, NetworkName, json, note, or_note,
+    result,
+};
 
 /// Request to attach a sandbox.
 #[derive(Debug, Clone)]

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::attachment::Attachment;
+use crate::Attachment;
 
 /// Returns `word` quoted for a shell.
 pub fn quoted(word: &(impl ToString + ?Sized)) -> String {

@@ -1,7 +1,6 @@
 //! Rollback of an ADD, newest step first.
 
-use crate::log;
-use crate::stderr::note;
+use crate::{log, note};
 
 /// The rollback steps of an ADD. Dropping this value runs them, unless [`Undo::keep`] was called.
 #[derive(Default)]

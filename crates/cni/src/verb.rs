@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::version::SpecVersion;
+use crate::SpecVersion;
 
 /// A verb of the specification, or RELOAD, a verb of this suite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

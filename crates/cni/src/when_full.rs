@@ -3,8 +3,7 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::error::Error;
-use crate::stderr::note;
+use crate::{Error, note};
 
 /// The key `statusWhenFull`: "warn" (the default) or "fail".
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]

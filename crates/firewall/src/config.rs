@@ -4,7 +4,7 @@
 use cni::{Error, Network, json};
 use serde_json::Value;
 
-use crate::raw::RawConfig;
+use crate::RawConfig;
 pub use crate::raw::{Backend, IngressPolicy};
 
 /// The parsed configuration.

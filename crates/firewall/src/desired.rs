@@ -8,7 +8,8 @@ use cni::result::Interface;
 use cni::{Attachment, Error, InterfaceName};
 use nft::{Element, Family, RequiredRules, Table, Value};
 
-use crate::config::{Config, IngressPolicy};
+use crate::Config;
+use crate::config::IngressPolicy;
 use crate::legacy::Legacy;
 use crate::permission::required;
 use crate::table::{

@@ -14,7 +14,8 @@ use zbus::address::transport::UnixSocket;
 use zbus::{Address, Connection, Proxy};
 use zruntime::SharedRuntime;
 
-use crate::config::{Backend, Config};
+use crate::Config;
+use crate::config::Backend;
 
 /// A zone of firewalld, and addresses that this plugin adds to it or removes from it.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,11 +6,12 @@ use attach::coded;
 use cni::{Error, note};
 use nft::{Change, Connection, Element, Family, supported};
 
-use crate::config::{CHAIN, Config, IngressPolicy, Mark};
+use crate::config::{IngressPolicy, Mark};
 use crate::desired::{Desired, is_member, unneeded};
 use crate::legacy::Legacy;
 use crate::record::Earlier;
 use crate::table::{ISOLATED_MEMBERS, address_sets, bridge_sets, frames, table};
+use crate::{CHAIN, Config};
 
 impl Desired {
     /// Installs the desired state. Its elements replace those of other attachments with the same

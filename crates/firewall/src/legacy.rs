@@ -16,7 +16,7 @@ use anyhow::ensure;
 use cni::process;
 use nft::{Chain, Family, Rule};
 
-use crate::config::{CHAIN, Config};
+use crate::{CHAIN, Config};
 
 /// The plugin's rules in legacy iptables for one IP family.
 #[derive(Debug)]

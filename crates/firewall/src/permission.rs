@@ -3,8 +3,7 @@
 
 use nft::{BaseChain, ChainKind, Family, Hook, RequiredChain, RequiredRule, RequiredRules};
 
-use crate::config::{CHAIN, Config};
-use crate::iptables;
+use crate::{CHAIN, Config, iptables};
 
 /// Returns the chains and rules for the table `filter` of iptables or ip6tables. The chain
 /// `FORWARD` has the hook and priority that iptables gives it. So if the plugin creates this chain,

@@ -11,11 +11,10 @@ use cni::{
 use netlink::{Connection, LinkKind};
 use nft::Element;
 
-use crate::config::Config;
 use crate::desired::{self, Desired, address, permission};
 use crate::firewalld::Sources;
 use crate::record::Earlier;
-use crate::{installation, record};
+use crate::{Config, installation, record};
 
 /// Lets packets of the sandbox pass the host's firewall, and isolates the sandbox's bridge if
 /// `ingressPolicy` requests this. Returns `prevResult` unchanged.

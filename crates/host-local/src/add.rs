@@ -8,13 +8,8 @@ use cni::{AddRequest, AddResult, Answer, Answered, Undo, note};
 use ipnetwork::IpNetwork;
 use nix::unistd::getppid;
 
-use crate::boot;
-use crate::config::Config;
-use crate::lease::Holder;
 use crate::range::RangeSet;
-use crate::request::wanted;
-use crate::sandbox::Origin;
-use crate::store::Store;
+use crate::{Config, Holder, Origin, Store, boot, wanted};
 
 /// Leases one address of every range set: the requested address if the request names one, else the
 /// next free address.

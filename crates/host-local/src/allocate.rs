@@ -5,7 +5,8 @@ use std::iter;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
-use crate::range::{Range, RangeSet, number};
+use crate::range::RangeSet;
+use crate::{Range, number};
 
 /// Returns all addresses of `set` that may be leased if no address is requested, each once. Omits
 /// gateways and excluded addresses. The order is a round robin through the ranges. It starts after

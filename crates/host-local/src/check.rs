@@ -6,11 +6,10 @@ use anyhow::{Context as _, ensure};
 use cni::{CheckRequest, Error, NetworkName, StatusRequest};
 use nix::unistd::{AccessFlags, access};
 
-use crate::config::Config;
 use crate::files::Files;
 use crate::free::{Free, near};
 use crate::rebuild::survivors;
-use crate::store::Store;
+use crate::{Config, Store};
 
 /// Checks that the attachment holds every address of `prevResult` that is within a range of this
 /// network, and at least one address.

@@ -9,10 +9,8 @@ use ipnetwork::IpNetwork;
 use serde_json::Value;
 
 use crate::pod_cidr::{self, USE_POD_CIDR};
-use crate::range::{Range, RangeSet, overlap};
-use crate::raw::{RawConfig, RawRange};
-use crate::resolv_conf;
-use crate::storage::Storage;
+use crate::range::{RangeSet, overlap};
+use crate::{Range, RawConfig, RawRange, Storage, resolv_conf};
 
 /// The parsed configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]

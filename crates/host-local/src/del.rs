@@ -3,9 +3,7 @@
 
 use cni::{DelRequest, GcRequest, note};
 
-use crate::lease::{Holder, Lease};
-use crate::storage::Storage;
-use crate::store::Store;
+use crate::{Holder, Lease, Storage, Store};
 
 /// Releases every address of the attachment. An attachment without addresses is no error.
 ///

@@ -19,9 +19,8 @@ use anyhow::Context as _;
 use cni::files::if_present;
 use serde::{Deserialize, Serialize};
 
-use crate::lease::{Holder, Lease};
-use crate::read;
 use crate::scratch::{Scratch, remove_file};
+use crate::{Holder, Lease, read};
 
 /// The directory of a network's leases.
 #[derive(Debug)]

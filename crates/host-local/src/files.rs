@@ -2,11 +2,11 @@
 
 use cni::NetworkName;
 
+use crate::Storage;
 use crate::cooldown::Cooldown;
 use crate::directory::Directory;
 use crate::index::Index;
 use crate::scratch::Scratch;
-use crate::storage::Storage;
 
 /// The files of one network. A caller that changes them must hold the network's lock.
 #[derive(Debug)]

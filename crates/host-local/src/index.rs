@@ -20,12 +20,9 @@ use cni::files::if_present;
 use cni::{FirstFormat, note, or_note};
 use serde::{Deserialize, Serialize};
 
-use crate::boot::Boot;
 use crate::directory::{Directory, Identity, Stamp};
-use crate::lease::{Holder, Lease};
-use crate::read;
-use crate::sandbox::Origin;
 use crate::scratch::{Scratch, make_directory, remove_file};
+use crate::{Boot, Holder, Lease, Origin, read};
 
 /// The index of one network's leases. It shows which addresses a holder has, so that not all lease
 /// files must be read.

@@ -11,10 +11,9 @@ use anyhow::Context as _;
 use cni::{Attachment, NetworkName, or_note};
 use netlink::{Connection, Link, LinkKind};
 
-use crate::boot::Boot;
 use crate::index::Record;
-use crate::lease::Holder;
 use crate::sandbox::Presence;
+use crate::{Boot, Holder};
 
 /// The facts from which attachments are judged.
 #[derive(Debug)]

@@ -38,6 +38,7 @@ mod scratch;
 mod storage;
 mod store;
 
+pub(crate) use boot::Boot;
 pub use config::Config;
 pub use directory::Content;
 pub use lease::{Holder, Lease};

@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 use cni::{Error, keys};
 use ipnetwork::IpNetwork;
 
-use crate::raw::RawRange;
+use crate::RawRange;
 
 /// Consecutive addresses of one subnet.
 #[derive(Debug, Clone, PartialEq, Eq)]

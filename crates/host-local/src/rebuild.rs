@@ -6,13 +6,11 @@ use std::path::Path;
 
 use cni::{note, note_failure, or_note};
 
-use crate::boot::Boot;
-use crate::directory::{Content, Directory, Identity};
+use crate::directory::{Directory, Identity};
 use crate::files::Files;
 use crate::index::{Record, Records};
 use crate::judge::Judge;
-use crate::lease::Holder;
-use crate::storage::EarlierBoot;
+use crate::{Boot, Content, EarlierBoot, Holder};
 
 /// Reads all leases and rebuilds the index.
 ///

@@ -6,8 +6,8 @@ use std::time::{Duration, SystemTime};
 
 use cni::{Error, Network, NetworkName, keys, note};
 
+use crate::RawConfig;
 use crate::cooldown::Cooldown;
-use crate::raw::RawConfig;
 use crate::read::names;
 
 /// Location and settings of the leases.

@@ -12,19 +12,14 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail};
 use cni::{Attachment, GOING_ON, NetworkName, or_note};
 
-use crate::boot::Boot;
 use crate::files::Files;
 use crate::free::{Free, near};
 use crate::index::Record;
 use crate::judge::Judge;
-use crate::lease::{Holder, Lease};
-use crate::lock;
 use crate::range::RangeSet;
 use crate::rebuild::rebuild;
-use crate::request::Wanted;
-use crate::sandbox::Origin;
 use crate::scratch::make_directory;
-use crate::storage::{EarlierBoot, Storage};
+use crate::{Boot, EarlierBoot, Holder, Lease, Origin, Storage, Wanted, lock};
 
 /// The leases of one network, locked until this value is dropped.
 #[derive(Debug)]

@@ -9,11 +9,7 @@ use netlink_packet_route::address::{
 };
 use nix::libc::{RTM_DELADDR, RTM_GETADDR, RTM_NEWADDR};
 
-use crate::connection::Connection;
-use crate::error::Error;
-use crate::ip_version::IpVersion;
-use crate::message::Message;
-use crate::request::Request;
+use crate::{Connection, Error, IpVersion, Message, Request};
 
 /// An address that a link has.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -8,10 +8,7 @@ use std::thread::{self, ThreadId};
 
 use netns::Netns;
 
-use crate::error::Error;
-use crate::message::Message;
-use crate::request::Request;
-use crate::socket::{Content, Datagram, Protocol, Received, Silence, Socket};
+use crate::{Content, Datagram, Error, Message, Protocol, Received, Request, Silence, Socket};
 
 /// A netlink socket for requests; it belongs to the namespace in which it was opened.
 pub struct Connection {

@@ -8,11 +8,9 @@ use netlink_packet_route::link::Stats64;
 use netlink_packet_route::tc::{TcAttribute, TcMessage, TcStats2};
 use nix::libc::RTM_GETQDISC;
 
-use crate::connection::Connection;
-use crate::error::Error;
-use crate::message::{Bytes, Message};
-use crate::qdisc::{Handle, Qdisc, class_request, header};
-use crate::request::Request;
+use crate::message::Bytes;
+use crate::qdisc::{class_request, header};
+use crate::{Connection, Error, Handle, Message, Qdisc, Request};
 
 /// Counters of a link.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

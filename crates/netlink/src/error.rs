@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 
-use crate::socket::Refusal;
+use crate::Refusal;
 
 /// A failed operation and its object.
 #[derive(Debug, thiserror::Error)]

@@ -6,11 +6,8 @@ use std::time::Duration;
 
 use nix::libc::{RTM_DELADDR, RTM_DELLINK, RTM_DELROUTE, RTM_NEWADDR, RTM_NEWLINK, RTM_NEWROUTE};
 
-use crate::connection::Connection;
-use crate::error::Error;
-use crate::message::Message;
 use crate::monitor::next_event;
-use crate::socket::{Protocol, Silence, Socket};
+use crate::{Connection, Error, Message, Protocol, Silence, Socket};
 
 /// A socket that receives the kernel's notifications about changes of links, addresses and routes
 /// in one namespace.

@@ -11,12 +11,8 @@ use netlink_packet_route::tc::{
 };
 use nix::libc::{RTM_DELTFILTER, RTM_GETTFILTER, RTM_NEWTFILTER};
 
-use crate::connection::Connection;
-use crate::error::Error;
-use crate::ip_version::octets;
-use crate::message::Message;
-use crate::qdisc::{Handle, header, kind_of, parts};
-use crate::request::Request;
+use crate::qdisc::{header, kind_of, parts};
+use crate::{Connection, Error, Handle, Message, Request, octets};
 
 /// Parameters of a u32 filter: of one to be added, or of an existing one ([`HeldFilter`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,11 +3,8 @@
 use netlink_packet_core::NlasIterator;
 use nix::libc::{RTM_GETNETCONF, RTM_NEWNETCONF};
 
-use crate::connection::Connection;
-use crate::error::Error;
-use crate::ip_version::IpVersion;
-use crate::message::{Bytes, Message};
-use crate::request::Request;
+use crate::message::Bytes;
+use crate::{Connection, Error, IpVersion, Message, Request};
 
 impl Connection {
     /// Returns whether the host forwards packets of this IP version. Equivalent to `ip netconf show

@@ -3,17 +3,10 @@
 use netlink_packet_route::link::LinkMessage;
 use nix::libc::RTM_NEWLINK;
 
-use crate::address::Address;
-use crate::counters::{CountedQdisc, LinkCounters};
-use crate::filter::HeldFilter;
-use crate::forwarding;
-use crate::link::Link;
-use crate::message::Message;
-use crate::neighbour::Neighbour;
-use crate::qdisc::Qdisc;
-use crate::route::Route;
-use crate::socket::{self, Content};
-use crate::vlan::PortVlans;
+use crate::{
+    Address, Content, CountedQdisc, HeldFilter, Link, LinkCounters, Message, Neighbour, PortVlans,
+    Qdisc, Route, forwarding, socket,
+};
 
 /// Parses `bytes` as messages of the kernel, and each message as every kind of object. No parser
 /// may panic.

@@ -54,6 +54,7 @@ pub use ip_version::{IpVersion, octets};
 pub use link::{BridgePort, BridgeVlans, Carrier, Link, LinkKind, Multicast, NfCall};
 pub use link_change::LinkChange;
 pub use mac::{InvalidMac, MacAddress};
+pub(crate) use message::Message;
 pub use monitor::{Monitor, Wait};
 pub use neighbour::Neighbour;
 pub use new_links::StandIn;

@@ -8,10 +8,7 @@ use netlink_packet_route::link::{
 };
 use nix::libc::RTM_NEWLINK;
 
-use crate::conf::{self, Ipv6};
-use crate::mac::MacAddress;
-use crate::message::Message;
-use crate::port_flag::PortFlag;
+use crate::{Ipv6, MacAddress, Message, PortFlag, conf};
 
 /// A network interface.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -6,11 +6,8 @@ use netlink_packet_route::link::{
 };
 use nix::libc::RTM_NEWLINK;
 
-use crate::conf::{self, LinkLocalOrigin};
-use crate::link::{NfCall, message};
-use crate::mac::MacAddress;
-use crate::port_flag::PortFlag;
-use crate::request::Request;
+use crate::link::message;
+use crate::{LinkLocalOrigin, MacAddress, NfCall, PortFlag, Request, conf};
 
 /// A change to an existing link, except for its name: [`Request::rename_link`].
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -4,11 +4,8 @@ use netlink_packet_route::AddressFamily;
 use netlink_packet_route::link::{InfoKind, LinkAttribute, LinkExtentMask, LinkInfo, LinkMessage};
 use nix::libc::{RTM_DELLINK, RTM_GETLINK};
 
-use crate::connection::Connection;
-use crate::error::{Error, found};
-use crate::link::{Link, LinkKind, message};
-use crate::link_change::LinkChange;
-use crate::request::Request;
+use crate::link::message;
+use crate::{Connection, Error, Link, LinkChange, LinkKind, Request, found};
 
 impl Connection {
     /// Returns the link called `name`. Equivalent to `ip link show NAME`.

@@ -5,12 +5,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use netlink_packet_route::route::{RouteAttribute, RouteFlags, RouteMessage, RouteType};
 use nix::libc::{RTM_GETROUTE, RTM_NEWROUTE};
 
-use crate::connection::{Connection, Outcome};
-use crate::error::Error;
-use crate::ip_version::IpVersion;
-use crate::message::Message;
-use crate::request::Request;
-use crate::route::{Route, address, list};
+use crate::connection::Outcome;
+use crate::route::{address, list};
+use crate::{Connection, Error, IpVersion, Message, Request, Route};
 
 impl Connection {
     /// Returns the index of the link through which packets to `address` leave. Returns `None` if no

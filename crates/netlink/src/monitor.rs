@@ -9,12 +9,9 @@ use nix::libc::{
     RTNLGRP_LINK,
 };
 
-use crate::address::Address;
-use crate::connection::Connection;
-use crate::error::Error;
-use crate::link::Link;
-use crate::message::Message;
-use crate::socket::{Content, Protocol, Received, Silence, Socket};
+use crate::{
+    Address, Connection, Content, Error, Link, Message, Protocol, Received, Silence, Socket,
+};
 
 /// Waits for changes of links, IPv6 addresses and their local routes in one namespace.
 ///

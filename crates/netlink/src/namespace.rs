@@ -7,10 +7,7 @@ use netlink_packet_route::nsid::{NsidAttribute, NsidMessage};
 use netns::Netns;
 use nix::libc::{RTM_GETNSID, RTM_NEWNSID};
 
-use crate::connection::Connection;
-use crate::error::Error;
-use crate::message::Message;
-use crate::request::Request;
+use crate::{Connection, Error, Message, Request};
 
 impl Connection {
     /// Returns the number (nsid) that the namespace of this connection uses for the namespace

@@ -7,10 +7,7 @@ use netlink_packet_route::neighbour::{
 };
 use nix::libc::{RTM_GETNEIGH, RTM_NEWNEIGH};
 
-use crate::connection::Connection;
-use crate::error::Error;
-use crate::message::Message;
-use crate::request::Request;
+use crate::{Connection, Error, Message, Request};
 
 /// A host on the network of a link, whose MAC the kernel knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

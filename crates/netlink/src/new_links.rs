@@ -8,12 +8,9 @@ use netlink_packet_route::link::{
 use netns::Netns;
 use nix::libc::RTM_NEWLINK;
 
-use crate::connection::Connection;
-use crate::error::Error;
-use crate::link::{Link, message};
+use crate::link::message;
 use crate::links::link_named;
-use crate::mac::MacAddress;
-use crate::request::Request;
+use crate::{Connection, Error, Link, MacAddress, Request};
 
 /// Kind of a stand-in. A stand-in is a link that imitates a link of another namespace. A caller can
 /// send test packets through a stand-in without touching that namespace.

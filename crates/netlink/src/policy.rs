@@ -6,13 +6,10 @@
 
 use nix::errno::Errno;
 
-use crate::connection::Connection;
-use crate::error::{Error, created, found};
-use crate::filter::Packets;
-use crate::ip_version::{IpVersion, octets};
-use crate::message::{Bytes, Message};
-use crate::request::Request;
-use crate::socket::Protocol;
+use crate::message::Bytes;
+use crate::{
+    Connection, Error, IpVersion, Message, Packets, Protocol, Request, created, found, octets,
+};
 
 /// A netlink socket for XFRM (`IPsec`) policies. It reads and changes the policies of the network
 /// namespace in which it was opened.

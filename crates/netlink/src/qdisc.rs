@@ -10,12 +10,8 @@ use netlink_packet_core::{
 use netlink_packet_route::tc::{TcAttribute, TcHandle, TcMessage, TcOption};
 use nix::libc::{RTM_DELQDISC, RTM_GETQDISC, RTM_GETTCLASS, RTM_NEWQDISC, RTM_NEWTCLASS};
 
-use crate::bucket::{HeldBucket, TokenBucket, number};
-use crate::connection::Connection;
-use crate::error::Error;
-use crate::fair_queue::FairQueue;
-use crate::message::Message;
-use crate::request::Request;
+use crate::bucket::number;
+use crate::{Connection, Error, FairQueue, HeldBucket, Message, Request, TokenBucket};
 
 /// Number of a qdisc (`1:`) or of a class (`1:2`) on one link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

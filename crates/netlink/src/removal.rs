@@ -7,11 +7,8 @@ use std::time::{Duration, Instant};
 use detach::{Detached, Task};
 use nix::errno::Errno;
 
-use crate::connection::Connection;
-use crate::error::{Error, found};
-use crate::link::Link;
-use crate::monitor::{Monitor, Verdict};
-use crate::socket::Refusal;
+use crate::monitor::Verdict;
+use crate::{Connection, Error, Link, Monitor, Refusal, found};
 
 impl Connection {
     /// Deletes the link and returns as soon as no process can find the link. An absent link counts

@@ -4,9 +4,7 @@
 
 use netlink_packet_core::{Emitable, NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL};
 
-use crate::error::Error;
-use crate::message::Message;
-use crate::socket::{Datagram, Header, Refusal};
+use crate::{Datagram, Error, Header, Message, Refusal};
 
 /// A request, to be sent alone or with others by [`crate::Connection::execute`].
 #[derive(Debug, Clone)]

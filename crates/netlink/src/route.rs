@@ -11,11 +11,7 @@ use netlink_packet_route::route::{
 use nix::libc::{RT_TABLE_LOCAL, RT_TABLE_MAIN, RTM_GETROUTE, RTM_NEWROUTE};
 
 use crate::address::unspecified;
-use crate::connection::Connection;
-use crate::error::Error;
-use crate::ip_version::IpVersion;
-use crate::message::Message;
-use crate::request::Request;
+use crate::{Connection, Error, IpVersion, Message, Request};
 
 /// A route in the kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,14 +3,10 @@
 use netlink_packet_route::link::LinkAttribute;
 use netns::Netns;
 
-use crate::connection::Connection;
-use crate::error::{Error, found};
-use crate::link::{Link, LinkKind, message};
-use crate::link_change::LinkChange;
+use crate::link::message;
 use crate::links::{link_named, link_numbered};
-use crate::mac::MacAddress;
 use crate::new_links::{attributes, create, pair_with};
-use crate::request::Request;
+use crate::{Connection, Error, Link, LinkChange, LinkKind, MacAddress, Request, found};
 
 /// One end of a veth pair to be created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -9,10 +9,8 @@ use netlink_packet_route::link::{
 };
 use nix::libc::{RTM_DELLINK, RTM_GETLINK, RTM_NEWLINK, RTM_SETLINK};
 
-use crate::connection::Connection;
-use crate::error::Error;
 use crate::link::message;
-use crate::request::Request;
+use crate::{Connection, Error, Request};
 
 /// A range of VLANs that a bridge port, or the bridge itself, carries with the same tagging.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

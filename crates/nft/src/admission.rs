@@ -11,17 +11,14 @@ use std::net::IpAddr;
 use netlink::IpVersion;
 
 use crate::attributes::{number, text, value};
-use crate::connection::Connection;
-use crate::error::Error;
 use crate::exchange::Committed;
 use crate::expression::{ACCEPT, VERDICT_CODE, compared, parts, verdict_of};
-use crate::field::{Field, PAYLOAD_BASE, PAYLOAD_OFFSET, Place};
+use crate::field::{PAYLOAD_BASE, PAYLOAD_OFFSET, Place};
 use crate::raw::{RULE_EXPRESSIONS, RULE_HANDLE};
-use crate::register;
 use crate::required::MATCH_NAME;
 use crate::rule::Side;
-use crate::table::{Family, Table};
 use crate::update::until_current;
+use crate::{Connection, Error, Family, Field, Table, register};
 
 impl Connection {
     /// Deletes the two kinds of rules that the Go plugin `firewall` adds to a chain in the table

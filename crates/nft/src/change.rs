@@ -1,7 +1,6 @@
 //! A change to the elements of a table, and its result.
 
-use crate::element::Element;
-use crate::table::Table;
+use crate::{Element, Table};
 
 /// A change to the elements of a table, carried out in one transaction.
 #[derive(Debug, Clone, Default)]

@@ -6,8 +6,8 @@ use std::cell::Cell;
 
 use netlink::{Protocol, Socket};
 
-use crate::error::{Error, failed, supported};
-use crate::message;
+use crate::error::failed;
+use crate::{Error, message, supported};
 
 /// A netlink socket for `nf_tables` and tracked connections; it belongs to the namespace in which
 /// it was opened.

@@ -8,15 +8,12 @@ use netlink::IpVersion;
 use nix::errno::Errno;
 
 use crate::attributes::Attributes;
-use crate::connection::Connection;
-use crate::error::Error;
-use crate::host_port::HostPort;
-use crate::message::Message;
 use crate::raw::{DELETE_CONNECTIONS, GET_CONNECTIONS, RawMessage};
 use crate::tracked::{
     DESTINATION_TRANSLATED, Direction, Part, SEEN_REPLY, SOURCE_TRANSLATED, Status, destination,
     destination_port, filter,
 };
+use crate::{Connection, Error, HostPort, Message};
 
 /// A search for tracked connections. The kernel's filter compares `parts` and `status`. Older
 /// kernels ignore the filter when they list connections, so [`Self::includes`] compares each listed

@@ -5,11 +5,9 @@ use std::collections::BTreeSet;
 use netlink_packet_core::NLM_F_CREATE;
 
 use crate::attributes::Attributes;
-use crate::connection::Connection;
-use crate::error::Error;
-use crate::message::Message;
 use crate::raw::{NEW_ACCOUNT, NEW_RULE, RawMessage};
-use crate::ruleset::{RulePlace, Ruleset, loadable};
+use crate::ruleset::loadable;
+use crate::{Connection, Error, Message, RulePlace, Ruleset};
 
 /// The rules of a copy that [`Connection::load`] made.
 #[derive(Debug)]

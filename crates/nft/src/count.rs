@@ -10,12 +10,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::change::{Change, Counts};
-use crate::connection::Connection;
-use crate::element::Element;
-use crate::error::Error;
-use crate::message::Message;
-use crate::table::{Set, Table, TargetType, type_len};
+use crate::table::type_len;
+use crate::{Change, Connection, Counts, Element, Error, Message, Set, Table, TargetType};
 
 /// A set of counts and the set whose elements it counts.
 struct Counting<'a> {

@@ -9,15 +9,10 @@
 use std::collections::{BTreeSet, HashSet};
 
 use crate::attributes::number;
-use crate::change::Change;
-use crate::connection::Connection;
-use crate::element::Element;
-use crate::error::Error;
 use crate::exchange::Committed;
-use crate::message::Message;
 use crate::raw::CHAIN_USES;
-use crate::table::{Table, companion};
 use crate::update::until_current;
+use crate::{Change, Connection, Element, Error, Message, Table, companion};
 
 impl Connection {
     /// Deletes the elements of `table` whose owner satisfies `is_stale`, and returns them. Also

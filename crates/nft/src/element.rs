@@ -9,9 +9,8 @@ use serde::{Deserialize, Serialize};
 use crate::attributes::{Attributes, text, value};
 use crate::comment::{comment, comment_of};
 use crate::expression::{self, DATA_VALUE, DATA_VERDICT, GOTO, VERDICT_CHAIN};
-use crate::limit::Limit;
 use crate::register::padded;
-use crate::table::{Set, Table, TargetType, Type};
+use crate::{Limit, Set, Table, TargetType, Type};
 
 /// An element of a set: a key with its target and owner.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -3,11 +3,8 @@
 use std::collections::{BTreeSet, HashSet};
 
 use crate::attributes::attributes;
-use crate::connection::Connection;
-use crate::element::Element;
-use crate::error::Error;
 use crate::raw::{ELEMENTS, RawMessage};
-use crate::table::{Set, Table};
+use crate::{Connection, Element, Error, Set, Table};
 
 impl Connection {
     /// Returns the kernel's element with the set and key of `wanted`, whatever its owner and

@@ -7,11 +7,10 @@ use netlink_packet_core::{NLM_F_ACK, NLM_F_DUMP};
 use nix::errno::Errno;
 
 use crate::attributes::Attributes;
-use crate::connection::Connection;
-use crate::error::{Error, RECEIVE, failed};
-use crate::message::Message;
+use crate::error::{RECEIVE, failed};
 use crate::raw::RawMessage;
 use crate::register::u32_of;
+use crate::{Connection, Error, Message};
 
 /// Outcome of a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,12 +1,11 @@
 //! Reads the kernel's notifications of deletions and new elements in `nf_tables`.
 
-use crate::element::Element;
 use crate::elements::read_elements;
 use crate::raw::{
     CHAIN_NAME, DELETE_CHAIN, DELETE_ELEMENTS, DELETE_RULE, DELETE_SET, DELETE_TABLE, ELEMENTS_SET,
     NEW_ELEMENTS, RULE_CHAIN, RawMessage, TABLE,
 };
-use crate::table::{Family, Table};
+use crate::{Element, Family, Table};
 
 /// A notification of the kernel about `nf_tables`, or the loss of notifications.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,11 +1,9 @@
 //! Reads chains and rule comments of any program's tables in `nf_tables`.
 
 use crate::attributes::{number, value};
-use crate::connection::Connection;
-use crate::error::Error;
 use crate::message::{self, HOOK_NUMBER};
 use crate::raw::{CHAIN_HOOK, CHAIN_NAME, RawMessage, TABLE};
-use crate::table::Family;
+use crate::{Connection, Error, Family};
 
 /// A chain in the kernel, of any program.
 #[derive(Debug, Clone, PartialEq, Eq)]

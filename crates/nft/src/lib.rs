@@ -61,6 +61,7 @@ pub use heard::{Deleted, Deletion, Heard};
 pub use held::HeldChain;
 pub use host_port::{HostPort, Protocol};
 pub use limit::Limit;
+pub(crate) use message::Message;
 pub use netlink::IpVersion;
 pub use required::{Comparison, RequiredChain, RequiredRule, RequiredRules};
 pub use rule::Rule;

@@ -8,10 +8,7 @@ use nix::libc::NFT_DATA_VERDICT;
 
 use crate::attributes::{Attributes, value};
 use crate::comment::comment;
-use crate::element::Element;
-use crate::error::Error;
 use crate::expression::ACCEPT;
-use crate::limit::Limit;
 use crate::raw::{
     CHAIN_HOOK, CHAIN_NAME, CHAIN_POLICY, CHAIN_TYPE, DELETE_CHAIN, DELETE_ELEMENTS, DELETE_RULE,
     DELETE_TABLE, ELEMENTS, ELEMENTS_SET, GET_CHAIN, GET_ELEMENTS, GET_GENERATION, GET_RULE,
@@ -20,10 +17,8 @@ use crate::raw::{
     SET_EXPRESSION, SET_FLAGS, SET_ID, SET_KEY_LENGTH, SET_KEY_TYPE, SET_NAME, SET_USERDATA, TABLE,
 };
 use crate::register::u32_of;
-use crate::rule::Rule;
-use crate::table::{
-    Chain, ChainKind, Family, Set, Table, TargetType, byte_order, type_len, type_number,
-};
+use crate::table::{byte_order, type_len, type_number};
+use crate::{Chain, ChainKind, Element, Error, Family, Limit, Rule, Set, Table, TargetType};
 
 /// A netlink message and its description for error messages.
 #[derive(Debug, Clone)]

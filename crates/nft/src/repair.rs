@@ -2,15 +2,12 @@
 
 use std::collections::HashSet;
 
-use crate::change::{Change, Counts, Updated};
-use crate::connection::Connection;
-use crate::count;
-use crate::error::Error;
 use crate::expression::ACCEPT;
-use crate::message::{self, Message, TABLE_FLAGS};
+use crate::message::{self, TABLE_FLAGS};
 use crate::raw::{CHAIN_HOOK, CHAIN_POLICY, RULE_CHAIN, RawMessage};
-use crate::rule_place;
-use crate::table::{Chain, Set, Table};
+use crate::{
+    Chain, Change, Connection, Counts, Error, Message, Set, Table, Updated, count, rule_place,
+};
 
 /// Netlink messages that repair or recreate a table.
 pub(crate) enum Repairs {

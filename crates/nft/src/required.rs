@@ -10,20 +10,15 @@
 use netlink_packet_core::{NLM_F_APPEND, NLM_F_CREATE};
 
 use crate::attributes::{Attributes, number, text, value};
-use crate::change::Updated;
-use crate::connection::Connection;
-use crate::error::Error;
 use crate::exchange::Committed;
 use crate::expression::{
     ACCEPT, BITWISE_MASK, BITWISE_XOR, DATA_VALUE, Expression, JUMP, VERDICT_CHAIN, VERDICT_CODE,
     compared, parts, verdict_of,
 };
 use crate::field::{META_KEY, META_MARK};
-use crate::message::Message;
 use crate::raw::{RULE_EXPRESSIONS, RULE_HANDLE};
-use crate::rule::Rule;
-use crate::table::{BaseChain, Chain, Family, Table};
 use crate::update::until_current;
+use crate::{BaseChain, Chain, Connection, Error, Family, Message, Rule, Table, Updated};
 
 /// Chains and rules that a table of another program has to contain. [`Connection::ensure_required`]
 /// adds the missing ones.

@@ -7,13 +7,14 @@ use sha2::{Digest as _, Sha256};
 use crate::attributes::Attributes;
 use crate::expression::{
     self, ACCEPT, CONNECTED, CT_STATE, CT_STATUS, Expression, GOTO, INVALID, JUMP, LOCAL, Lookup,
-    Operator, SourcePort, to_chain, verdict,
+    to_chain, verdict,
 };
-use crate::field::{Field, META_MARK, META_TRACE, load_version, set_meta};
+use crate::field::{META_MARK, META_TRACE, load_version, set_meta};
 use crate::raw::ITEM;
 use crate::register::{FIRST, SCRATCH, VERDICT, padded, u32_of};
 use crate::rule_place::Place;
 use crate::tracked::DESTINATION_TRANSLATED;
+use crate::{Field, Operator, SourcePort};
 
 /// A rule: conditions that a packet has to satisfy, and an action. Each method that starts with
 /// `when` or `unless` adds a condition. The rule matches if all conditions are satisfied.

@@ -12,14 +12,13 @@ use netlink::IpVersion;
 use netlink_packet_core::{NLM_F_APPEND, NLM_F_CREATE};
 
 use crate::attributes::{Attributes, attributes, number, text, value};
-use crate::connection::Connection;
-use crate::error::Error;
 use crate::expression::parts;
-use crate::message::{HOOK_LINKS, Message, TABLE_FLAGS};
+use crate::message::{HOOK_LINKS, TABLE_FLAGS};
 use crate::raw::{
     CHAIN_HOOK, GET_ELEMENTS, GET_RULE, NEW_CHAIN, NEW_ELEMENTS, NEW_FLOW_TABLE, NEW_OBJECT,
     NEW_RULE, NEW_SET, NEW_TABLE, RULE_EXPRESSIONS, RawMessage, SET_FLAGS, SET_ID, SET_NAME, TABLE,
 };
+use crate::{Connection, Error, Message};
 
 /// All rules of a namespace, with their tables, chains, sets and elements. [`Connection::ruleset`]
 /// reads them, and [`Connection::load`] creates them in another namespace.

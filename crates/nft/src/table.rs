@@ -5,9 +5,9 @@ use std::collections::HashSet;
 
 use netlink::IpVersion;
 
+use crate::Rule;
 use crate::expression::sets_of;
 use crate::register::padded;
-use crate::rule::Rule;
 use crate::rule_place::Place;
 
 /// Description of an `nf_tables` table.

@@ -9,18 +9,15 @@ use std::time::Duration;
 use netlink::Silence;
 
 use crate::attributes::{Attributes, number, value};
-use crate::connection::Connection;
-use crate::error::{Error, RECEIVE, failed};
+use crate::error::{RECEIVE, failed};
 use crate::expression::VERDICT_CODE;
-use crate::field::Field;
 use crate::message::{HOOK_LINKS, HOOK_NUMBER, HOOK_PRIORITY};
 use crate::raw::{
     CHAIN_HOOK, CHAIN_NAME, CHAIN_TYPE, ITEM, NEW_CHAIN, NEW_RULE, NEW_TABLE, RULE_CHAIN,
     RULE_EXPRESSIONS, RawMessage, TABLE as TABLE_NAME, TRACE,
 };
-use crate::rule::Rule;
-use crate::ruleset::RulePlace;
 use crate::watch::Listener;
+use crate::{Connection, Error, Field, Rule, RulePlace};
 
 /// Receives the kernel's trace reports about packets of one namespace.
 pub struct Tracer {

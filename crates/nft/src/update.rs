@@ -5,14 +5,9 @@ use std::collections::HashSet;
 
 use nix::errno::Errno;
 
-use crate::change::{Change, Updated};
-use crate::connection::Connection;
-use crate::element::Element;
-use crate::error::Error;
 use crate::exchange::Committed;
-use crate::message::Message;
 use crate::repair::Repairs;
-use crate::table::Table;
+use crate::{Change, Connection, Element, Error, Message, Table, Updated};
 
 impl Connection {
     /// Changes elements of `table`. Creates or repairs the table if necessary.

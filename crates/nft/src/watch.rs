@@ -5,10 +5,9 @@ use std::time::{Duration, Instant};
 
 use netlink::{Content, Protocol, Received, Silence, Socket};
 
-use crate::error::{Error, RECEIVE, failed};
-use crate::heard::Heard;
+use crate::error::{RECEIVE, failed};
 use crate::raw::RawMessage;
-use crate::table::Table;
+use crate::{Error, Heard, Table};
 
 /// A socket that receives only the kernel's notifications about `nf_tables`. Requests use another
 /// socket, so no answer to a request is lost if this socket overflows.

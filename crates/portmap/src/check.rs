@@ -4,10 +4,9 @@ use attach::Differences;
 use cni::{CheckRequest, StatusRequest};
 use netlink::Connection;
 
-use crate::config::Config;
 use crate::plan::Plan;
 use crate::record::Record;
-use crate::{firewall, localnet, table};
+use crate::{Config, firewall, localnet, table};
 
 /// Compares the attachment's elements and chains in `nf_tables` with the configuration. If a port
 /// of 127.0.0.1 is forwarded with masquerading, also compares the sysctl `route_localnet` and the

@@ -8,7 +8,7 @@ use nft::{IpVersion, Rule};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use crate::raw::RawConfig;
+use crate::RawConfig;
 use crate::subject::{Sense, Subject};
 use crate::words::Words;
 

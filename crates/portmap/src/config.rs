@@ -11,9 +11,9 @@ use nft::{IpVersion, Protocol};
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::RawConfig;
 use crate::conditions::Conditions;
 use crate::networks::LINK_LOCAL;
-use crate::raw::RawConfig;
 
 /// The parsed configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]

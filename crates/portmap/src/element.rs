@@ -2,10 +2,10 @@
 
 use nft::{Element, HostPort, IpVersion, Value};
 
+use crate::Forward;
 use crate::names::{
     ADDRESS_CONDITIONS, ADDRESS_PORTS, CONDITIONS, COUNTS, PORTS, SetName, address_set, port_set,
 };
-use crate::plan::Forward;
 
 /// Returns the element that forwards `port`. The caller adds the element's target: the container's
 /// address and port.

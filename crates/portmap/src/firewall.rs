@@ -8,12 +8,12 @@ use cni::{Attachment, Error, note};
 use ipnetwork::IpNetwork;
 use nft::{Connection, Element, HostPort, supported};
 
-use crate::element::{concerned_port, count_element, forward, host_port, port_element};
+use crate::element::{concerned_port, count_element, host_port, port_element};
 use crate::handover::{self, Removed};
 use crate::networks::{EVERYWHERE, LINK_LOCAL};
 use crate::record::{self, Record};
-use crate::standby;
 use crate::table::{self, Claim};
+use crate::{forward, standby};
 
 /// Removes the elements of the attachment with the tag `owner` if it has no record. Each attempt of
 /// the transaction looks for the record again, because a concurrent ADD may write one. `displaced`

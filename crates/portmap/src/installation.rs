@@ -17,13 +17,12 @@ use nft::{Change, Connection, Element, HostPort, Updated};
 
 use crate::decision::{Refusal, decide, held};
 use crate::element::host_port;
-use crate::firewall;
 use crate::plan::Plan;
 use crate::record::{self, Identity, Record};
 use crate::table::{self, Claim};
 use crate::takeover::take_over_if_gone;
 use crate::wait::Wait;
-use crate::{del, handover, holder, localnet, standby};
+use crate::{del, firewall, handover, holder, localnet, standby};
 
 /// The desired state of an attachment's ports, and the earlier state for the rollback.
 pub(crate) struct Installation<'a> {

@@ -7,7 +7,8 @@ use cni::result::{AddResult, IpConfig};
 use cni::{AddRequest, Error, InterfaceName, note};
 use nft::{HostPort, IpVersion};
 
-use crate::config::{Config, HostAddress, Mapping, SourceNat};
+use crate::config::SourceNat;
+use crate::{Config, HostAddress, Mapping};
 
 /// The ports to forward for one request, and the configuration that asks for them.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -9,9 +9,8 @@ use std::net::IpAddr;
 use attach::{coded, is_host_end_of};
 use netlink::{Connection, Link, LinkKind, Route};
 
-use crate::element::forward;
 use crate::record::{self, Record};
-use crate::table;
+use crate::{forward, table};
 
 /// Returns whether the attachment with the tag `owner` may still exist. One of two signs is enough:
 ///

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use netlink::{Connection, CountedQdisc, Handle, QdiscKind, QueueCounters};
 
-use crate::error::Error;
+use crate::Error;
 use crate::link_egress::{CLASS, is_known};
 
 /// The egress limit of a link, with the counters of the limited packets.

@@ -11,10 +11,8 @@ use netlink::{
     Connection, Filter, Handle, HeldBucket, Link, Packets, Place, Qdisc, QdiscKind, Request,
 };
 
-use crate::error::{Error, module};
-use crate::limit::Limit;
 use crate::queue::{BELOW_LEAF, OURS, Queue, Step};
-use crate::traffic::Traffic;
+use crate::{Error, Limit, Traffic, module};
 
 /// A link, for setting, reading and removing a limit of its egress packets.
 #[derive(Clone, Copy)]

@@ -3,8 +3,7 @@
 use ipnetwork::IpNetwork;
 use netlink::{Connection, Filter, Handle, HeldFilter, Link, Packets, Request};
 
-use crate::error::{Error, module};
-use crate::traffic::{Case, Traffic};
+use crate::{Case, Error, Traffic, module};
 
 /// A link, for adding, reading and removing redirections of its ingress packets.
 #[derive(Clone, Copy)]

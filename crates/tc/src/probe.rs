@@ -4,7 +4,7 @@ use netlink::{
     Connection, FairQueue, Filter, Handle, MacAddress, Packets, Place, Request, TokenBucket,
 };
 
-use crate::error::{Error, module};
+use crate::{Error, module};
 
 /// Returns the modules that limits need and the kernel lacks. This function creates one object of
 /// each kind in the namespace of `connection` and leaves the objects there, so the namespace should

@@ -8,8 +8,8 @@
 
 use netlink::{Connection, Handle, HeldBucket, Place, Qdisc, QdiscKind, Request, TokenBucket};
 
-use crate::error::{Error, module};
-use crate::limit::{BitsPerSecond, LARGEST_SEGMENT, Limit};
+use crate::limit::LARGEST_SEGMENT;
+use crate::{BitsPerSecond, Error, Limit, module};
 
 /// The wanted TBF for a limit, with the wanted `fq_codel` below it.
 #[derive(Debug, Clone, Copy)]

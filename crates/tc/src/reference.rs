@@ -10,9 +10,8 @@
 
 use netlink::{Handle, HeldBucket, QdiscKind, TokenBucket};
 
-use crate::error::Error;
-use crate::limit::BitsPerSecond;
-use crate::link_egress::{LinkEgress, MAJOR_OF_REFERENCE};
+use crate::link_egress::MAJOR_OF_REFERENCE;
+use crate::{BitsPerSecond, Error, LinkEgress};
 
 impl LinkEgress<'_> {
     /// Returns whether the link has the limit for all traffic that the Go plugin `bandwidth` sets

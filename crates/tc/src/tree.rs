@@ -6,11 +6,9 @@
 
 use netlink::{Connection, Filter, Handle, Place, Qdisc, QdiscKind, Request};
 
-use crate::error::{Error, module};
-use crate::limit::Limit;
-use crate::link_egress::{CLASS, LinkEgress, ROOT, default_class, wanted_filters};
+use crate::link_egress::{CLASS, ROOT, default_class, wanted_filters};
 use crate::queue::{Queue, Step};
-use crate::traffic::Traffic;
+use crate::{Error, Limit, LinkEgress, Traffic, module};
 
 impl LinkEgress<'_> {
     /// Limits `traffic` of a link that has only the kernel's default qdisc.

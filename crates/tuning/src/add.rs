@@ -7,10 +7,8 @@ use cni::{AddRequest, Answer, Answered, Error, Undo, files};
 use netlink::Connection;
 use netns::{Netns, Sysctl};
 
-use crate::allowlist;
-use crate::config::Config;
 use crate::record::{self, Record};
-use crate::settings::Settings;
+use crate::{Config, Settings, allowlist};
 
 /// Sets the sysctls, changes the interface, and reports its new MAC and MTU in the result.
 ///

@@ -7,8 +7,7 @@ use anyhow::Context as _;
 use cni::{Error, files};
 use regex_lite::Regex;
 
-use crate::config::Config;
-use crate::name::SysctlName;
+use crate::{Config, SysctlName};
 
 /// Checks that the name of each sysctl, as written in the configuration, matches a line of the
 /// operator's allowlist. If nothing is at its path, not even a link without a target, every name is

@@ -6,8 +6,7 @@ use netlink::Connection;
 use netns::{Netns, Sysctl};
 use serde_json::{Value, json};
 
-use crate::config::Config;
-use crate::settings::Settings;
+use crate::{Config, Settings};
 
 /// Compares the sandbox's sysctls and interface with the configuration. Also accepts a MAC or an
 /// MTU that `prevResult` reports, because a later plugin may have set it.

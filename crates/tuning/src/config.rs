@@ -8,9 +8,7 @@ use cni::{CniArgs, Error, InterfaceName, Network};
 use netlink::MacAddress;
 use netns::Sysctl;
 
-use crate::name::SysctlName;
-use crate::raw::RawConfig;
-use crate::settings::Settings;
+use crate::{RawConfig, Settings, SysctlName};
 
 /// The parsed configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -19,7 +19,7 @@ use nix::fcntl::{AT_FDCWD, AtFlags, OFlag};
 use nix::unistd::linkat;
 use serde::{Deserialize, Serialize};
 
-use crate::settings::Settings;
+use crate::Settings;
 
 /// The settings that an interface had before ADD changed it, and the attachment of this ADD.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

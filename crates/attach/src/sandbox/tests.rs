@@ -6,7 +6,7 @@ use std::time::Instant;
 use nix::sched::{CloneFlags, unshare};
 
 use super::*;
-use crate::desired::ContainerLink;
+use crate::ContainerLink;
 
 /// Runs `ip` with these words in the namespace of the test.
 fn ip(words: &str) {

@@ -8,11 +8,8 @@ use serde::Serializer as _;
 use serde_json::{Serializer, Value, json};
 
 use super::settings::{Level, Settings};
-use crate::args::CniArgs;
-use crate::attachment::is_hex;
 use crate::environment::{ARGS, COMMAND, CONTAINER_ID, IFNAME};
-use crate::error::ErrorObject;
-use crate::json;
+use crate::{CniArgs, ErrorObject, is_hex, json};
 
 /// Data of an invocation. The log line at the end of the invocation contains this data.
 #[derive(Debug)]

@@ -14,9 +14,7 @@ use std::time::Instant;
 
 use serde_json::Value;
 
-use crate::error::ErrorObject;
-use crate::json;
-use crate::stderr::note;
+use crate::{ErrorObject, json, note};
 use line::{Log, Step};
 use settings::{Level, Settings};
 

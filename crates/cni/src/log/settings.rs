@@ -10,8 +10,7 @@ use serde::de::{self, IntoDeserializer as _};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::json;
-use crate::stderr::note;
+use crate::{json, note};
 
 /// Which invocations the log contains, and with which data. Each level includes the previous one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

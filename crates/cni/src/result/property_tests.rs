@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::version::SpecVersion;
+use crate::SpecVersion;
 
 fn address() -> impl Strategy<Value = IpNetwork> {
     let v4 = (any::<[u8; 4]>(), 0u8..=32);

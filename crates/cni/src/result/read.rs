@@ -8,9 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::spelling::{cidr, text};
 use super::values::{AddResult, Dns, Interface, IpConfig, Route, SINCE_1_1_0};
-use crate::error::Error;
-use crate::json;
-use crate::version::SpecVersion;
+use crate::{Error, SpecVersion, json};
 
 /// Reads a result from `value`. The key `cniVersion` of the result determines its version. If this
 /// key is missing or empty, the version is `version`.

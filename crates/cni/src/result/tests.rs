@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::version::SpecVersion;
+use crate::SpecVersion;
 
 fn dual_stack() -> Value {
     json!({

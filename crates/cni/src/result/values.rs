@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::spelling::{cidr, index, text};
-use crate::attachment::InterfaceName;
+use crate::InterfaceName;
 
 /// The result of an ADD, and the `prevResult` of the next plugin in a chain.
 ///

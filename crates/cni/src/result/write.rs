@@ -5,8 +5,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::values::{AddResult, Interface, IpConfig, Route, SINCE_1_1_0};
-use crate::json;
-use crate::version::SpecVersion;
+use crate::{SpecVersion, json};
 
 impl AddResult {
     /// Returns the JSON object of this result in `version`.

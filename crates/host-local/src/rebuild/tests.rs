@@ -1,5 +1,5 @@
 use super::*;
-use crate::lease::Holder;
+use crate::Holder;
 use crate::scratch::Scratch;
 
 const ADDRESS: [u8; 4] = [10, 1, 0, 2];

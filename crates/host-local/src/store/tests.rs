@@ -3,8 +3,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::*;
-use crate::boot::Boot;
-use crate::sandbox::Sandbox;
+use crate::{Boot, Sandbox};
 
 fn attachment(container: &str) -> Attachment {
     Attachment {
