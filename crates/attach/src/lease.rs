@@ -1,7 +1,7 @@
 //! The order of the lease and the container's link.
 
 use cni::delegate::{Delegate, Started};
-use cni::{Error, Network, Verb};
+use cni::{Error, Network, Role, Verb, role};
 
 use crate::Gateway;
 
@@ -18,10 +18,11 @@ pub(crate) enum Lease<'a> {
 impl<'a> Lease<'a> {
     /// Starts the IPAM plugin if it can run before the veth pair exists. Without a bridge, every
     /// IPAM plugin can: the host's end gets its addresses only after the lease, so no plugin could
-    /// use the pair. With a bridge, only the plugins in [`SANDBOX_BLIND`] can. The caller starts
-    /// any other plugin after it has created the pair.
+    /// use the pair. With a bridge, only plugins of this suite whose [`Role`] says so can. The
+    /// caller starts any other plugin after it has created the pair.
     pub fn prepare(network: &'a Network, gateway: Gateway) -> Result<Self, Error> {
-        let is_early = |name| gateway == Gateway::HostEnd || SANDBOX_BLIND.contains(&name);
+        let early = Some(Role::Ipam { needs_link: false });
+        let is_early = |name| gateway == Gateway::HostEnd || role(name) == early;
         Ok(match Delegate::ipam(network)? {
             None => Self::None,
             Some(delegate) if is_early(delegate.name()) => {
@@ -31,6 +32,3 @@ impl<'a> Lease<'a> {
         })
     }
 }
-
-/// IPAM plugins that do not use the container's link, so they can run before the link exists.
-const SANDBOX_BLIND: &[&str] = &["host-local", "static"];

@@ -29,6 +29,7 @@ mod check;
 mod del;
 mod desired;
 mod differences;
+mod facts;
 mod frames;
 mod gateway;
 mod gateway_conflict;
@@ -47,6 +48,7 @@ mod routed;
 mod sandbox;
 mod standby;
 
+pub use self::facts::{MASQUERADE, lack_of_pairs};
 pub use add::{add, interface};
 pub use addressing::{Addressing, Gateway};
 pub use check::{check, status};

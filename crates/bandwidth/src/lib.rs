@@ -10,6 +10,7 @@ mod check;
 pub mod checkpoint;
 mod config;
 mod del;
+mod facts;
 mod host_link;
 mod ifb;
 mod limiting;
@@ -21,9 +22,9 @@ mod record;
 mod reload;
 mod resource;
 
+pub use self::facts::{CAPABILITY, FACTS};
 pub use asked::Asked;
 pub use backstop::{TABLE, tables};
-pub use check::doubts;
 pub use config::{ANNOTATIONS, Config, POD_ANNOTATIONS};
 pub use pod_resources::PodResources;
 pub use raw::RawConfig;

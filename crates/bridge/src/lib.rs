@@ -5,12 +5,14 @@ use cni::{Plugin, SpecVersion};
 mod bridge;
 mod config;
 mod desired;
+mod facts;
 mod host_end;
 mod nf_call;
 mod raw;
 mod status;
 mod vlan;
 
+pub use self::facts::FACTS;
 pub use config::{Config, DEFAULT_BRIDGE};
 pub use nf_call::FrameFilter;
 pub use raw::RawConfig;

@@ -13,7 +13,7 @@ use crate::error::UNSPECIFIED;
 use crate::files::identity;
 use crate::{
     AddRequest, AddResult, CheckRequest, DelRequest, Document, Error, ErrorObject, GcRequest,
-    Network, SpecVersion, StatusRequest, Verb, log, note, page,
+    Network, SpecVersion, StatusRequest, Verb, log, note, page, suite,
 };
 
 /// A plugin: its name, the versions of the CNI specification that it supports, and a function for
@@ -252,14 +252,3 @@ fn print_panics_as_errors() {
 /// Size limit of a request in bytes. A configuration and a result take a few KiB. In a GC request,
 /// each attachment takes about a hundred bytes, so the limit is enough for 80,000 attachments.
 const STDIN_LIMIT: u64 = 8 << 20;
-
-/// Returns the name and the role of each plugin of the suite, such as `bridge` and `interface`
-/// (`crates/plugins.txt`).
-pub fn suite() -> impl Iterator<Item = (&'static str, &'static str)> {
-    let lines = include_str!("../../plugins.txt").lines();
-    let plugins = lines.filter(|it| !it.starts_with('#'));
-    plugins.filter_map(|it| {
-        it.split_once(' ')
-            .map(|(name, role)| (name, role.trim_start()))
-    })
-}

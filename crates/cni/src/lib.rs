@@ -31,6 +31,7 @@ mod request;
 pub mod result;
 mod shell;
 mod stderr;
+mod suite;
 mod undo;
 mod verb;
 mod version;
@@ -38,7 +39,7 @@ mod when_full;
 
 pub use args::CniArgs;
 pub use attachment::{Attachment, ContainerId, InterfaceName, NetworkName, hex, is_hex};
-pub use dispatch::{Answer, Answered, Plugin, run, suite};
+pub use dispatch::{Answer, Answered, Plugin, run};
 pub use environment::SearchPath;
 pub use error::{Error, ErrorObject, all};
 pub use format::FirstFormat;
@@ -48,6 +49,7 @@ pub use request::{AddRequest, CheckRequest, DelRequest, GcRequest, StatusRequest
 pub use result::AddResult;
 pub use shell::{del_command, quoted};
 pub use stderr::{GOING_ON, note, note_failure, or_note};
+pub use suite::{Role, role, suite};
 pub use undo::Undo;
 pub use verb::Verb;
 pub use version::SpecVersion;

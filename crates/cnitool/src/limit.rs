@@ -6,7 +6,7 @@
 use std::path::Path;
 
 use anyhow::{Context as _, anyhow, bail, ensure};
-use bandwidth::{ANNOTATIONS, POD_ANNOTATIONS};
+use bandwidth::{ANNOTATIONS, CAPABILITY, POD_ANNOTATIONS};
 use clap::Args;
 use cni::files::Hold;
 use cni::{Attachment, ContainerId, NetworkName, SearchPath, Verb};
@@ -47,7 +47,7 @@ impl Change {
         let held = live_entry(directories, attachment)?;
         let network = held.entry().network_or_current(&directories.networks)?;
         let plugin = plugin(&network)?;
-        expect_reload(&directories.plugins)?;
+        expect_reload(&directories.plugins, &plugin.program)?;
         let capabilities = self.changed(&held.entry().arguments.capabilities)?;
         let replacement = held.prepare(capabilities)?;
         let chain = Chain::new(&network, directories);
@@ -117,7 +117,7 @@ impl Change {
     /// this command does not change the rate, moves the rate into `bandwidth`.
     fn changed(&self, cached: &Map<String, Value>) -> anyhow::Result<Map<String, Value>> {
         let mut capabilities = cached.clone();
-        let asked = capabilities.remove("bandwidth").unwrap_or_default();
+        let asked = capabilities.remove(CAPABILITY).unwrap_or_default();
         let mut asked = match asked {
             Value::Object(asked) => asked,
             Value::Null => Map::new(),
@@ -144,7 +144,7 @@ impl Change {
                 asked.insert(rate.to_owned(), json!(bits));
             }
         }
-        capabilities.insert("bandwidth".to_owned(), Value::Object(asked));
+        capabilities.insert(CAPABILITY.to_owned(), Value::Object(asked));
         Ok(capabilities)
     }
 }
@@ -178,8 +178,8 @@ fn live_entry(directories: &Directories, attachment: &Attachment) -> anyhow::Res
 /// not declare the capability `bandwidth`, without which the plugin takes no rates from a runtime.
 fn plugin(network: &Conflist) -> anyhow::Result<&PluginConfig> {
     let name = &network.name;
-    let of_type = |it: &&PluginConfig| it.program == bandwidth::PLUGIN.name;
-    let found: Vec<_> = network.plugins.iter().filter(of_type).collect();
+    let is_limiting = |it: &&PluginConfig| node::facts(&it.program).takes(CAPABILITY);
+    let found: Vec<_> = network.plugins.iter().filter(is_limiting).collect();
     let plugin = match found.as_slice() {
         [plugin] => *plugin,
         [] => bail!("the configuration list of network {name} has no plugin bandwidth"),
@@ -191,18 +191,17 @@ fn plugin(network: &Conflist) -> anyhow::Result<&PluginConfig> {
         "the configuration list of network {name} sets rates for all containers: change it there"
     );
     ensure!(
-        plugin.capabilities.iter().any(|it| it == "bandwidth"),
+        plugin.capabilities.iter().any(|it| it == CAPABILITY),
         "the configuration list of network {name} has the plugin bandwidth without \
          \"capabilities\": {{\"bandwidth\": true}}, so it takes no rates from a runtime"
     );
     Ok(plugin)
 }
 
-/// Checks that the plugin `bandwidth` supports RELOAD, because RELOAD with the key `changeLimits`
+/// Checks that the limiting plugin supports RELOAD, because RELOAD with the key `changeLimits`
 /// changes the limits. A plugin of another suite does not know RELOAD, and may run another verb
 /// instead.
-fn expect_reload(path: &SearchPath) -> anyhow::Result<()> {
-    let name = bandwidth::PLUGIN.name;
+fn expect_reload(path: &SearchPath, name: &str) -> anyhow::Result<()> {
     let verbs = runtime::abilities(path, name)?.verbs;
     let reload = Verb::Reload.to_string();
     ensure!(

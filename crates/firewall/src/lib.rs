@@ -2,7 +2,8 @@
 
 use std::net::IpAddr;
 
-use cni::{Plugin, SpecVersion};
+use cni::{Plugin, SpecVersion, json};
+use facts::{Added, Elements, Facts, Need, Proof};
 
 mod config;
 mod desired;
@@ -22,7 +23,6 @@ pub use desired::is_shared;
 pub use follow::follow;
 pub use installation::is_needed;
 pub use raw::RawConfig;
-pub use record::is_recorded;
 pub use table::{FRAMES_TABLE, TABLE, is_chain_of_mark, tables};
 
 /// Lets packets from and to `address` pass, as an ADD would, in the network namespace of the
@@ -47,3 +47,30 @@ pub const PLUGIN: Plugin = Plugin {
     gc: verbs::gc,
     reload: Some(verbs::reload),
 };
+
+/// What the tools know of the plugin.
+pub const FACTS: Facts = Facts {
+    tables: &[
+        Elements {
+            table: TABLE,
+            tables: || tables().into_iter().take(1).collect(),
+            need: Need::with(&[]),
+            are_expected: |added| !added.addresses.is_empty(),
+            proof: Proof::Record(record::is_recorded),
+        },
+        Elements {
+            table: FRAMES_TABLE,
+            tables: || tables().into_iter().skip(1).collect(),
+            need: Need::with(&["ingressPolicy"]),
+            are_expected: is_isolated,
+            proof: Proof::Record(record::is_recorded),
+        },
+    ],
+    replaces_rules: true,
+    ..Facts::of(PLUGIN.name)
+};
+
+fn is_isolated(added: &Added<'_>) -> bool {
+    let policy = json::value(added.keys, "ingressPolicy");
+    policy.is_some_and(|it| *it == "isolated") && !added.addresses.is_empty()
+}

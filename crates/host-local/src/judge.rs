@@ -8,7 +8,7 @@ use std::cell::OnceCell;
 use std::path::Path;
 
 use anyhow::Context as _;
-use cni::{Attachment, NetworkName, or_note};
+use cni::{Attachment, NetworkName, Role, or_note, role};
 use netlink::{Connection, Link, LinkKind};
 
 use crate::index::Record;
@@ -51,14 +51,13 @@ impl<'a> Judge<'a> {
     }
 
     /// Returns whether the attachment is gone although no DEL released its lease: its sandbox is
-    /// gone, and the host has no end of its veth pair. Returns false if another plugin than `bridge`
-    /// and `ptp` attached the sandbox, because its link may exist in a sandbox that no path leads
-    /// to.
+    /// gone, and the host has no end of its veth pair. Returns false if a plugin without veth pair
+    /// attached the sandbox, because its link may exist in a sandbox that no path leads to.
     pub fn is_gone(&self, attachment: &Attachment, record: &Record) -> bool {
         let Some(origin) = &record.origin else {
             return false;
         };
-        ["bridge", "ptp"].contains(&origin.plugin.as_str())
+        role(&origin.plugin) == Some(Role::InterfacePair)
             && self.presence(record) == Presence::Gone
             && !self.has_link(attachment)
             && !self.has_untagged_link(origin.bridge.as_deref())

@@ -11,6 +11,7 @@
 //! | answer | `add`: prints the result, or rolls back if a step failed |
 
 use cni::{Plugin, SpecVersion};
+use facts::{Addresses, Argument, Facts, lacks_all};
 
 mod add;
 mod allocate;
@@ -60,4 +61,16 @@ pub const PLUGIN: Plugin = Plugin {
     status: check::status,
     gc: del::gc,
     reload: None,
+};
+
+/// What the tools know of the plugin.
+pub const FACTS: Facts = Facts {
+    addresses: Addresses::Ranges,
+    argument: Some(Argument {
+        capabilities: &["ipRanges"],
+        is_needed: |keys| lacks_all(keys, &["ranges", "subnet"]),
+        is_required: true,
+        impact: "host-local has no range, and the runtime passes it none: every ADD fails.",
+    }),
+    ..Facts::of(PLUGIN.name)
 };

@@ -1,6 +1,7 @@
 //! CNI plugin `loopback`: brings a sandbox's loopback interface up.
 
 use cni::{Plugin, SpecVersion};
+use facts::Facts;
 
 mod lo;
 
@@ -18,3 +19,6 @@ pub const PLUGIN: Plugin = Plugin {
     gc: |request| lo::expect_no_keys(&request.network),
     reload: None,
 };
+
+/// What the tools know of the plugin.
+pub const FACTS: Facts = Facts::of(PLUGIN.name);

@@ -2,15 +2,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use facts::Elements;
 use node::{Node, Traces};
 
 use crate::family::{Family, Metric};
 use crate::label::Text;
 
 /// Counts for each table the live attachments that should have elements in the table and have none.
+/// Leaves out a table without which ADD succeeds if the kernel does not support it: only a dry run
+/// shows that, and it is too slow for each scrape.
 pub(crate) fn count(node: &Node, traces: &BTreeMap<String, Traces<'_>>) -> Vec<Metric> {
     let checked = node.tables.iter().map(|it| it.name);
-    let checked = checked.filter(|it| *it != UNCHECKED);
+    let checked = checked.filter(|it| node::elements_in(it).is_none_or(Elements::is_required));
     let mut lacking: BTreeMap<_, u64> = checked.map(|it| (it, 0)).collect();
     for traces in traces.values() {
         let tables: BTreeSet<_> = traces.lacking_tables(node).into_iter().collect();
@@ -21,11 +24,6 @@ pub(crate) fn count(node: &Node, traces: &BTreeMap<String, Traces<'_>>) -> Vec<M
     let lacking = lacking.into_iter();
     vec![LACKING.with(lacking.map(|(table, number)| ([("table", Text::new(table))], number)))]
 }
-
-/// The table of `bandwidth`, which this module does not check: ADD adds no elements to this table
-/// if the kernel does not support them. Only a dry run shows that, and it is too slow for each
-/// scrape.
-const UNCHECKED: &str = bandwidth::TABLE;
 
 const LACKING: Family = Family::gauges(
     "cni_attachments_lacking_elements",

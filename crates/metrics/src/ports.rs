@@ -9,11 +9,11 @@ use crate::family::{Family, Metric};
 use crate::label::Text;
 
 /// Counts the ports of the host that are forwarded to pods, by network and protocol. A port that is
-/// forwarded for both IP versions counts once. A network with the plugin `portmap` and without
-/// ports counts 0.
+/// forwarded for both IP versions counts once. A network whose list has a plugin that
+/// forwards ports, but without ports, counts 0.
 pub(crate) fn count(node: &Node, traces: &BTreeMap<String, Traces<'_>>) -> Vec<Metric> {
     let sources = node.configuration.sources();
-    let forwarding = sources.filter(|it| it.plugin.program == "portmap");
+    let forwarding = sources.filter(|it| node::facts(&it.plugin.program).takes("portMappings"));
     let unused = forwarding.flat_map(|it| ["tcp", "udp"].map(|protocol| [it.name(), protocol]));
     let mut ports: BTreeMap<_, u64> = unused.map(|it| (it.map(Text::new), 0)).collect();
     for (owner, traces) in traces {

@@ -5,12 +5,15 @@ use std::path::{Path, PathBuf};
 
 use cni::SearchPath;
 use cni::keys::RawRoute;
+use facts::{Addresses, read};
 use ipnetwork::IpNetwork;
 use runtime::{Abilities, Conflist, Directories, PluginConfig};
 use rustix::fs::{StatVfsMountFlags, statvfs};
+use serde::Deserialize;
 use serde_json::Value;
 
-use super::keys::bridge_of;
+use super::keys::{bridge_of, is_routed};
+use super::lookup::ipam;
 use super::pod_cidrs;
 
 /// The configured networks and their plugins.
@@ -78,6 +81,13 @@ pub enum Program {
     },
     /// No directory of `CNI_PATH` contains the executable.
     Missing,
+}
+
+/// The routes in an `ipam` section.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Section {
+    routes: Vec<RawRoute>,
 }
 
 /// A plugin in the configuration of a network.
@@ -236,13 +246,12 @@ impl<'a> Source<'a> {
         cidrs.map_or(&[], Vec::as_slice)
     }
 
-    /// Returns the routes in the `ipam` section; `None` if it is missing or invalid, or if they are not
-    /// written there: another IPAM plugin than host-local and static may get them elsewhere.
+    /// Returns the routes in the `ipam` section; `None` if it is missing or invalid, or if the
+    /// IPAM plugin may get them elsewhere.
     pub fn ipam_routes(self) -> Option<Vec<RawRoute>> {
-        let of_ranges = self.plugin.ipam_of::<host_local::RawConfig>(HOST_LOCAL);
-        let fixed = || self.plugin.ipam_of::<static_ipam::RawConfig>(STATIC);
-        let of_ranges = of_ranges.map(|it| it.routes);
-        of_ranges.or_else(|| Some(fixed()?.routes))
+        let (facts, keys) = ipam(self.plugin)?;
+        let is_known = !matches!(facts.addresses, Addresses::Elsewhere);
+        Some(read::<Section>(keys).filter(|_| is_known)?.routes)
     }
 
     /// Returns the name of the bridge that a plugin `bridge` uses; `None` for other plugins.
@@ -250,17 +259,17 @@ impl<'a> Source<'a> {
         bridge_of(self.plugin)
     }
 
-    /// Returns whether the plugin makes the node the gateway of its pods: it is `ptp`, or its key
+    /// Returns whether the plugin makes the node the gateway of its pods: it routes to them, or its key
     /// `isGateway` or `isDefaultGateway` is `true`.
     pub fn is_gateway(self) -> bool {
         let mut keys = ["isGateway", "isDefaultGateway"].into_iter();
         self.is_routed() || keys.any(|it| self.plugin.is_set(it))
     }
 
-    /// Returns whether the plugin is `ptp`. Then the node has a route to each pod through the host
-    /// end of that pod's veth pair.
+    /// Returns whether the node has a route to each pod through the host end of that pod's veth
+    /// pair, as with `ptp`.
     pub fn is_routed(self) -> bool {
-        self.plugin.program == "ptp"
+        is_routed(self.plugin)
     }
 
     /// Returns whether the plugin puts its pods into a VLAN of the bridge (key `vlan` above 0).
@@ -302,6 +311,3 @@ fn program(search: &SearchPath, name: &str) -> Program {
 fn is_on_noexec(file: &Path) -> bool {
     statvfs(file).is_ok_and(|it| it.f_flag.contains(StatVfsMountFlags::NOEXEC))
 }
-
-const HOST_LOCAL: &str = host_local::PLUGIN.name;
-const STATIC: &str = static_ipam::PLUGIN.name;

@@ -6,6 +6,8 @@ use std::net::IpAddr;
 use nft::{Connection, Element, Family, HeldChain, Table, Value};
 use portmap::Forward;
 
+use super::lookup::tables;
+
 /// What the firewall of the node contains: elements of this suite, and chains and rules of other
 /// programs.
 #[derive(Debug, Default)]
@@ -55,7 +57,7 @@ impl Firewall {
         let chains = connection.chains(&[Family::Inet, Family::Ipv4, Family::Ipv6])?;
         let mut elements = Vec::new();
         let rule_comments = rule_comments(&connection, &chains)?;
-        for (_, table) in tables() {
+        for table in tables() {
             let read = connection.elements(&table)?;
             elements.extend(Held::all_of(&table, &read));
         }
@@ -174,16 +176,6 @@ pub const REFERENCE_TABLES: [(Family, &str); 3] = [
     (Family::Ipv6, REFERENCE_PORTMAP),
     (Family::Inet, REFERENCE_MASQUERADE),
 ];
-
-/// Returns the tables of this suite, each with the name of a plugin that adds elements to it.
-pub fn tables() -> Vec<(&'static str, Table)> {
-    let bridge = attach::tables().map(|it| ("bridge", it)).into_iter();
-    let portmap = portmap::tables().map(|it| ("portmap", it));
-    let bandwidth = bandwidth::tables().map(|it| ("bandwidth", it));
-    let firewall = firewall::tables().map(|it| ("firewall", it));
-    let chained = portmap.into_iter().chain(bandwidth).chain(firewall);
-    bridge.chain(chained).collect()
-}
 
 #[cfg(test)]
 mod tests {

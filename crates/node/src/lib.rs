@@ -10,14 +10,15 @@ mod containerd;
 mod counted;
 mod disk;
 mod expected;
-mod facts;
 mod firewall;
 mod host_links;
 mod kernel;
 mod keys;
 mod localnet;
+mod lookup;
 mod managers;
 mod occupied;
+pub mod plugins;
 mod pod_cidrs;
 mod pods;
 mod probe;
@@ -34,6 +35,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use attach::{BRIDGE_NF_CALL, sees_frames};
+use facts::Lack;
 use netlink::{Address, Link, LinkCounters, Neighbour, Route};
 use runtime::Directories;
 use tc::CountedLimit;
@@ -43,16 +45,16 @@ use self::attachments::{data_directories, leases};
 pub use self::configuration::{Configuration, File, Network, Program, Source};
 pub use self::container_runtimes::{ContainerRuntime, Lookup};
 pub use self::disk::Disk;
-pub use self::facts::{Doubt, Effect, Extent, Task, doubts, is_chained, is_of_suite, tasks};
 pub use self::firewall::{
-    Firewall, Held, REFERENCE_MASQUERADE, REFERENCE_PORTMAP, REFERENCE_TABLES, RuleComment, tables,
+    Firewall, Held, REFERENCE_MASQUERADE, REFERENCE_PORTMAP, REFERENCE_TABLES, RuleComment,
 };
 pub use self::host_links::{HostLink, HostLinks};
-pub use self::kernel::{Consequence, Lack, Need};
-pub use self::keys::{bridge_of, lease_directories};
+pub use self::keys::{bridge_of, is_routed, lease_directories};
 pub use self::localnet::Localnet;
+pub use self::lookup::{Doubt, doubts, elements, elements_in, facts, ipam, tables};
 pub use self::managers::{Managed, Managers};
 pub use self::occupied::RUNTIME_SOCKETS;
+pub use self::plugins::PLUGINS;
 pub use self::pods::{Inside, Pod};
 pub use self::probe::{Access, Outcome, Path as PacketPath, Probe, Stage};
 pub use self::program::output_of;

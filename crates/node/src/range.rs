@@ -4,9 +4,11 @@
 use std::fmt;
 use std::net::IpAddr;
 
+use facts::read;
 use host_local::{RawConfig, RawRange, Storage, number};
 use ipnetwork::IpNetwork;
 
+use super::keys::ranges_of;
 use super::{Attached, Node, Source};
 
 /// A range of addresses from which host-local leases.
@@ -26,11 +28,10 @@ impl<'a> Range<'a> {
     /// Returns the ranges that the plugin's `ipam` section configures; empty if the IPAM plugin is
     /// not host-local.
     pub fn all_of(source: Source<'a>) -> Vec<Self> {
-        let raw: Option<RawConfig> = source.plugin.ipam_of("host-local");
         // The `ipam` section itself may have the keys of one range. This range comes before those
         // of the list `ranges`.
-        let own: Option<RawRange> = source.plugin.ipam_of("host-local");
-        let Some((raw, own)) = raw.zip(own) else {
+        let read = |keys| Some((read::<RawConfig>(keys)?, read::<RawRange>(keys)?));
+        let Some((raw, own)) = ranges_of(source.plugin).and_then(read) else {
             return Vec::new();
         };
         let of_node = source.pod_cidrs().iter().map(|cidr| RawRange {
@@ -74,8 +75,8 @@ impl<'a> Range<'a> {
     /// Returns whether pods get a route by the gateway: `isDefaultGateway` is set, or the `ipam`
     /// section has a route of the range's IP version without `gw`.
     pub fn needs_gateway(&self) -> bool {
-        let ipam: RawConfig = self.source.plugin.ipam_of("host-local").unwrap_or_default();
-        let routes = ipam.routes.iter().filter(|it| it.gw.is_empty());
+        let routes = self.source.ipam_routes().unwrap_or_default();
+        let routes = routes.iter().filter(|it| it.gw.is_empty());
         let mut routes = routes.filter_map(|it| it.dst.parse::<IpNetwork>().ok());
         self.source.plugin.is_set("isDefaultGateway")
             || routes.any(|it| it.is_ipv4() == self.subnet.is_ipv4())
@@ -139,7 +140,7 @@ impl<'a> Range<'a> {
 /// Returns the directory of the plugin's leases and the settings for it. Returns `None` if the IPAM
 /// plugin is not host-local, or if a setting is invalid.
 pub(super) fn storage(source: Source<'_>) -> Option<Storage> {
-    Storage::new(&source.plugin.ipam_of("host-local")?).ok()
+    Storage::new(&read(ranges_of(source.plugin)?)?).ok()
 }
 
 /// Returns the subnets of the plugin's pods. If the configuration has no valid range, returns the

@@ -3,7 +3,8 @@
 
 use nft::{Connection, Table};
 
-use super::firewall::{Held, tables};
+use super::firewall::Held;
+use super::lookup::tables;
 
 /// The state of one of this suite's tables in `nf_tables`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,7 +38,7 @@ impl TableState {
     pub(super) fn read_all() -> Result<(Vec<Self>, Vec<Held>), nft::Error> {
         let connection = Connection::open()?;
         let (mut states, mut held) = (Vec::new(), Vec::new());
-        for (_, table) in tables() {
+        for table in tables() {
             let elements = connection.elements(&table)?;
             states.push(Self {
                 family: table.family.name(),

@@ -9,6 +9,7 @@ mod config;
 mod decision;
 mod del;
 mod element;
+mod facts;
 mod firewall;
 mod handover;
 mod holder;
@@ -27,13 +28,13 @@ mod unrecorded;
 mod wait;
 mod words;
 
+pub use self::facts::FACTS;
 pub use config::{Config, HostAddress, Mapping};
 pub use element::forward;
 pub use localnet::{localnet_links, localnet_packets};
 pub use nft::{HostPort, Protocol};
 pub use plan::Forward;
 pub use raw::RawConfig;
-pub use record::is_recorded;
 pub use table::{LOCALNET_CHAIN, LOCALNET_COMMENT, TABLE, tables};
 
 /// The plugin and its verbs.

@@ -1,6 +1,8 @@
 //! CNI plugin `ptp`: connects a sandbox to the host by a veth pair and routes.
 
 use cni::{Plugin, SpecVersion};
+use facts::{Extent, Facts, HostSide, Task};
+use netlink::Connection;
 
 mod config;
 mod desired;
@@ -20,4 +22,17 @@ pub const PLUGIN: Plugin = Plugin {
     status: attach::status::<Config>,
     gc: attach::gc,
     reload: Some(attach::reload::<Config>),
+};
+
+/// What the tools know of the plugin.
+pub const FACTS: Facts = Facts {
+    host_side: HostSide::Routed,
+    tables: &[attach::MASQUERADE],
+    lacks: || {
+        let lack = attach::lack_of_pairs(&Connection::open()?, PLUGIN.name, None)?;
+        Ok(lack.into_iter().collect())
+    },
+    tasks: |_, _| vec![(Task::MakeInterface, Extent::All)],
+    replaces_rules: true,
+    ..Facts::of(PLUGIN.name)
 };

@@ -8,7 +8,6 @@ use std::path::Path;
 
 use anyhow::{Context as _, bail, ensure};
 use cni::{NetworkName, SpecVersion, json, note};
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value, json};
 
@@ -68,14 +67,6 @@ impl PluginConfig {
     pub fn ipam_type(&self) -> Option<&str> {
         let name = json::value(self.ipam()?, "type")?.as_str();
         name.filter(|it| !it.is_empty())
-    }
-
-    /// Parses the `ipam` section as the configuration of the IPAM plugin `program`. Returns `None`
-    /// if the section is missing or invalid, or is for another plugin.
-    pub fn ipam_of<T: DeserializeOwned>(&self, program: &str) -> Option<T> {
-        let ipam = self.key("ipam")?;
-        let read = json::read(ipam, "").ok()?;
-        (self.ipam_type() == Some(program)).then_some(read.value)
     }
 
     /// Returns the plugin to which the plugin `flannel` delegates, with the configuration that

@@ -4,6 +4,7 @@
 //! address that is already in use.
 
 use cni::{Plugin, SpecVersion};
+use facts::{Addresses, Argument, Facts, lacks_all};
 
 mod config;
 mod doubts;
@@ -11,7 +12,6 @@ mod raw;
 mod verbs;
 
 pub use config::Config;
-pub use doubts::doubts;
 pub use raw::{RawAddress, RawConfig};
 
 /// The plugin and its verbs.
@@ -26,4 +26,22 @@ pub const PLUGIN: Plugin = Plugin {
     status: verbs::status,
     gc: |_| Ok(()),
     reload: None,
+};
+
+/// What the tools know of the plugin.
+pub const FACTS: Facts = Facts {
+    addresses: Addresses::Fixed(|keys| {
+        let keys = facts::read::<RawConfig>(keys).unwrap_or_default();
+        let parse = |it: &RawAddress| Some((it.address.parse().ok()?, it.gateway.parse().ok()));
+        keys.addresses.iter().filter_map(parse).collect()
+    }),
+    argument: Some(Argument {
+        capabilities: &["ips"],
+        is_needed: |keys| lacks_all(keys, &["addresses"]),
+        is_required: false,
+        impact: "static has no address: an ADD fails unless the runtime passes one in CNI_ARGS.",
+    }),
+    doubts: |keys| facts::read(keys).map_or_else(Vec::new, |raw| doubts::doubts(&raw)),
+    doubts_fail: true,
+    ..Facts::of(PLUGIN.name)
 };

@@ -8,6 +8,7 @@
 //! | verbs | `add`, `del`, `check` |
 
 use cni::{CniArgs, Plugin, SpecVersion, StatusRequest};
+use facts::Facts;
 
 mod add;
 mod allowlist;
@@ -36,6 +37,9 @@ pub const PLUGIN: Plugin = Plugin {
     gc: record::collect,
     reload: None,
 };
+
+/// What the tools know of the plugin.
+pub const FACTS: Facts = Facts::of(PLUGIN.name);
 
 /// Checks the configuration, and that the operator's allowlist permits its sysctls. Does not read
 /// `CNI_ARGS`, because runtimes pass no arguments with STATUS.

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use nft::Element;
 
 use crate::judge::Judge;
-use crate::lost::{Name, tables};
+use crate::lost::Name;
 
 /// Elements that were seen in the suite's tables, each with its owner. All clones share one
 /// collection.
@@ -60,7 +60,7 @@ impl Holdings {
     pub fn lacking(&self, reloaded: &BTreeSet<String>) -> anyhow::Result<Lacking> {
         let mut judge = Judge::open()?;
         let mut lacking = Lacking::new();
-        for table in tables() {
+        for table in node::tables() {
             let name = (table.family, table.name);
             // The records are copied before the kernel's list is read. So an element that is added
             // and recorded in between does not count as missing.

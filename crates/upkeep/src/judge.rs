@@ -1,10 +1,11 @@
 //! Judges reported deletions: whether the object is still missing in `nf_tables`, and whether an
 //! existing attachment needs it.
 
+use facts::Proof;
 use netlink::{Link, LinkKind};
 use nft::{Connection, Deleted, Deletion, Element, Table, accompanied};
 
-use crate::lost::{Loss, Name, tables};
+use crate::lost::{Loss, Name};
 
 /// Decides for deletions in the suite's tables of `nf_tables` whether an existing attachment now
 /// lacks what was deleted.
@@ -21,7 +22,7 @@ impl Judge {
     pub fn open() -> anyhow::Result<Self> {
         Ok(Self {
             connection: Connection::open()?,
-            tables: tables(),
+            tables: node::tables(),
             links: None,
             ended: Vec::new(),
         })
@@ -114,13 +115,10 @@ impl Judge {
     /// An attachment that stands by for an address does not need its element, because that element
     /// has no effect on packets, and the attachment loses it when it gets the address.
     fn is_needed(&mut self, table: &Table, element: &Element) -> anyhow::Result<bool> {
-        match table.name {
-            name if attach::stands_by(name, element) => Ok(false),
-            firewall::TABLE if firewall::is_shared(element) => {
-                Ok(firewall::is_needed(&self.connection, element)?)
-            }
-            _ => self.is_owner(table.name, &element.owner),
+        if firewall::is_shared(element) {
+            return Ok(firewall::is_needed(&self.connection, element)?);
         }
+        Ok(!attach::stands_by(table.name, element) && self.is_owner(table.name, &element.owner)?)
     }
 
     /// Returns whether the attachment with this tag exists and has a veth link on the host.
@@ -129,15 +127,13 @@ impl Judge {
     }
 
     /// Returns whether the attachment whose tag is `owner` exists. It exists if it has what the
-    /// plugin of `table` creates before its elements: a record file of `firewall` or `portmap`, an
-    /// ifb device or a veth link.
+    /// plugin of `table` creates before its elements.
     fn is_owner(&mut self, table: &str, owner: &str) -> anyhow::Result<bool> {
-        match table {
+        match node::elements_in(table).map(|it| it.proof) {
             _ if owner.is_empty() => Ok(false),
-            firewall::TABLE | firewall::FRAMES_TABLE => Ok(firewall::is_recorded(owner)),
-            portmap::TABLE => Ok(portmap::is_recorded(owner)),
-            bandwidth::TABLE => self.has_link(owner, &LinkKind::Ifb),
-            _ => self.has_link(owner, &LinkKind::Veth),
+            Some(Proof::Record(exists)) => Ok(exists(owner)),
+            Some(Proof::Ifb) => self.has_link(owner, &LinkKind::Ifb),
+            Some(Proof::HostLink) | None => self.has_link(owner, &LinkKind::Veth),
         }
     }
 

@@ -15,6 +15,7 @@ use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 
 use cni::{Attachment, NetworkName};
+use facts::HostSide;
 use netlink::LinkKind;
 use node::{Attached, HostLink, HostLinks, Lease, Node, Traces, bridge_of, lease_directories};
 use runtime::Conflist;
@@ -221,7 +222,7 @@ fn sees(node: &Node, candidate: &Candidate<'_>) -> Result<Vec<u32>, String> {
         Some(delegate) => delegate.program,
         None => it.program.clone(),
     });
-    if let Some(other) = programs.find(|it| !["bridge", "ptp"].contains(&it.as_str())) {
+    if let Some(other) = programs.find(|it| matches!(node::facts(it).host_side, HostSide::None)) {
         return Err(format!(
             "plugin {other} makes no link on the host that shows whether a sandbox exists"
         ));

@@ -12,7 +12,7 @@ use nft::{Deletion, Heard, Table, Watch};
 
 use crate::holdings::Holdings;
 use crate::judge::Judge;
-use crate::lost::{Loss, tables};
+use crate::lost::Loss;
 
 /// Listens to deletions in the suite's tables, in the network namespace of the thread that called
 /// [`Self::open`].
@@ -43,7 +43,7 @@ impl Losses {
         watch.make_room()?;
         Ok(Self {
             watch,
-            tables: tables(),
+            tables: node::tables(),
             holdings,
         })
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use nft::{Family, Table};
+use nft::Family;
 
 /// What the suite's tables lack, and which attachments need RELOAD. RELOAD, a verb of this suite,
 /// restores lost rules and elements.
@@ -66,8 +66,3 @@ impl Loss {
 
 /// Family and name of a table.
 pub(crate) type Name = (Family, &'static str);
-
-/// Returns the tables of the suite.
-pub(crate) fn tables() -> Vec<Table> {
-    node::tables().into_iter().map(|(_, table)| table).collect()
-}

@@ -1,8 +1,6 @@
 //! Checks that plugins declare their capabilities. The runtime passes arguments, such as ports,
 //! only to plugins that declare the capability.
 
-use bandwidth::POD_ANNOTATIONS;
-use cni::json;
 use node::{Node, Source};
 use serde_json::Value;
 
@@ -17,46 +15,30 @@ pub fn judge(node: &Node) -> Vec<Finding> {
 
 fn finding(source: Source<'_>) -> Option<Finding> {
     let (file, plugin) = (&source.file.name, &source.plugin.program);
-    let mut rates = ["ingressRate", "egressRate", "podResources"].into_iter();
-    let mut has_rates = || rates.any(|it| source.plugin.key(it).is_some());
-    let (declared, level, impact) = match plugin.as_str() {
-        "portmap" => {
-            let impact = "The runtime passes it no ports, so hostPorts silently do not work.";
-            (&["portMappings"][..], Level::Problem, impact)
-        }
-        "bandwidth" if !has_rates() => {
-            let impact = "The runtime passes it no rates, so pods silently have no limits.";
-            (&["bandwidth", POD_ANNOTATIONS][..], Level::Warning, impact)
-        }
-        "bridge" | "ptp" if lacks(source, "host-local", &["ranges", "subnet"]) => {
-            let impact =
-                "host-local has no range, and the runtime passes it none: every ADD fails.";
-            (&["ipRanges"][..], Level::Problem, impact)
-        }
-        "bridge" | "ptp" if lacks(source, "static", &["addresses"]) => {
-            let impact =
-                "static has no address: an ADD fails unless the runtime passes one in CNI_ARGS.";
-            (&["ips"][..], Level::Warning, impact)
-        }
-        _ => return None,
-    };
+    cni::role(plugin)?;
+    let own = (node::facts(plugin), &source.plugin.config);
+    let sections = [own].into_iter().chain(node::ipam(source.plugin));
+    let mut arguments = sections.filter_map(|(facts, keys)| {
+        let argument = facts.argument.as_ref()?;
+        (argument.is_needed)(keys).then_some(argument)
+    });
+    let argument = arguments.next()?;
     let mut capabilities = source.plugin.capabilities.iter();
-    if capabilities.any(|it| declared.contains(&it.as_str())) {
+    if capabilities.any(|it| argument.capabilities.contains(&it.as_str())) {
         return None;
     }
-    let capability = *declared.first()?;
+    let capability = *argument.capabilities.first()?;
     let message = format!("{file}: {plugin} does not declare the capability {capability}");
     let others = source.plugin.key("capabilities").and_then(Value::as_object);
     let mut all = others.cloned().unwrap_or_default();
     all.insert(capability.to_owned(), Value::Bool(true));
-    let finding = Finding::new(level, message).impact(impact);
+    let level = if argument.is_required {
+        Level::Problem
+    } else {
+        Level::Warning
+    };
+    let finding = Finding::new(level, message).impact(argument.impact);
     Some(edit::give(finding, source, "capabilities", &all.into()))
-}
-
-/// Returns whether the plugin's section `ipam` has the type `plugin` and none of `keys`.
-fn lacks(source: Source<'_>, plugin: &str, keys: &[&str]) -> bool {
-    let lacks = |ipam| keys.iter().all(|it| json::value(ipam, it).is_none());
-    source.plugin.ipam_type() == Some(plugin) && source.plugin.ipam().is_some_and(lacks)
 }
 
 #[cfg(test)]

@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use node::{Extent, File, Network, Node, Task};
+use cni::Role;
+use facts::{Extent, Task};
+use node::{File, Network, Node};
 
 use super::edit;
 use super::finding::{Finding, Level};
@@ -30,7 +32,7 @@ fn first<'n>(node: &Node, file: &'n File, network: &Network) -> Option<(&'n File
         "{}: {} is the first plugin, but needs the result of an earlier one",
         file.name, first.program
     );
-    node::is_chained(first).then(|| {
+    (cni::role(&first.program) == Some(Role::Chained)).then(|| {
         let finding = Finding::new(Level::of_file(node, &file.name), message);
         let impact = "Every ADD fails. Put it behind the plugin that makes the interface.";
         (file, finding.impact(impact))
@@ -41,7 +43,8 @@ fn first<'n>(node: &Node, file: &'n File, network: &Network) -> Option<(&'n File
 fn twice<'n>(node: &Node, file: &'n File, network: &Network) -> Vec<(&'n File, Finding)> {
     let mut holders = BTreeMap::<_, Vec<_>>::new();
     for plugin in &network.list.plugins {
-        for (task, extent) in node::tasks(plugin) {
+        let tasks = node::facts(&plugin.program).tasks;
+        for (task, extent) in tasks(&plugin.config, &plugin.capabilities) {
             holders.entry(task).or_default().push((plugin, extent));
         }
     }

@@ -3,9 +3,9 @@
 
 use std::net::IpAddr;
 
+use facts::Addresses;
 use ipnetwork::IpNetwork;
 use node::{Node, Range, Source};
-use static_ipam::RawConfig;
 
 /// The gateway and a pod of a network, which are the ends of the packets that doctor sends.
 pub struct Ends {
@@ -70,14 +70,12 @@ fn free(node: &Node, range: &Range<'_>) -> Option<IpAddr> {
     free.next().or_else(|| others().next())
 }
 
-/// Returns the addresses that the plugin `static` gives to each pod, with their gateways.
+/// Returns the addresses that the configuration gives to each pod, with their gateways.
 fn fixed(source: Source<'_>) -> Vec<(IpNetwork, Option<IpAddr>)> {
-    let raw: RawConfig = source.plugin.ipam_of("static").unwrap_or_default();
-    let ips = raw.addresses.iter().filter_map(|it| {
-        let address = it.address.parse().ok()?;
-        Some((address, it.gateway.parse().ok()))
-    });
-    ips.collect()
+    match node::ipam(source.plugin).map(|(facts, keys)| (&facts.addresses, keys)) {
+        Some((Addresses::Fixed(addresses), keys)) => addresses(keys),
+        _ => Vec::new(),
+    }
 }
 
 /// Returns the addresses of the network's live pods, with their gateways.

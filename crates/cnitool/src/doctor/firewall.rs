@@ -175,14 +175,13 @@ mod tests {
             ..netlink::Link::default()
         }];
         assert_eq!(levels(&judge(&node)), [Level::Problem]);
-        let need = node::Need {
-            plugins: &["bandwidth"],
-            keys: &[],
-            consequence: node::Consequence::LimitsEvadable,
-        };
-        node.lacks = vec![node::Lack {
+        node.lacks = vec![facts::Lack {
             reason: "operation not supported".to_owned(),
-            need,
+            plugins: vec!["bandwidth"],
+            need: facts::Need {
+                keys: &[],
+                consequence: facts::Consequence::LimitsEvadable,
+            },
             modules: Vec::new(),
         }];
         assert_eq!(levels(&judge(&node)), [Level::Ok]);

@@ -1,6 +1,7 @@
 //! Checks the kernel's features, and STATUS of the plugins.
 
-use node::{Consequence, Lack, Need, Node, Refusal, Source};
+use facts::{Consequence, Lack};
+use node::{Node, Refusal, Source};
 use serde_json::Value;
 
 use super::edit;
@@ -37,19 +38,18 @@ pub fn refusals(node: &Node) -> Vec<Finding> {
 /// Returns whether every ADD of the plugin fails because of a missing kernel feature.
 fn lacks(node: &Node, source: Source<'_>) -> bool {
     let mut lacks = node.lacks.iter();
-    lacks.any(|it| it.need.consequence == Consequence::AddFails && needs(source, &it.need))
+    lacks.any(|it| it.need.consequence == Consequence::AddFails && needs(source, it))
 }
 
 fn lack(node: &Node, lack: &Lack) -> Finding {
     let Lack { reason, need, .. } = lack;
-    let Need { plugins, keys, .. } = need;
-    let plugins = plugins.join(" or ");
-    let what = match keys {
+    let plugins = lack.plugins.join(" or ");
+    let what = match need.keys {
         [] => plugins,
         keys => format!("{plugins} with {}", keys.join(" or ")),
     };
     let sources = node.configuration.sources();
-    let needing: Vec<_> = sources.filter(|it| needs(*it, need)).collect();
+    let needing: Vec<_> = sources.filter(|it| needs(*it, lack)).collect();
     let Some(Source { file, .. }) = needing.first() else {
         let impact = format!("Only {what} needs it, which no network configures.");
         return Finding::ok(reason).impact(impact);
@@ -87,26 +87,29 @@ fn has_rate(source: Source<'_>) -> bool {
     rates.any(|it| it > 0.0)
 }
 
-fn needs(source: Source<'_>, need: &Need) -> bool {
+fn needs(source: Source<'_>, lack: &Lack) -> bool {
     let is_asked = |key: &&str| match source.plugin.key(key) {
         None | Some(Value::Bool(false)) => false,
         Some(value) => value.as_f64() != Some(0.0),
     };
-    let Need { plugins, keys, .. } = need;
-    plugins.contains(&source.plugin.program.as_str())
+    let keys = lack.need.keys;
+    lack.plugins.contains(&source.plugin.program.as_str())
         && (keys.is_empty() || keys.iter().any(is_asked))
 }
 
 #[cfg(test)]
 mod tests {
+    use facts::Need;
+
     use super::super::tests::{levels, node};
     use super::*;
 
-    fn lacking(plugin: &str, need: Need) -> Node {
+    fn lacking(plugin: &str, (name, need): (&'static str, Need)) -> Node {
         let list = format!(r#"{{"name": "pods", "plugins": [{plugin}]}}"#);
         let mut node = node(&[("pods.conflist", &list)]);
         node.lacks = vec![Lack {
             reason: "the kernel lacks it".to_owned(),
+            plugins: vec![name],
             need,
             modules: vec!["nft_masq"],
         }];
@@ -115,11 +118,7 @@ mod tests {
 
     fn judged((keys, consequence): (&'static [&'static str], Consequence)) -> Level {
         let plugin = r#"{"type": "bridge", "vlan": 0, "ipMasq": true}"#;
-        let need = Need {
-            plugins: &["bridge"],
-            keys,
-            consequence,
-        };
+        let need = ("bridge", Need { keys, consequence });
         levels(&judge(&lacking(plugin, need)))[0]
     }
 
@@ -132,10 +131,10 @@ mod tests {
         ] {
             let plugin = format!(r#"{{"type": "bandwidth"{keys}}}"#);
             let need = Need {
-                plugins: &["bandwidth"],
                 keys: &[],
                 consequence: Consequence::LimitedAddFails,
             };
+            let need = ("bandwidth", need);
             assert_eq!(levels(&judge(&lacking(&plugin, need))), [level], "{keys}");
         }
     }
@@ -144,10 +143,10 @@ mod tests {
     #[test]
     fn refusal_for_want_of_a_module_has_its_modprobe() {
         let need = Need {
-            plugins: &["bridge"],
             keys: &["ipMasq"],
             consequence: Consequence::AddFails,
         };
+        let need = ("bridge", need);
         let mut node = lacking(r#"{"type": "bridge", "ipMasq": true}"#, need);
         node.refusals = vec![Refusal {
             file: "pods.conflist".to_owned(),

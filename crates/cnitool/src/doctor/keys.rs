@@ -1,6 +1,6 @@
 //! Checks for unknown keys and doubtful values. Suggests the known key that was probably meant.
 
-use node::{Doubt, Effect, Network, Node, Source};
+use node::{Doubt, Network, Node, Source};
 use serde_json::{Map, Value};
 
 use super::edit;
@@ -25,15 +25,14 @@ pub fn judge(node: &Node) -> Vec<Finding> {
     findings.chain(doubts).collect()
 }
 
-fn doubtful(node: &Node, source: Source<'_>, doubt: &Doubt<'_>) -> Finding {
+fn doubtful(node: &Node, source: Source<'_>, doubt: &Doubt) -> Finding {
     let file = &source.file.name;
     let message = format!("{file}: {}: {}", doubt.plugin, doubt.message);
-    let finding = match doubt.effect {
-        Effect::AddFails => {
-            let finding = Finding::new(Level::of_file(node, file), message);
-            finding.impact("Every ADD of this network fails.")
-        }
-        Effect::None => Finding::warning(message),
+    let finding = if doubt.is_fatal {
+        let finding = Finding::new(Level::of_file(node, file), message);
+        finding.impact("Every ADD of this network fails.")
+    } else {
+        Finding::warning(message)
     };
     finding.fix(edit::open(&source.place()))
 }

@@ -20,7 +20,7 @@ pub fn judge(node: &Node) -> Vec<Finding> {
     let services: Vec<_> = services.map(|it| it.address).collect();
     let mut findings = Vec::new();
     let sources = node.configuration.sources();
-    for source in sources.filter(|it| it.plugin.program == "portmap") {
+    for source in sources.filter(|it| node::facts(&it.plugin.program).takes("portMappings")) {
         let families = FAMILIES.iter().filter(|it| services.iter().any(it.is_of));
         let open = families.filter(|it| {
             let mut conditions = source.list(it.key).iter().filter_map(Value::as_str);

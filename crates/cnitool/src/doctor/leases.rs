@@ -117,33 +117,30 @@ fn untagged(owner: &str, tables: &BTreeSet<&str>) -> Finding {
     let names = names.join(", ");
     let message = format!("elements of {owner:?}, which is not an attachment, in {names}");
     let mut ours = node::tables();
-    ours.retain(|(_, it)| tables.contains(it.name));
-    ours.sort_by_key(|(_, it)| it.name);
-    let lists = ours.iter().map(|(_, it)| (it.family.name(), it.name));
+    ours.retain(|it| tables.contains(it.name));
+    ours.sort_by_key(|it| it.name);
+    let lists = ours.iter().map(|it| (it.family.name(), it.name));
     let lists = lists.map(|(family, name)| format!("nft list table {family} {name}"));
     Finding::warning(message)
         .impact("No DEL matches them. Remove the listed elements with `nft delete element`.")
         .fix(lists.collect::<Vec<_>>().join("\n"))
 }
 
-/// Returns shell commands that call DEL of each plugin with one of `tables`, one in each line.
+/// Returns shell commands that call DEL of a plugin for each of `tables`, one in each line. Several
+/// plugins may have a table; one that the network uses comes first.
 fn deletions(node: &Node, attachment: &Attachment, tables: &BTreeSet<&str>) -> String {
-    let mut ours = node::tables();
-    ours.retain(|(_, it)| tables.contains(it.name));
-    let plugins = ours.into_iter().map(|(plugin, _)| match plugin {
-        "bridge" if is_routed(node, attachment) => "ptp",
-        plugin => plugin,
+    let network = node.configuration.network(attachment.network.as_str());
+    let is_used =
+        |name: &&&str| network.is_some_and(|it| it.plugins.iter().any(|it| it.program == **name));
+    let mut ours = node::elements();
+    ours.retain(|(_, it)| tables.contains(it.table));
+    let plugins = ours.iter().filter_map(|(plugins, _)| {
+        let used = plugins.iter().find(is_used);
+        used.or(plugins.first())
     });
     let plugins = plugins.collect::<BTreeSet<_>>().into_iter();
     let commands = plugins.map(|it| delete(node, attachment, it));
     commands.collect::<Vec<_>>().join("\n")
-}
-
-/// Returns whether the attachment's network uses `ptp`. An element does not show this, because
-/// `ptp` and `bridge` use the same tables.
-fn is_routed(node: &Node, attachment: &Attachment) -> bool {
-    let mut sources = node.configuration.sources();
-    sources.any(|it| it.name() == attachment.network.as_str() && it.is_routed())
 }
 
 /// Returns a shell command that calls DEL of `plugin` for the attachment.

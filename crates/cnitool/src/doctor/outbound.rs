@@ -16,7 +16,10 @@ use super::kube_proxy;
 /// lists with plugins of other suites, which may add routes or masquerade.
 pub fn judge(node: &Node) -> Vec<Finding> {
     let sources = node.configuration.sources();
-    let known = sources.filter(|it| it.network.plugins.iter().all(node::is_of_suite));
+    let known = sources.filter(|it| {
+        let mut plugins = it.network.plugins.iter();
+        plugins.all(|it| cni::role(&it.program).is_some())
+    });
     let findings = known.filter_map(|it| {
         let finding = no_gateway(node, it).or_else(|| no_route(node, it));
         finding.or_else(|| own_address(node, it))

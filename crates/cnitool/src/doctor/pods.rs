@@ -107,12 +107,12 @@ fn master(node: &Node, attached: &Attached, host_link: &Link) -> Option<Finding>
     Some(finding.impact("The pod reaches nothing.").fix(fix))
 }
 
-/// Finds what the host's end of a veth pair of `ptp` lacks: a route to the pod, or the gateway's
+/// Finds what the host's end of a routed veth pair lacks: a route to the pod, or the gateway's
 /// address.
 fn routed_fault(node: &Node, attached: &Attached, host_link: &Link) -> Option<Finding> {
     let network = attached.network(&node.configuration)?;
     let mut plugins = network.all_plugins().into_iter();
-    plugins.find(|it| it.program == "ptp")?;
+    plugins.find(node::is_routed)?;
     let leads = |address: &IpAddr| {
         let mut routes = node.routes.iter();
         routes.any(|it| it.destination == IpNetwork::from(*address) && it.uses(host_link.index))

@@ -8,19 +8,21 @@
 use std::collections::BTreeSet;
 use std::fmt::Display;
 
-use node::{Node, RuleComment};
+use node::{Node, PLUGINS, RuleComment};
 use upkeep::Liveness;
 
 use super::finding::Finding;
 use crate::reference::{LiveAttachments, Mark};
 
 /// Reports whether chains and rules of the Go plugins are for live pods, for pods that may be live,
-/// or stale. Returns no finding if there are no such rules, or if no network of the node uses
-/// `bridge`, `ptp`, `portmap` or `firewall` of this suite.
+/// or stale. Returns no finding if there are no such rules, or if no network of the node uses a
+/// plugin of this suite in place of one that made them.
 pub fn judge(node: &Node) -> Vec<Finding> {
-    let is_ours = |name: &&str| node.configuration.has_ours(name);
+    let mut ours = PLUGINS
+        .iter()
+        .filter(|it| node.configuration.has_ours(it.name));
     let marks = marks(node);
-    if marks.is_empty() || !["bridge", "ptp", "portmap", "firewall"].iter().any(is_ours) {
+    if marks.is_empty() || !ours.any(|it| it.replaces_rules) {
         return Vec::new();
     }
     let attachments = match LiveAttachments::of(node) {

@@ -115,7 +115,7 @@ fn addresses(
 /// this plugin, or its configuration is not valid.
 fn permission(source: Source<'_>) -> Option<firewall::Config> {
     let mut plugins = source.network.list.plugins.iter();
-    let plugin = plugins.find(|it| it.program == "firewall")?;
+    let plugin = plugins.find(|it| node::facts(&it.program).has_table(firewall::TABLE))?;
     let keys = serde_json::Value::Object(plugin.config.clone());
     firewall::Config::read(&keys).ok()
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use node::plugins::{bandwidth, bridge, firewall, host_local, portmap, ptp, static_ipam, tuning};
 use schemars::generate::SchemaSettings;
 use schemars::transform::{RecursiveTransform, Transform as _};
 use schemars::{JsonSchema, Schema};
@@ -51,30 +52,29 @@ struct Delegating {
 }
 
 /// Returns the IPAM plugins and their keys of `ipam`, including `type`.
-pub fn ipam() -> [(&'static str, Value); 2] {
-    [
+pub fn ipam() -> Vec<(&'static str, Value)> {
+    let plugins = vec![
         ("host-local", described::<host_local::RawConfig>()),
         ("static", described::<static_ipam::RawConfig>()),
-    ]
-    .map(|(name, mut schema)| {
+    ];
+    let named = plugins.into_iter().map(|(name, mut schema)| {
         schema["properties"]["type"] = json!({"const": name});
         (name, closed(schema))
-    })
+    });
+    named.collect()
 }
 
 /// Returns the plugins of a list and their keys, including the common ones.
-pub fn plugins() -> [(&'static str, Value); 7] {
+pub fn plugins() -> Vec<(&'static str, Value)> {
     let bridge = [described::<bridge::RawConfig>(), described::<Delegating>()];
     let mut ptp = plugin([described::<ptp::RawConfig>(), described::<Delegating>()]);
     ptp["required"] = json!(["ipam"]);
-    [
+    let loopback = json!({"description": "Brings `lo` up."});
+    vec![
         ("bandwidth", plugin([described::<bandwidth::RawConfig>()])),
         ("bridge", plugin(bridge)),
         ("firewall", plugin([described::<firewall::RawConfig>()])),
-        (
-            "loopback",
-            plugin([json!({"description": "Brings `lo` up."})]),
-        ),
+        ("loopback", plugin([loopback])),
         ("portmap", plugin([described::<portmap::RawConfig>()])),
         ("ptp", ptp),
         ("tuning", plugin([described::<tuning::RawConfig>()])),

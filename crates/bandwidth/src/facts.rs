@@ -1,0 +1,80 @@
+//! What the tools know of the plugin.
+
+use cni::json;
+use facts::{
+    Argument, Consequence, Duty, Elements, Extent, Facts, Keys, Lack, Need, Proof, Task, lacks_all,
+    read,
+};
+use netlink::Connection;
+
+use crate::backstop::{TABLE, tables};
+use crate::check::doubts;
+use crate::{PLUGIN, POD_ANNOTATIONS, RawConfig};
+
+/// What the tools know of the plugin.
+pub const FACTS: Facts = Facts {
+    tables: &[Elements {
+        table: TABLE,
+        tables: || tables().into(),
+        need: Need {
+            keys: &[],
+            consequence: Consequence::LimitsEvadable,
+        },
+        // ADD adds this limit in addition to the qdisc of the ifb, because root in the pod can
+        // evade the qdisc.
+        are_expected: |added| (added.has_ifb)(),
+        proof: Proof::Ifb,
+    }],
+    lacks,
+    argument: Some(Argument {
+        capabilities: &[CAPABILITY, POD_ANNOTATIONS],
+        is_needed: |keys| lacks_all(keys, &["ingressRate", "egressRate", "podResources"]),
+        is_required: false,
+        impact: "The runtime passes it no rates, so pods silently have no limits.",
+    }),
+    tasks: limits,
+    doubts: |keys| read(keys).map_or_else(Vec::new, |raw| doubts(&raw)),
+    ..Facts::of(PLUGIN.name)
+};
+
+/// The capability with which a runtime passes rates.
+pub const CAPABILITY: &str = "bandwidth";
+
+/// Returns the limits that the plugin may set. Its own keys win over those of the runtime.
+fn limits(keys: &Keys, capabilities: &[String]) -> Vec<Duty> {
+    let own: RawConfig = read(keys).unwrap_or_default();
+    let mut declared = capabilities.iter();
+    let is_asked = declared.any(|it| [CAPABILITY, POD_ANNOTATIONS].contains(&it.as_str()));
+    let is_allocated = json::value(keys, "podResources").is_some_and(|it| *it != false);
+    let of = |task, rate: Option<u64>| match rate {
+        Some(rate) if rate > 0 => Some((task, Extent::All)),
+        _ if is_allocated || is_asked && !own.is_given() => Some((task, Extent::Asking)),
+        _ => None,
+    };
+    let limits = [
+        of(Task::LimitIngress, own.ingress_rate),
+        of(Task::LimitEgress, own.egress_rate),
+    ];
+    limits.into_iter().flatten().collect()
+}
+
+fn lacks() -> anyhow::Result<Vec<Lack>> {
+    let modules = tc::missing(&Connection::open()?)?.into_iter();
+    let lacks = modules.map(|module| {
+        let (keys, consequence): (&[_], _) = match module {
+            tc::module::HTB => (
+                &["shapedSubnets", "unshapedSubnets"],
+                Consequence::LimitedAddFails,
+            ),
+            tc::module::FQ_CODEL => (&[], Consequence::OneQueue),
+            _ => (&[], Consequence::LimitedAddFails),
+        };
+        Lack {
+            reason: format!("the kernel lacks {module}"),
+            plugins: vec![PLUGIN.name],
+            need: Need { keys, consequence },
+            modules: vec![module],
+        }
+    });
+    Ok(lacks.collect())
+}

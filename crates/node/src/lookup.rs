@@ -1,0 +1,73 @@
+//! Finds the facts about plugins of a configuration, and about tables.
+
+use facts::{Elements, Facts, Keys};
+use nft::Table;
+use runtime::PluginConfig;
+
+use crate::plugins::PLUGINS;
+
+/// A value in a plugin's configuration that is probably a mistake. STATUS of the plugin reports it
+/// on standard error.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Doubt {
+    /// Name of the plugin.
+    pub plugin: &'static str,
+    /// The key, its value and what it does.
+    pub message: String,
+    /// Whether every ADD fails.
+    pub is_fatal: bool,
+}
+
+/// Returns the facts about the plugin called `name`; those of a plugin of which the host has
+/// nothing, if it is of another suite.
+pub fn facts(name: &str) -> &'static Facts {
+    const OTHER: &Facts = &Facts::of("");
+    PLUGINS.iter().find(|it| it.name == name).unwrap_or(OTHER)
+}
+
+/// Returns the facts about the plugin's IPAM plugin, with its keys; `None` if it has none of this
+/// suite.
+pub fn ipam(plugin: &PluginConfig) -> Option<(&'static Facts, &Keys)> {
+    cni::role(plugin.ipam_type()?)?;
+    Some((facts(plugin.ipam_type()?), plugin.ipam()?))
+}
+
+/// Returns the doubtful values in the configuration of a plugin and of its IPAM plugin.
+pub fn doubts(plugin: &PluginConfig) -> Vec<Doubt> {
+    let own = (facts(&plugin.program), &plugin.config);
+    let sections = [own].into_iter().chain(ipam(plugin));
+    let doubts = sections.flat_map(|(facts, keys)| {
+        let messages = (facts.doubts)(keys).into_iter();
+        messages.map(|message| Doubt {
+            plugin: facts.name,
+            message,
+            is_fatal: facts.doubts_fail,
+        })
+    });
+    doubts.collect()
+}
+
+/// Returns the tables of this suite, each once, with the names of the plugins that add elements to
+/// it.
+pub fn elements() -> Vec<(Vec<&'static str>, &'static Elements)> {
+    let mut found = Vec::<(Vec<_>, &Elements)>::new();
+    let tables = |it: &'static Facts| it.tables.iter().map(|of| (it.name, of));
+    for (plugin, elements) in PLUGINS.iter().flat_map(tables) {
+        match found.iter_mut().find(|it| it.1.table == elements.table) {
+            Some((plugins, _)) => plugins.push(plugin),
+            None => found.push((vec![plugin], elements)),
+        }
+    }
+    found
+}
+
+/// Returns the facts about the table of this suite that is called `name`.
+pub fn elements_in(name: &str) -> Option<&'static Elements> {
+    let mut tables = PLUGINS.iter().flat_map(|it| it.tables);
+    tables.find(|it| it.table == name)
+}
+
+/// Returns the tables of this suite.
+pub fn tables() -> Vec<Table> {
+    elements().iter().flat_map(|it| (it.1.tables)()).collect()
+}

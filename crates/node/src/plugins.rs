@@ -1,0 +1,36 @@
+//! The one list of the plugins.
+
+use facts::Facts;
+
+/// Lists the plugins' libraries, and what the tools know of each plugin.
+macro_rules! plugins {
+    ($($library:ident),*) => {
+        pub use {$($library),*};
+
+        /// What the tools know of each plugin.
+        pub const PLUGINS: &[Facts] = &[$($library::FACTS),*];
+    };
+}
+
+plugins!(
+    bridge,
+    ptp,
+    host_local,
+    static_ipam,
+    loopback,
+    portmap,
+    bandwidth,
+    firewall,
+    tuning
+);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn list_is_that_of_the_suite() {
+        let listed = cni::suite().map(|it| it.0);
+        assert!(listed.eq(PLUGINS.iter().map(|it| it.name)));
+    }
+}
