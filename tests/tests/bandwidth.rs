@@ -332,7 +332,7 @@ fn sandbox_without_a_pair_is_refused_where_a_limit_is_asked_for() {
         limited
             .on(verb, &a)
             .error()
-            .expect(7, &["prevResult", "eth0", "pair"]);
+            .expect(7, &["prevResult", "eth0", "of kind bridge"]);
     }
     assert!(host.ifbs().is_empty());
 }

@@ -1,7 +1,5 @@
 //! Common behaviour of all plugins: their inputs, and the code of each rejection.
 
-use std::process::Command;
-
 use serde_json::{Value, json};
 use tests::{Host, Invocation, Network, PLUGINS, Place as _};
 
@@ -68,14 +66,11 @@ fn help_lists_the_keys_of_the_page() {
         ("bridge", "vlanTrunk[].id, vlanTrunk[].minID"),
         ("host-local", "ranges[][].subnet (CIDR, required)"),
         ("bandwidth", "ingressRate, egressRate (bit/s, 8"),
-        ("loopback", "Brings the interface lo"),
         ("cni-agent", "ingress.unitMbit, egress.unitMbit (required)"),
     ] {
         let path = test.ancestors().nth(2).unwrap().join(name);
-        let output = Command::new(&path).arg("--help").output().unwrap();
-        let help = String::from_utf8(output.stdout).unwrap();
-        assert!(output.status.success() && help.contains(key), "{help}");
-        assert!(!help.contains(['`', '|']), "{help}");
+        let help = tests::run(path.to_str().unwrap(), &["--help"]);
+        assert!(help.contains(key) && !help.contains(['`', '|']), "{help}");
     }
 }
 

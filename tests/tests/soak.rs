@@ -1,8 +1,7 @@
-//! Chains of all plugins under random concurrent ADD, CHECK, DEL, GC and STATUS of many sandboxes, compared
-//! with a model. Any call may be killed, and the node may reboot.
+//! Chains of all plugins under random concurrent calls for many sandboxes, compared with a model.
+//! Any call may be killed, and the node may reboot.
 //!
-//! `TORTURE_SEED` determines the calls and the times of kills; the kernel determines how calls of
-//! different sandboxes interleave. `TORTURE` determines the number of calls.
+//! `TORTURE_SEED` determines the calls and kills, `TORTURE` their number, the kernel their order.
 
 use std::collections::BTreeSet;
 use std::fs;
