@@ -251,8 +251,8 @@ impl<'a> Sandbox<'a> {
         self.connection.execute([again])
     }
 
-    /// Waits until the kernel has generated the link-local address and duplicate address detection
-    /// has ended. Does not wait if ADD itself added the link-local address.
+    /// Waits for the end of duplicate address detection and, unless the sandbox wants none, for the
+    /// kernel's link-local address. Does not wait if IPv6 is off or ADD added that address.
     ///
     /// # Errors
     /// Another host on the network uses one of the addresses, or the wait takes more than ten

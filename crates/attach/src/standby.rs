@@ -143,8 +143,7 @@ pub(crate) fn remove(
     }
 }
 
-/// Returns those of `elements`, all elements of a table, with which attachments stand by for an
-/// address that no attachment holds.
+/// Returns those standby elements in `elements` (a whole table) whose address no attachment holds.
 fn successors(elements: &[Element]) -> Vec<&Element> {
     let standby = elements.iter().filter(|it| it.set == STANDBY);
     let standby: Vec<_> = standby.collect();

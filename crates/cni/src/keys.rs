@@ -109,7 +109,7 @@ pub fn expect_one_a_family(
     Ok(())
 }
 
-/// Parses the section `dns`. Returns `None` if it sets no key. An empty list counts as set, an
+/// Parses the section `dns`. Returns `None` if `raw` has no key. An empty list counts as a key, an
 /// empty `domain` does not.
 pub fn dns(raw: RawDns) -> Option<Dns> {
     let domain = raw.domain.filter(|domain| !domain.is_empty());

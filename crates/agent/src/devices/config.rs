@@ -64,8 +64,8 @@ impl Config {
         self.kubelet_dir.join("pod-resources/kubelet.sock")
     }
 
-    /// Returns whether at least one resource divides the capacity of the uplink into devices. The
-    /// state of such devices follows the uplink's carrier.
+    /// Returns whether the agent offers bandwidth. The health of devices of bandwidth follows the
+    /// uplink's carrier.
     pub fn needs_uplink(&self) -> bool {
         let mut offers = self.offers.iter();
         offers.any(|it| it.resource.kind != Kind::Tun)

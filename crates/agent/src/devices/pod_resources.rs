@@ -15,8 +15,7 @@ use crate::grpc::{connect, refusal};
 /// What the kubelet knows about the devices of some resources.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Known {
-    /// Numbers of devices that containers have, with the labels `namespace`, `pod`, `container` and
-    /// `resource`.
+    /// How many devices each container has, by `namespace`, `pod`, `container` and `resource`.
     pub allocated: BTreeMap<Labels, i64>,
     /// Numbers of devices that the kubelet may allocate, by resource: all that are healthy, whether
     /// or not a container has them. `None` if the kubelet does not list them.

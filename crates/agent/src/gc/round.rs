@@ -93,8 +93,8 @@ const NAMED: usize = 3;
 const RENAMED: &str = "rules that go by its name protect it only after `cnitool reload`";
 
 impl Report {
-    /// Returns why stale attachments remain or may remain; `None` if no DEL failed and no obstacle
-    /// lasts. An obstacle lasts if `before`, the report of the round before, contains it, too.
+    /// Returns failed DELs, and obstacles that the previous report `before` has, too; `None` if
+    /// there are none.
     pub fn failure(&self, before: &Self) -> Option<String> {
         let remaining = self.failures.first().map(|first| {
             let count = self.failures.len() + self.untried;

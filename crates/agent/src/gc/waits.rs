@@ -8,8 +8,7 @@ use std::time::{Duration, Instant};
 
 use upkeep::Leftover;
 
-/// Attachments that the last rounds found idle, by their tags and links: since when, and in how many
-/// successive rounds.
+/// Idle attachments by tag and links: since when, and in how many successive rounds up to now.
 #[derive(Debug, Default)]
 pub(super) struct Waits(BTreeMap<(String, Vec<u32>), (Instant, u32)>);
 

@@ -191,7 +191,7 @@ const LONGEST_REQUEST: Duration = Duration::from_secs(2);
 /// Time limit of a connection, from its acceptance to the end of the answer.
 const LONGEST_CONNECTION: Duration = Duration::from_secs(10);
 
-/// The first pause after a failure of the listening socket. Each further pause is twice as long, up
-/// to [`LONGEST_PAUSE`].
+/// The first pause before the server opens its failed socket again. Each further pause is twice as
+/// long, up to [`LONGEST_PAUSE`].
 const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);

@@ -82,8 +82,8 @@ fn fault(node: &Node, pod: &Pod) -> Option<Finding> {
     }
 }
 
-/// Finds a host's end that is not a port of its bridge. If the bridge does not exist, another check
-/// reports that once for all its attachments.
+/// Reports a host's end that is no port of its bridge. Another check reports a missing bridge, once
+/// for all its attachments.
 fn master(node: &Node, attached: &Attached, host_link: &Link) -> Option<Finding> {
     let network = attached.network(&node.configuration)?;
     let mut plugins = network.all_plugins().into_iter();
