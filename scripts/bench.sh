@@ -5,7 +5,9 @@
 #     scripts/bench.sh [--reference DIR] [--nftables-reference DIR] [--rounds N] [--pods N]
 #         [--quick] [--json FILE] [CASE...]
 #
-# DIR is /usr/lib/cni by default, N 200. By default all cases run:
+# DIR is /usr/lib/cni by default, N 200. Another build of this suite as DIR shares its nf_tables tables
+# with ours: if these differ, each ADD with ipMasq takes a millisecond to replace the other's rules.
+# By default all cases run:
 #
 #     attach      VERSION and CHECK of each plugin; ADD and DEL of loopback, host-local, static, and bridge
 #     ptp         ptp with ipMasq and host-local, with IPv4 and with both families

@@ -178,7 +178,7 @@ pub fn is_needed(connection: &Connection, shared: &Element) -> Result<bool, nft:
 ///
 /// # Errors
 /// The kernel refuses a request. A missing rule or kernel feature counts as success.
-pub(crate) fn remove_admissions(config: &Config, addresses: &[IpAddr]) -> anyhow::Result<()> {
+pub(crate) fn delete_accept_rules(config: &Config, addresses: &[IpAddr]) -> anyhow::Result<()> {
     let Some(connection) = Connection::open_if_supported()? else {
         return Ok(());
     };
@@ -188,7 +188,7 @@ pub(crate) fn remove_admissions(config: &Config, addresses: &[IpAddr]) -> anyhow
         if addresses.is_empty() {
             continue;
         }
-        supported(connection.remove_admissions(family, CHAIN, &addresses)).map_err(coded)?;
+        supported(connection.delete_accept_rules(family, CHAIN, &addresses)).map_err(coded)?;
         let legacy = Legacy::new(family, config);
         if legacy.is_in_use() {
             let addresses = addresses.iter().map(ToString::to_string);

@@ -82,10 +82,10 @@ pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
         return remove(vec![retired], None, elements);
     };
     let addresses = addresses(result);
-    let admissions = installation::remove_admissions(&config, &addresses);
+    let removed_rules = installation::delete_accept_rules(&config, &addresses);
     let (sources, asked) = apart(Sources::unrecorded(&config, addresses));
     let removed = remove(vec![retired], sources, elements);
-    cni::all([removed, admissions, asked])
+    cni::all([removed, removed_rules, asked])
 }
 
 /// Compares elements, chains, rules and firewalld's sources with the desired state.

@@ -157,7 +157,7 @@ impl Socket {
     ///
     /// # Errors
     /// The kernel refuses the option.
-    pub fn make_room(&self, bytes: usize) -> io::Result<()> {
+    pub fn enlarge_buffer(&self, bytes: usize) -> io::Result<()> {
         setsockopt(&self.inner, RcvBufForce, &bytes)
             .or_else(|_| setsockopt(&self.inner, RcvBuf, &bytes))?;
         Ok(())

@@ -37,7 +37,11 @@ impl Connection {
     ///
     /// # Errors
     /// [`Error::Refused`]; some entries may have been deleted before the error.
-    pub fn forget(&self, destinations: &[HostPort], host: &[IpNetwork]) -> Result<(), Error> {
+    pub fn delete_tracked(
+        &self,
+        destinations: &[HostPort],
+        host: &[IpNetwork],
+    ) -> Result<(), Error> {
         let searches = single_addresses(destinations, host);
         let searches = searches.map(|it| it.into_iter().map(HostPort::search).collect());
         self.forget_all(searches, destinations, |index, connection| {
@@ -113,7 +117,7 @@ impl Connection {
     ///
     /// # Errors
     /// As [`Self::forget`].
-    pub fn forget_translated(&self, translations: &[(HostPort, SocketAddr)]) -> Result<(), Error> {
+    pub fn delete_translated(&self, translations: &[(HostPort, SocketAddr)]) -> Result<(), Error> {
         let searches = || translations.iter().map(|it| translated(it.0, it.1));
         let destinations: Vec<_> = translations.iter().map(|it| it.0).collect();
         self.forget_all(Some(searches().collect()), &destinations, |index, it| {
@@ -155,7 +159,7 @@ impl Connection {
     /// the request (EINVAL). The callers then list the connections instead
     /// ([`Self::forget_listed`]).
     fn forget_found(&self, search: &Search<'_>) -> Result<(), Error> {
-        self.execute(&search.message("forget", DELETE_CONNECTIONS))
+        self.execute(&search.message("delete", DELETE_CONNECTIONS))
     }
 
     /// Lists the connections, and deletes the entry of each one that matches `search`, as soon as
@@ -171,7 +175,7 @@ impl Connection {
                 let tuple = Attributes::new().nest(original, &tuple);
                 let family = search.version.number();
                 let raw = RawMessage::new(DELETE_CONNECTIONS, family, tuple);
-                Message::new("forget a connection".to_owned(), raw)
+                Message::new("delete a connection".to_owned(), raw)
             })
         })
     }

@@ -32,7 +32,7 @@ impl Connection {
     /// Creates all of `ruleset` in this namespace. Leaves out the rules that the kernel refuses,
     /// for example because they match an ipset, which this namespace does not have. The caller
     /// guarantees that the namespace has no rules, and that the links in [`Ruleset::links`] and the
-    /// objects in [`Ruleset::accounts`] exist.
+    /// objects in [`Ruleset::nfacct_objects`] exist.
     ///
     /// # Errors
     /// [`Error::Refused`] and [`Error::Unsupported`] for another object than a rule; some rules may
@@ -94,7 +94,7 @@ impl Connection {
     ///
     /// # Errors
     /// [`Error::Refused`], for example because an object of the name exists.
-    pub fn add_accounts(&self, names: &BTreeSet<String>) -> Result<(), Error> {
+    pub fn add_nfacct_objects(&self, names: &BTreeSet<String>) -> Result<(), Error> {
         names.iter().try_for_each(|name| {
             let raw = RawMessage::new(NEW_ACCOUNT, 0, Attributes::new().text(ACCOUNT_NAME, name));
             let create = Message::new(format!("create nfacct object {name}"), raw);

@@ -7,15 +7,15 @@
 //! it. Each [`Change`] is one transaction.
 //!
 //! A change does not affect the translation of connections that the kernel already tracks, until
-//! the caller deletes their conntrack entries by [`Connection::forget`]. In tables of other
+//! the caller deletes their conntrack entries by [`Connection::delete_tracked`]. In tables of other
 //! programs, this crate adds only a few rules, which are the same for all owners, and the chains
 //! for them if they do not exist ([`RequiredRules`]). There it deletes only rules that accept
-//! packets from or to one address ([`Connection::remove_admissions`]). A caller can copy the tables
+//! packets from or to one address ([`Connection::delete_accept_rules`]). A caller can copy the tables
 //! of all programs to another namespace ([`Ruleset`]) and test there what the rules do to packets.
 //!
 //! This crate knows tables, sets and rules, but not their purpose.
 
-mod admission;
+mod accept_rules;
 mod attributes;
 mod change;
 mod comment;
@@ -32,11 +32,11 @@ mod expression;
 mod field;
 #[cfg(fuzzing)]
 pub mod fuzzing;
-mod heard;
 mod held;
 mod host_port;
 mod limit;
 mod message;
+mod notification;
 mod raw;
 mod register;
 mod repair;
@@ -57,12 +57,12 @@ pub use element::{Element, Value};
 pub use error::{Error, supported};
 pub use expression::{Operator, SourcePort};
 pub use field::Field;
-pub use heard::{Deleted, Deletion, Heard};
 pub use held::HeldChain;
 pub use host_port::{HostPort, Protocol};
 pub use limit::Limit;
 pub(crate) use message::Message;
 pub use netlink::IpVersion;
+pub use notification::{Deleted, Deletion, Notification};
 pub use required::{Comparison, RequiredChain, RequiredRule, RequiredRules};
 pub use rule::Rule;
 pub use ruleset::{RulePlace, Ruleset};

@@ -150,18 +150,18 @@ impl Ruleset {
     /// Returns the names of the nfacct objects in which rules of iptables count packets
     /// (`-m nfacct --nfacct-name NAME`). A namespace must have these objects before
     /// [`Connection::load`] copies the rules to it.
-    pub fn accounts(&self) -> BTreeSet<String> {
+    pub fn nfacct_objects(&self) -> BTreeSet<String> {
         let rules = self.messages.iter().filter(|it| it.kind == NEW_RULE);
         let expressions = rules.filter_map(|it| it.value(RULE_EXPRESSIONS));
         let matches = expressions
             .flat_map(parts)
             .filter(|(name, _)| name == "match");
-        let accounts = matches.filter_map(|(_, data)| {
+        let nfacct_objects = matches.filter_map(|(_, data)| {
             let is_account = value(data, MATCH_NAME).map(text).as_deref() == Some("nfacct");
             let name = value(data, MATCH_DATA)?.split(|it| *it == 0).next()?;
             is_account.then(|| text(name))
         });
-        accounts.collect()
+        nfacct_objects.collect()
     }
 
     /// Returns the size in bytes of all messages of the rule set, without their headers.

@@ -52,7 +52,7 @@ impl Tracer {
     /// not traced, which is no error.
     pub fn start(connection: &Connection, links: &[&str]) -> Result<Self, Error> {
         let listener = Listener::open(TRACES)?;
-        listener.make_room()?;
+        listener.enlarge_buffer()?;
         let names = links.iter();
         let names = names.fold(Attributes::new(), |all, it| all.text(ITEM, it));
         let netdev = Attributes::new().nest(HOOK_LINKS, &names);

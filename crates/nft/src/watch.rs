@@ -7,7 +7,7 @@ use netlink::{Content, Protocol, Received, Silence, Socket};
 
 use crate::error::{RECEIVE, failed};
 use crate::raw::RawMessage;
-use crate::{Error, Heard, Table};
+use crate::{Error, Notification, Table};
 
 /// A socket that receives only the kernel's notifications about `nf_tables`. Requests use another
 /// socket, so no answer to a request is lost if this socket overflows.
@@ -30,23 +30,27 @@ impl Watch {
     ///
     /// # Errors
     /// [`Error::Socket`].
-    pub fn make_room(&self) -> Result<(), Error> {
-        self.listener.make_room()
+    pub fn enlarge_buffer(&self) -> Result<(), Error> {
+        self.listener.enlarge_buffer()
     }
 
     /// Waits up to `patience` for the next notification. Returns `None` if none arrives. A
-    /// notification about a table that is not in `tables` is [`Heard::Other`].
+    /// notification about a table that is not in `tables` is [`Notification::Other`].
     ///
     /// # Errors
     /// [`Error::Socket`].
-    pub fn hear(&self, tables: &[Table], patience: Duration) -> Result<Option<Heard>, Error> {
+    pub fn hear(
+        &self,
+        tables: &[Table],
+        patience: Duration,
+    ) -> Result<Option<Notification>, Error> {
         match self.listener.report(patience) {
             Ok(report) => {
-                let heard = report.map(|it| Heard::read(&it, tables));
-                Ok(Some(heard.unwrap_or(Heard::Other)))
+                let heard = report.map(|it| Notification::read(&it, tables));
+                Ok(Some(heard.unwrap_or(Notification::Other)))
             }
             Err(Silence::Deadline) => Ok(None),
-            Err(Silence::Lost) => Ok(Some(Heard::Lost)),
+            Err(Silence::Lost) => Ok(Some(Notification::Lost)),
             Err(Silence::Socket(source)) => Err(failed(RECEIVE)(source)),
         }
     }
@@ -66,8 +70,8 @@ impl Watch {
             }
             match self.hear(slice::from_ref(table), left)? {
                 None => return Ok(false),
-                Some(Heard::Deletion(_) | Heard::Lost) => return Ok(true),
-                Some(Heard::Addition { .. } | Heard::Other) => {}
+                Some(Notification::Deletion(_) | Notification::Lost) => return Ok(true),
+                Some(Notification::Addition { .. } | Notification::Other) => {}
             }
         }
     }
@@ -87,8 +91,8 @@ impl Listener {
     }
 
     /// Enlarges the receive buffer, so that fewer notifications are lost between two reads.
-    pub fn make_room(&self) -> Result<(), Error> {
-        self.0.make_room(ROOM).map_err(failed(LISTEN))
+    pub fn enlarge_buffer(&self) -> Result<(), Error> {
+        self.0.enlarge_buffer(ROOM).map_err(failed(LISTEN))
     }
 
     /// Returns the next notification; `None` if it cannot be parsed. Returns the error

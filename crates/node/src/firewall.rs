@@ -20,7 +20,7 @@ pub struct Firewall {
     /// Comments of all rules in [`REFERENCE_TABLES`], the tables of the Go plugins.
     pub rule_comments: Vec<RuleComment>,
     /// Container addresses whose packets the Go plugin `firewall` accepts by rules in `nf_tables`.
-    pub admissions: Vec<IpAddr>,
+    pub accepted_addresses: Vec<IpAddr>,
     /// Families (`ip`, `ip6`) for which the kernel has tables of legacy iptables.
     pub legacy: Vec<String>,
     /// Whether `nf_tables` contains both rules of portmap that protect 127.0.0.0/8 against
@@ -61,11 +61,11 @@ impl Firewall {
             let read = connection.elements(&table)?;
             elements.extend(Held::all_of(&table, &read));
         }
-        let mut admissions = Vec::new();
+        let mut accepted_addresses = Vec::new();
         for family in [Family::Ipv4, Family::Ipv6] {
             let mut chains = chains.iter();
             if chains.any(|it| it.family == family && it.name == firewall::CHAIN) {
-                admissions.extend(connection.admissions(family, firewall::CHAIN)?);
+                accepted_addresses.extend(connection.accepted_addresses(family, firewall::CHAIN)?);
             }
         }
         let mut legacy = ["ip", "ip6"].map(str::to_owned).to_vec();
@@ -76,7 +76,7 @@ impl Firewall {
         Ok(Self {
             elements,
             rule_comments,
-            admissions,
+            accepted_addresses,
             guards_localnet: guards_localnet(&connection, &chains)?,
             chains,
             legacy,

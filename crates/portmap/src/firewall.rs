@@ -90,7 +90,7 @@ fn finish(
         return Ok(Vec::new());
     };
     let are_meant = |it: HostPort| it.is_connectionless() || removed.passed_on.contains(&it);
-    forget_translated(&connection, &removed.elements, are_meant);
+    delete_translated(&connection, &removed.elements, are_meant);
     connection.close();
     Ok(removed.elements)
 }
@@ -181,7 +181,7 @@ pub(crate) fn forget(host: &netlink::Connection, ports: &[HostPort]) {
     if ports.is_empty() {
         return;
     }
-    let forget = || Connection::open()?.forget(ports, &host_addresses(host, ports));
+    let forget = || Connection::open()?.delete_tracked(ports, &host_addresses(host, ports));
     forget().unwrap_or_else(note_unforgotten);
 }
 
@@ -212,7 +212,7 @@ fn host_addresses(host: &netlink::Connection, ports: &[HostPort]) -> Vec<IpNetwo
 /// Deletes the conntrack entries of connections that the elements in `deleted` translated to a
 /// container. Ignores ports for which `are_meant` returns false. Reports a failure on standard
 /// error.
-pub(crate) fn forget_translated(
+pub(crate) fn delete_translated(
     connection: &Connection,
     deleted: &[Element],
     are_meant: impl Fn(HostPort) -> bool,
@@ -221,7 +221,7 @@ pub(crate) fn forget_translated(
     let translated = translated.filter(|it| are_meant(it.port));
     let translated = translated.map(|it| (it.port, SocketAddr::new(it.pod, it.container_port)));
     let translated: Vec<_> = translated.collect();
-    let forgotten = connection.forget_translated(&translated);
+    let forgotten = connection.delete_translated(&translated);
     forgotten.unwrap_or_else(note_unforgotten);
 }
 

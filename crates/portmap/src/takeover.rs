@@ -29,7 +29,7 @@ pub(crate) fn take_over_if_gone(connection: &Connection, owner: &str) -> anyhow:
     let displaced = record.as_ref().map_or(&[][..], |it| &it.displaced);
     let removed = handover::remove_while(connection, owner, displaced, is_unchanged);
     let removed = removed.map_err(coded)?;
-    firewall::forget_translated(connection, &removed.elements, |_| true);
+    firewall::delete_translated(connection, &removed.elements, |_| true);
     if is_unchanged() {
         localnet::release(owner, record.as_ref())?;
         record::files().retire(owner).remove()?;

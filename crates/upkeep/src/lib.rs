@@ -1,9 +1,9 @@
 //! Keeps a node in order: proves which attachments are gone and removes them, and restores rules
 //! that a reload of the host's firewall removed.
 
-mod deprived;
+mod element_cache;
 mod gc;
-mod holdings;
+mod interface_missing;
 mod judge;
 mod leftover;
 mod liveness;
@@ -14,15 +14,15 @@ mod reload;
 mod unlimited;
 mod uplinks;
 
+pub use element_cache::{ElementCache, MissingElements};
 pub use firewall::follow as hear_firewalld;
 pub use gc::{Removal, judge, read_node, remove, remove_leftover};
-pub use holdings::{Holdings, Lacking};
 pub use leftover::Leftover;
 pub use liveness::{Candidate, Liveness, Unseen, liveness};
 pub use loss::{Deletions, Losses};
 pub use lost::Loss;
-pub use nft::Heard;
-pub use ports::{Renamed, StrangePort};
+pub use nft::Notification;
+pub use ports::{Renamed, UnknownPort};
 pub use reload::{Outcome, Reloads, follow_firewalld, reload, reload_each};
 pub use unlimited::{PodName, unlimited};
 pub use uplinks::{Uplink, Uplinks};

@@ -8,9 +8,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use nft::{Deletion, Heard, Table, Watch};
+use nft::{Deletion, Notification, Table, Watch};
 
-use crate::holdings::Holdings;
+use crate::element_cache::ElementCache;
 use crate::judge::Judge;
 use crate::lost::Loss;
 
@@ -19,7 +19,7 @@ use crate::lost::Loss;
 pub struct Losses {
     watch: Watch,
     tables: Vec<Table>,
-    holdings: Holdings,
+    element_cache: ElementCache,
 }
 
 /// Deletions that the kernel reported. [`Self::judge`] finds out whether existing attachments lack
@@ -33,18 +33,18 @@ pub struct Deletions {
 }
 
 impl Losses {
-    /// Starts to listen. [`Self::hear`] also records in `holdings` the elements that are added to
+    /// Starts to listen. [`Self::hear`] also records in `element_cache` the elements that are added to
     /// the tables from now on.
     ///
     /// # Errors
     /// The kernel has no `nf_tables`, or opens no socket.
-    pub fn open(holdings: Holdings) -> anyhow::Result<Self> {
+    pub fn open(element_cache: ElementCache) -> anyhow::Result<Self> {
         let watch = Watch::open()?;
-        watch.make_room()?;
+        watch.enlarge_buffer()?;
         Ok(Self {
             watch,
             tables: node::tables(),
-            holdings,
+            element_cache,
         })
     }
 
@@ -53,15 +53,15 @@ impl Losses {
     ///
     /// # Errors
     /// The socket failed.
-    pub fn hear(&self) -> anyhow::Result<Heard> {
+    pub fn hear(&self) -> anyhow::Result<Notification> {
         loop {
             match self.watch.hear(&self.tables, Duration::MAX)? {
-                None | Some(Heard::Other) => {}
-                Some(Heard::Addition {
+                None | Some(Notification::Other) => {}
+                Some(Notification::Addition {
                     family,
                     table,
                     elements,
-                }) => self.holdings.add((family, table), elements),
+                }) => self.element_cache.add((family, table), elements),
                 Some(heard) => return Ok(heard),
             }
         }
@@ -70,16 +70,18 @@ impl Losses {
 
 impl Deletions {
     /// Adds a deletion, or remembers that notifications were lost. Ignores all other events.
-    pub fn add(&mut self, heard: Heard) {
+    pub fn add(&mut self, heard: Notification) {
         match heard {
-            Heard::Deletion(it) if !self.is_incomplete && self.reported.len() < MOST_DELETIONS => {
+            Notification::Deletion(it)
+                if !self.is_incomplete && self.reported.len() < MOST_DELETIONS =>
+            {
                 self.reported.push(it);
             }
-            Heard::Deletion(_) | Heard::Lost => {
+            Notification::Deletion(_) | Notification::Lost => {
                 self.reported = Vec::new();
                 self.is_incomplete = true;
             }
-            Heard::Addition { .. } | Heard::Other => {}
+            Notification::Addition { .. } | Notification::Other => {}
         }
     }
 
@@ -92,11 +94,11 @@ impl Deletions {
     /// lost; `None` if existing attachments lack nothing. A deleted table or set counts as lost
     /// even if it exists again. Returns [`Loss::of_anything`] if notifications were lost, or if
     /// there were too many deletions to judge. Removes elements of ended attachments from
-    /// `holdings`.
+    /// `element_cache`.
     ///
     /// # Errors
     /// Refusals of the kernel.
-    pub fn judge(&self, holdings: &Holdings) -> anyhow::Result<Option<Loss>> {
+    pub fn judge(&self, element_cache: &ElementCache) -> anyhow::Result<Option<Loss>> {
         if self.is_incomplete {
             return Ok(Some(Loss::of_anything()));
         }
@@ -108,7 +110,7 @@ impl Deletions {
         for deletion in &self.reported {
             judge.judge(deletion, &mut loss)?;
         }
-        holdings.forget(&judge.ended);
+        element_cache.forget(&judge.ended);
         Ok(Some(loss).filter(|it| !it.tables.is_empty()))
     }
 }

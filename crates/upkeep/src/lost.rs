@@ -53,7 +53,7 @@ impl Loss {
     /// repair, so the caller judges the deletions again a little later. The reason: a DEL of
     /// `bandwidth` deletes the elements before the ifb device, and a failed ADD deletes them before
     /// the link. While the device or the link exists, the deletion looks like a loss.
-    pub fn may_pass(&self) -> bool {
+    pub fn may_be_transient(&self) -> bool {
         self.owners.is_some()
     }
 

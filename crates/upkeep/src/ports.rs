@@ -50,14 +50,14 @@ impl fmt::Display for Renamed<'_> {
 /// A port of a configured bridge that belongs to no known attachment. No MAC check, isolation and
 /// limit holds for it. A pod with `CAP_NET_ADMIN` that has no user namespace of its own can add one.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StrangePort<'n> {
+pub struct UnknownPort<'n> {
     /// The port's name.
     pub name: &'n str,
     /// The bridge's name.
     pub bridge: &'n str,
 }
 
-impl<'n> StrangePort<'n> {
+impl<'n> UnknownPort<'n> {
     /// Returns the ports of the configured bridges that nothing explains. These explain a port:
     ///
     /// - The cached result of a live attachment names it, or it is the attachment's renamed host
@@ -87,7 +87,7 @@ impl<'n> StrangePort<'n> {
     }
 }
 
-impl fmt::Display for StrangePort<'_> {
+impl fmt::Display for UnknownPort<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { name, bridge } = self;
         write!(

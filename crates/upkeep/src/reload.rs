@@ -15,7 +15,7 @@ use cni::{Attachment, NetworkName, SearchPath, Verb, note};
 use netlink::{Connection, Link};
 use runtime::{Chain, Conflist, Directories, Entry, may_exist};
 
-use crate::deprived::deprivation;
+use crate::interface_missing::deprivation;
 
 /// Calls RELOAD of the plugins for every cached and live attachment of all networks, or of the
 /// network `only`.
@@ -38,7 +38,8 @@ pub fn reload(directories: &Directories, only: Option<&NetworkName>) -> anyhow::
         note(format_args!("{attachment}: {reason}"));
     }
     note(reloads.summary());
-    let failed = reloads.count(|it| matches!(it, Outcome::Failed(_) | Outcome::Deprived(_)));
+    let failed =
+        reloads.count(|it| matches!(it, Outcome::Failed(_) | Outcome::InterfaceMissing(_)));
     ensure!(reloads.failed().next().is_none(), "failed: {failed}");
     Ok(())
 }
@@ -46,7 +47,7 @@ pub fn reload(directories: &Directories, only: Option<&NetworkName>) -> anyhow::
 /// Calls RELOAD, the suite's verb that restores rules, for the cached and live attachments for
 /// which `is_meant` returns true, and returns the outcomes. Checks each attachment whose tag is in
 /// `left_out` first. If its sandbox no longer has the interface of its ADD, RELOAD cannot succeed,
-/// so this function only returns [`Outcome::Deprived`] for it.
+/// so this function only returns [`Outcome::InterfaceMissing`] for it.
 ///
 /// # Errors
 /// The cache cannot be read.
@@ -132,7 +133,7 @@ pub enum Outcome {
     Failed(String),
     /// RELOAD cannot succeed because the sandbox has lost its interface. Contains a message about
     /// this loss.
-    Deprived(String),
+    InterfaceMissing(String),
 }
 
 impl Reloads {
@@ -143,18 +144,18 @@ impl Reloads {
     }
 
     /// Returns whether an outcome is [`Outcome::Reloaded`] or [`Outcome::Failed`]. If none is, no
-    /// attachment was restored, and the only failures are those of [`Outcome::Deprived`].
+    /// attachment was restored, and the only failures are those of [`Outcome::InterfaceMissing`].
     pub fn has_called(&self) -> bool {
         let is_called = |it: &Outcome| matches!(it, Outcome::Reloaded | Outcome::Failed(_));
         self.0.iter().any(|it| is_called(&it.1))
     }
 
-    /// Returns the attachments with [`Outcome::Failed`] or [`Outcome::Deprived`], with the reasons.
+    /// Returns the attachments with [`Outcome::Failed`] or [`Outcome::InterfaceMissing`], with the reasons.
     fn failed(&self) -> impl Iterator<Item = (&Attachment, &str)> {
         self.0
             .iter()
             .filter_map(|(attachment, outcome)| match outcome {
-                Outcome::Failed(reason) | Outcome::Deprived(reason) => {
+                Outcome::Failed(reason) | Outcome::InterfaceMissing(reason) => {
                     Some((attachment, &**reason))
                 }
                 _ => None,
@@ -221,9 +222,9 @@ impl Remembered {
     }
 
     fn deprivation(&self) -> Option<Outcome> {
-        // A sandbox that cannot be read does not count as deprived.
+        // A sandbox that cannot be read does not count as one without its interface.
         let lost = deprivation(&self.attachment, &self.entry);
-        lost.ok().flatten().map(Outcome::Deprived)
+        lost.ok().flatten().map(Outcome::InterfaceMissing)
     }
 
     /// Calls RELOAD of the attachment's plugins that are in `reloading`, the names of all plugins

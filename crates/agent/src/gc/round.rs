@@ -9,7 +9,7 @@ use cni::NetworkName;
 use node::Node;
 use runtime::{Chain, Conflist, Directories};
 use tokio::task::spawn_blocking;
-use upkeep::{Leftover, Removal, Renamed, StrangePort, Unseen, read_node, remove, remove_leftover};
+use upkeep::{Leftover, Removal, Renamed, UnknownPort, Unseen, read_node, remove, remove_leftover};
 
 use super::clock::Clock;
 use super::config::{Config, RuntimeSocket};
@@ -154,7 +154,7 @@ impl Collector {
     pub fn collect(&self, seen: &Seen) -> Report {
         let renamed = Renamed::all(&seen.node).into_iter();
         let renamed = renamed.map(|it| format!("{it}: {RENAMED}"));
-        let strangers = StrangePort::all(&seen.node);
+        let strangers = UnknownPort::all(&seen.node);
         let mut report = Report {
             notes: seen.left_out().into_iter().chain(renamed).collect(),
             strangers: strangers.iter().map(ToString::to_string).collect(),

@@ -3,20 +3,20 @@
 use std::mem;
 
 use anyhow::Context as _;
-use upkeep::{Deletions, Heard, Holdings, Losses};
+use upkeep::{Deletions, ElementCache, Losses, Notification};
 
 use crate::events::{Events, events};
 
 /// Receives the kernel's reports of deletions, and keeps them until [`Self::take`].
 pub(super) struct Listener {
-    reports: Events<Heard>,
+    reports: Events<Notification>,
     deletions: Deletions,
 }
 
 impl Listener {
-    /// Starts to listen. Records in `holdings` the elements that attachments get from now on.
-    pub fn open(holdings: Holdings) -> anyhow::Result<Self> {
-        let losses = Losses::open(holdings)?;
+    /// Starts to listen. Records in `element_cache` the elements that attachments get from now on.
+    pub fn open(element_cache: ElementCache) -> anyhow::Result<Self> {
+        let losses = Losses::open(element_cache)?;
         Ok(Self {
             reports: events(move || losses.hear()),
             deletions: Deletions::default(),

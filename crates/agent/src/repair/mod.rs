@@ -22,7 +22,7 @@ use serde::Deserialize;
 use tokio::sync::Notify;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, sleep_until};
-use upkeep::{Deletions, Holdings, Lacking, Loss, Reloads};
+use upkeep::{Deletions, ElementCache, Loss, MissingElements, Reloads};
 
 use self::listener::Listener;
 use self::unrepaired::Unrepaired;
@@ -65,7 +65,7 @@ pub(crate) async fn run(config: Config, shared: Shared, counters: Counters) -> a
         shared,
         counters,
         firewalld,
-        holdings: Holdings::default(),
+        element_cache: ElementCache::default(),
         earliest: Instant::now(),
         unrepaired: Unrepaired::default(),
         retry: None,
@@ -92,7 +92,7 @@ struct Part {
     /// Notified after each reload and start of firewalld, and each connection to the system bus.
     firewalld: Arc<Notify>,
     /// Elements that were seen in the suite's tables, each with its attachment.
-    holdings: Holdings,
+    element_cache: ElementCache,
     /// No RELOAD begins before this time.
     earliest: Instant,
     /// Attachments that RELOAD could not restore, each with the reason.
@@ -113,7 +113,7 @@ struct Retry {
 impl Part {
     /// Receives the kernel's reports and repairs until the netlink socket fails.
     async fn serve(&mut self) -> anyhow::Result<Infallible> {
-        let mut listener = Listener::open(self.holdings.clone())?;
+        let mut listener = Listener::open(self.element_cache.clone())?;
         self.shared.health.set(PART, None);
         // The kernel did not report earlier deletions to this socket, so anything may be missing.
         let mut loss = Some(Loss::of_anything());
@@ -203,14 +203,14 @@ impl Part {
         loss: &Loss,
         reloads: &Reloads,
         listener: &mut Listener,
-    ) -> anyhow::Result<anyhow::Result<Lacking>> {
+    ) -> anyhow::Result<anyhow::Result<MissingElements>> {
         let reloaded = reloads.reloaded();
         let look = || {
-            let (holdings, reloaded) = (self.holdings.clone(), reloaded.clone());
-            spawn_blocking(move || holdings.lacking(&reloaded))
+            let (element_cache, reloaded) = (self.element_cache.clone(), reloaded.clone());
+            spawn_blocking(move || element_cache.lacking(&reloaded))
         };
         let first = listener.during(look()).await??;
-        if first.as_ref().is_ok_and(Lacking::is_empty) {
+        if first.as_ref().is_ok_and(MissingElements::is_empty) {
             return Ok(first);
         }
         listener.during(sleep(CONFIRM)).await?;
@@ -231,7 +231,7 @@ impl Part {
     async fn judged(&self, listener: &mut Listener) -> anyhow::Result<Option<Loss>> {
         let deletions = Arc::new(listener.take());
         let first = self.judge(Arc::clone(&deletions), listener).await?;
-        if !first.as_ref().is_some_and(Loss::may_pass) {
+        if !first.as_ref().is_some_and(Loss::may_be_transient) {
             return Ok(first);
         }
         listener.during(sleep(CONFIRM)).await?;
@@ -243,8 +243,8 @@ impl Part {
         deletions: Arc<Deletions>,
         listener: &mut Listener,
     ) -> anyhow::Result<Option<Loss>> {
-        let holdings = self.holdings.clone();
-        let judged = spawn_blocking(move || deletions.judge(&holdings));
+        let element_cache = self.element_cache.clone();
+        let judged = spawn_blocking(move || deletions.judge(&element_cache));
         let failure = |error| {
             let reason = format!("{error:#}");
             self.shared.health.set(PART, Some(reason));
@@ -271,7 +271,7 @@ impl Part {
         loss.and(Some(Loss::of_anything()))
     }
 
-    fn count(&mut self, loss: Loss, outcome: anyhow::Result<(Reloads, Lacking)>) {
+    fn count(&mut self, loss: Loss, outcome: anyhow::Result<(Reloads, MissingElements)>) {
         let (failure, is_new) = match outcome {
             Ok((reloads, lacking)) => {
                 // A repeated RELOAD may leave out all attachments. Then no plugin was called, so

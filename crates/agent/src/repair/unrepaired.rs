@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use cni::{Attachment, note};
-use upkeep::{Lacking, Loss, Outcome, Reloads};
+use upkeep::{Loss, MissingElements, Outcome, Reloads};
 
 /// Attachments that RELOAD could not restore, by their tags ([`Attachment::owner`]).
 #[derive(Debug, Default)]
@@ -25,7 +25,11 @@ impl Unrepaired {
     /// restore: `reloads` contains failures, `lacking` contains missing elements. Writes each new
     /// reason to standard error. Returns whether an attachment was added that was not in `self`
     /// before.
-    pub fn update(&mut self, loss: &Loss, (reloads, lacking): (&Reloads, &Lacking)) -> bool {
+    pub fn update(
+        &mut self,
+        loss: &Loss,
+        (reloads, lacking): (&Reloads, &MissingElements),
+    ) -> bool {
         let mut found = BTreeMap::new();
         for (owner, tables) in lacking {
             found.insert(owner.clone(), Reason::of_lack(owner, tables, reloads));
@@ -91,7 +95,7 @@ impl Reason {
     fn of(outcome: &Outcome) -> Option<Self> {
         match outcome {
             Outcome::Failed(reason) => Some(Self::Fault(format!("RELOAD: {reason}"))),
-            Outcome::Deprived(lost) => Some(Self::LeftOut(format!(
+            Outcome::InterfaceMissing(lost) => Some(Self::LeftOut(format!(
                 "{lost}: left out until that changes"
             ))),
             Outcome::Reloaded | Outcome::Nothing | Outcome::Gone => None,

@@ -8,14 +8,14 @@ use ipnetwork::IpNetwork;
 use netlink::{Link, LinkKind};
 use node::{Attached, Node, Range, Source, bridge_of};
 use runtime::Conflist;
-use upkeep::StrangePort;
+use upkeep::UnknownPort;
 
 use super::edit;
 use super::finding::{Finding, quoted, some_of};
 
 /// Finds missing bridges of live attachments, and faults of each existing bridge of a network.
 pub fn judge(node: &Node) -> Vec<Finding> {
-    let (live, strange) = (live(node), StrangePort::all(node));
+    let (live, strange) = (live(node), UnknownPort::all(node));
     let gone = live.iter().filter(|it| node.link_called(it.0).is_none());
     let mut findings: Vec<_> = gone.map(deleted).collect();
     for name in node.configuration.bridges() {
@@ -102,7 +102,7 @@ fn ports(node: &Node, bridge: &Link) -> Option<Finding> {
     (ports * 10 >= MAX_PORTS * 9).then(|| finding.fix(fix))
 }
 
-fn stranger(port: &StrangePort<'_>) -> Finding {
+fn stranger(port: &UnknownPort<'_>) -> Finding {
     let impact = "Neither a limit nor a MAC check holds for it. If nobody added it on purpose, a pod with \
          CAP_NET_ADMIN and without a user namespace of its own may have.";
     let fix = format!("ip -details link show {}", quoted(port.name));

@@ -83,8 +83,8 @@ fn marks(node: &Node) -> Vec<Mark> {
     let chains = chains.filter_map(|it| Mark::of_chain(&it.name));
     let mark = |it: &RuleComment| Mark::of_rule(it.table, &it.comment);
     let rules = node.firewall.rule_comments.iter().filter_map(mark);
-    let admissions = node.firewall.admissions.iter();
-    let addresses = admissions.map(|it| Mark::Address(*it));
+    let accepted_addresses = node.firewall.accepted_addresses.iter();
+    let addresses = accepted_addresses.map(|it| Mark::Address(*it));
     chains.chain(rules).chain(addresses).collect()
 }
 

@@ -37,7 +37,7 @@ impl Saved {
     }
 
     /// Returns the names of the nfacct objects that the rules refer to.
-    pub fn accounts(&self) -> Vec<String> {
+    pub fn nfacct_objects(&self) -> Vec<String> {
         let text = String::from_utf8_lossy(&self.text);
         let after = text.split(" --nfacct-name ").skip(1);
         let names = after.filter_map(|it| it.split_whitespace().next());

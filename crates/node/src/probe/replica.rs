@@ -147,9 +147,9 @@ fn load(rules: &Rules) -> anyhow::Result<Copied> {
         }
     }
     let firewall = nft::Connection::open()?;
-    let mut accounts = rules.ruleset.accounts();
-    accounts.extend(rules.legacy.iter().flat_map(Saved::accounts));
-    firewall.add_accounts(&accounts)?;
+    let mut nfacct_objects = rules.ruleset.nfacct_objects();
+    nfacct_objects.extend(rules.legacy.iter().flat_map(Saved::nfacct_objects));
+    firewall.add_nfacct_objects(&nfacct_objects)?;
     let copied = firewall.load(&rules.ruleset)?;
     for saved in &rules.legacy {
         saved.load()?;

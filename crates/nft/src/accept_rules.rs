@@ -29,7 +29,7 @@ impl Connection {
     /// # Errors
     /// [`Error::Refused`], [`Error::Unsupported`], [`Error::Owned`] and [`Error::Busy`]: no rule
     /// was deleted.
-    pub fn remove_admissions(
+    pub fn delete_accept_rules(
         &self,
         family: Family,
         chain: &str,
@@ -53,11 +53,11 @@ impl Connection {
     }
 
     /// Returns the addresses for which `chain` in the table `filter` of iptables contains both
-    /// kinds of rules that [`Self::remove_admissions`] deletes.
+    /// kinds of rules that [`Self::delete_accept_rules`] deletes.
     ///
     /// # Errors
     /// [`Error::Refused`].
-    pub fn admissions(&self, family: Family, chain: &str) -> Result<Vec<IpAddr>, Error> {
+    pub fn accepted_addresses(&self, family: Family, chain: &str) -> Result<Vec<IpAddr>, Error> {
         let rules = self.dump(&filter(family).list_rules(chain))?;
         let expressions = rules.iter().filter_map(|it| it.value(RULE_EXPRESSIONS));
         let admitted: BTreeSet<_> = expressions.filter_map(admitted).collect();
@@ -80,7 +80,7 @@ enum Packets {
     Answers,
 }
 
-/// Returns the address in a rule that [`Connection::remove_admissions`] can delete, and the packets
+/// Returns the address in a rule that [`Connection::delete_accept_rules`] can delete, and the packets
 /// that the rule accepts. Returns `None` for all other rules.
 fn admitted(expressions: &[u8]) -> Option<(IpAddr, Packets)> {
     let expressions = parts(expressions).filter(|it| it.0 != "counter");

@@ -9,7 +9,7 @@ use crate::{Element, Family, Table};
 
 /// A notification of the kernel about `nf_tables`, or the loss of notifications.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Heard {
+pub enum Notification {
     /// One of the caller's tables, or an object in it, was deleted.
     Deletion(Deletion),
     /// Elements were added to one of the caller's tables.
@@ -58,7 +58,7 @@ pub enum Deleted {
     Elements(Vec<Element>),
 }
 
-impl Heard {
+impl Notification {
     /// Parses a notification. Returns [`Self::Other`] for a table that is not in `tables`, and for
     /// any notification except deletions and new elements.
     pub(crate) fn read(report: &RawMessage, tables: &[Table]) -> Self {
@@ -110,8 +110,8 @@ mod tests {
         let report = |kind, family| {
             let attributes = Attributes::new().text(TABLE, "cni-bandwidth");
             let report = RawMessage::new(kind, family, attributes.text(CHAIN_NAME, "prerouting"));
-            match Heard::read(&report, std::slice::from_ref(&table)) {
-                Heard::Deletion(it) => Some(it.deleted),
+            match Notification::read(&report, std::slice::from_ref(&table)) {
+                Notification::Deletion(it) => Some(it.deleted),
                 _ => None,
             }
         };
@@ -135,8 +135,9 @@ mod tests {
             chains: Vec::new(),
         };
         let report = |kind, table| RawMessage::new(kind, 1, Attributes::new().text(TABLE, table));
-        let is_heard =
-            |report: &RawMessage| Heard::read(report, std::slice::from_ref(&own)) != Heard::Other;
+        let is_heard = |report: &RawMessage| {
+            Notification::read(report, std::slice::from_ref(&own)) != Notification::Other
+        };
         assert!(is_heard(&report(DELETE_ELEMENTS, "cni-portmap")));
         assert!(!is_heard(&report(DELETE_ELEMENTS, "cni-another")));
         assert!(is_heard(&report(NEW_ELEMENTS, "cni-portmap")));

@@ -16,7 +16,7 @@ use crate::lost::Name;
 /// Elements that were seen in the suite's tables, each with its owner. All clones share one
 /// collection.
 #[derive(Debug, Clone, Default)]
-pub struct Holdings(Arc<Mutex<BTreeMap<Name, Held>>>);
+pub struct ElementCache(Arc<Mutex<BTreeMap<Name, Held>>>);
 
 /// The elements of a table: for each place (set and key), the tag of the element's owner.
 type Held = HashMap<Place, String>;
@@ -25,9 +25,9 @@ type Held = HashMap<Place, String>;
 type Place = (String, Vec<u8>);
 
 /// For each attachment's tag, the tables in which the attachment lacks elements.
-pub type Lacking = BTreeMap<String, BTreeSet<&'static str>>;
+pub type MissingElements = BTreeMap<String, BTreeSet<&'static str>>;
 
-impl Holdings {
+impl ElementCache {
     /// Records elements of a table. Skips elements without an owner, which several attachments
     /// share, and elements with which attachments stand by for an address.
     pub(crate) fn add(&self, table: Name, elements: Vec<Element>) {
@@ -57,9 +57,9 @@ impl Holdings {
     ///
     /// # Errors
     /// Refusals of the kernel.
-    pub fn lacking(&self, reloaded: &BTreeSet<String>) -> anyhow::Result<Lacking> {
+    pub fn lacking(&self, reloaded: &BTreeSet<String>) -> anyhow::Result<MissingElements> {
         let mut judge = Judge::open()?;
-        let mut lacking = Lacking::new();
+        let mut lacking = MissingElements::new();
         for table in node::tables() {
             let name = (table.family, table.name);
             // The records are copied before the kernel's list is read. So an element that is added
