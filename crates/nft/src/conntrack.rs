@@ -116,7 +116,7 @@ impl Connection {
     /// `translations` has the former destination and the new one.
     ///
     /// # Errors
-    /// As [`Self::forget`].
+    /// As [`Self::delete_tracked`].
     pub fn delete_translated(&self, translations: &[(HostPort, SocketAddr)]) -> Result<(), Error> {
         let searches = || translations.iter().map(|it| translated(it.0, it.1));
         let destinations: Vec<_> = translations.iter().map(|it| it.0).collect();
@@ -132,7 +132,7 @@ impl Connection {
     /// its first one, and translates the packet by the current rules.
     ///
     /// # Errors
-    /// As [`Self::forget`].
+    /// As [`Self::delete_tracked`].
     pub fn forget_unanswered(&self, source: IpAddr) -> Result<(), Error> {
         self.forget_those(&Search {
             of: format!("from {source}"),
