@@ -47,8 +47,7 @@ pub(crate) fn find(request: &AddRequest, host: &Connection) -> anyhow::Result<Li
 /// interface in the sandbox, and exactly one host link with its peer in the sandbox.
 ///
 /// Returns `None` if `prevResult` does not identify it, or lists another MAC than the link has. The
-/// caller then looks for the peer in the sandbox. That takes longer, because a new thread has to
-/// enter the sandbox's namespace.
+/// caller then looks for the peer in the sandbox, which takes longer.
 fn only_pair(
     request: &AddRequest,
     host: &Connection,
