@@ -7,7 +7,7 @@
 #     scripts/test.sh -E 'package(bridge)'      some tests, with cargo-nextest
 #     PLUGINS_UNDER_TEST=/opt/cni/bin scripts/test.sh
 #
-# On two processors, the first build takes about 5 minutes, all tests 15, and --all two hours more.
+# On two processors, the first build takes about 5 minutes, all tests 15, and --all an hour or more.
 # TORTURE=N tries N faults in each test that injects them (4 by default, .ci/run 24). No option
 # includes fuzzing, releases (test-packages.sh) or runtimes (e2e.sh).
 #
