@@ -4,10 +4,12 @@
 //! compares the directories of all namespaces for that, one by one (`proc_sys_compare` in
 //! `fs/proc/proc_sysctl.c`). With a thousand namespaces this takes a millisecond.
 
-use netlink_packet_core::{DefaultNla, Emitable as _, NLA_F_NESTED};
+use netlink_packet_core::DefaultNla;
 use netlink_packet_route::link::{
     AfSpecInet, AfSpecInet6, AfSpecUnspec, In6AddrGenMode, InetDevConf, LinkAttribute,
 };
+
+use crate::attributes::{attribute, entry, nested};
 
 /// IPv6 settings of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,33 +37,26 @@ pub enum LinkLocalOrigin {
 }
 
 impl Ipv6 {
-    /// Reads the settings from a link's attribute `IFLA_AF_SPEC`. Returns `None` if the link has no
-    /// IPv6: the kernel lacks IPv6, or the link's MTU is under 1280 bytes.
-    pub(crate) fn read(families: &[AfSpecUnspec]) -> Option<Self> {
-        let mut attributes = families.iter().flat_map(|family| match family {
-            AfSpecUnspec::Inet6(attributes) => attributes.as_slice(),
-            _ => &[],
-        });
-        attributes.find_map(|attribute| match attribute {
-            AfSpecInet6::DevConf(conf) => Some(Self {
-                is_disabled: conf.disable_ipv6 != 0,
-                link_local: LinkLocalOrigin::read(conf.addr_gen_mode),
-                accept_ra: conf.accept_ra,
-                autoconf: conf.autoconf,
-            }),
-            _ => None,
+    /// Reads the settings from the value of a link's attribute `IFLA_AF_SPEC`. Returns `None` if the
+    /// link has no IPv6: the kernel lacks IPv6, or the link's MTU is under 1280 bytes.
+    pub(crate) fn read(families: &[u8]) -> Option<Self> {
+        let conf = attribute(attribute(families, AF_INET6)?, INET6_CONF)?;
+        Some(Self {
+            is_disabled: entry(conf, DISABLE_IPV6)? != 0,
+            link_local: LinkLocalOrigin::read(entry(conf, ADDR_GEN_MODE)?),
+            accept_ra: entry(conf, ACCEPT_RA)?,
+            autoconf: entry(conf, AUTOCONF)?,
         })
     }
 }
 
-/// Returns whether `route_localnet` is on, according to a link's attribute `IFLA_AF_SPEC`; `false`
-/// if the attribute lacks this setting.
-pub(crate) fn routes_localnet(families: &[AfSpecUnspec]) -> bool {
-    let mut attributes = families.iter().flat_map(|family| match family {
-        AfSpecUnspec::Inet(attributes) => attributes.as_slice(),
-        _ => &[],
-    });
-    attributes.any(|it| matches!(it, AfSpecInet::DevConf(conf) if conf.route_localnet != 0))
+/// Returns whether `route_localnet` is on, according to the value of a link's attribute
+/// `IFLA_AF_SPEC`; `false` if the attribute lacks this setting.
+pub(crate) fn routes_localnet(families: &[u8]) -> bool {
+    let conf = attribute(families, AF_INET).and_then(|it| attribute(it, CONF));
+    // The array starts with the setting that has the number 1.
+    let value = conf.and_then(|it| entry(it, usize::from(ROUTE_LOCALNET) - 1));
+    value.is_some_and(|it| it != 0)
 }
 
 impl LinkLocalOrigin {
@@ -100,15 +95,20 @@ pub(crate) fn route_localnet(value: u32) -> LinkAttribute {
     LinkAttribute::Other(nested(AF_SPEC, &inet))
 }
 
-fn nested(kind: u16, attribute: &DefaultNla) -> DefaultNla {
-    let mut bytes = vec![0; attribute.buffer_len()];
-    attribute.emit(&mut bytes);
-    DefaultNla::new(kind | NLA_F_NESTED, bytes)
-}
-
 /// Numbers of nested attributes, in this order: `IFLA_AF_SPEC`, `AF_INET`, `IFLA_INET_CONF` and
 /// `IPV4_DEVCONF_ROUTE_LOCALNET`.
 const AF_SPEC: u16 = 26;
 const AF_INET: u16 = 2;
 const CONF: u16 = 1;
 const ROUTE_LOCALNET: u16 = 26;
+
+/// Numbers of nested attributes: `AF_INET6` and `IFLA_INET6_CONF`.
+const AF_INET6: u16 = 10;
+const INET6_CONF: u16 = 2;
+
+/// Indexes of settings in `IFLA_INET6_CONF`, there with the prefix `DEVCONF_`
+/// (`include/uapi/linux/ipv6.h`).
+const ACCEPT_RA: usize = 3;
+const AUTOCONF: usize = 5;
+const DISABLE_IPV6: usize = 26;
+const ADDR_GEN_MODE: usize = 47;

@@ -3,11 +3,11 @@
 //! The kernel starts each counter at zero when it creates the object. Counters of links have 64
 //! bits. Drops and overlimits of a qdisc have 32 bits, and start again at zero after an overflow.
 
-use netlink_packet_core::NlasIterator;
 use netlink_packet_route::link::Stats64;
 use netlink_packet_route::tc::{TcAttribute, TcMessage, TcStats2};
 use nix::libc::RTM_GETQDISC;
 
+use crate::attributes::attribute;
 use crate::message::Bytes;
 use crate::qdisc::{class_request, header};
 use crate::{Connection, Error, Handle, Message, Qdisc, Request};
@@ -112,9 +112,7 @@ impl LinkCounters {
         }
         let (_, link) = answer.subject()?;
         let attributes = answer.body.get(HEADER + size_of::<u32>()..)?;
-        let mut attributes = NlasIterator::new(attributes).map_while(Result::ok);
-        let counters = attributes.find(|it| it.kind() == LINK_64)?;
-        let counters = Stats64::parse(counters.value()).ok()?;
+        let counters = Stats64::parse(attribute(attributes, LINK_64)?).ok()?;
         Some(Self {
             link,
             received: Counters {

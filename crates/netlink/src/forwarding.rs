@@ -1,8 +1,8 @@
 //! Reads whether the host forwards packets.
 
-use netlink_packet_core::NlasIterator;
 use nix::libc::{RTM_GETNETCONF, RTM_NEWNETCONF};
 
+use crate::attributes::attribute;
 use crate::message::Bytes;
 use crate::{Connection, Error, IpVersion, Message, Request};
 
@@ -27,10 +27,8 @@ impl Connection {
 /// Returns `None` if the answer lacks this attribute. netlink-packet-route cannot parse the answer,
 /// whose format is in `include/uapi/linux/netconf.h`.
 pub(crate) fn is_on(answer: &Message) -> Option<bool> {
-    let body = answer.body.get(HEADER..)?;
-    let mut attributes = NlasIterator::new(body).map_while(Result::ok);
-    let forwarding = attributes.find(|it| it.kind() == FORWARDING)?;
-    let is_on = forwarding.value().iter().any(|byte| *byte != 0);
+    let forwarding = attribute(answer.body.get(HEADER..)?, FORWARDING)?;
+    let is_on = forwarding.iter().any(|byte| *byte != 0);
     Some(is_on && answer.kind == RTM_NEWNETCONF)
 }
 

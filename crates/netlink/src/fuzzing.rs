@@ -1,8 +1,5 @@
 //! The function that the fuzz target `netlink_reply` calls.
 
-use netlink_packet_route::link::LinkMessage;
-use nix::libc::RTM_NEWLINK;
-
 use crate::{
     Address, Content, CountedQdisc, HeldFilter, Link, LinkCounters, Message, Neighbour, PortVlans,
     Qdisc, Route, forwarding, socket,
@@ -20,8 +17,7 @@ pub fn read_reply(bytes: &[u8]) {
         let message = Message { kind, body };
         message.subject();
         Link::from_answer(&message);
-        let port = message.read::<LinkMessage>(RTM_NEWLINK);
-        port.map(|it| PortVlans::from_message(&it));
+        PortVlans::read(&message);
         Address::from_answer(&message);
         Route::from_answer(&message);
         Neighbour::from_answer(&message);

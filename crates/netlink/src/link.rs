@@ -2,12 +2,16 @@
 
 use std::fmt;
 
-use netlink_packet_route::link::{
-    BridgePortState, InfoBridge, InfoBridgePort, InfoData, InfoKind, InfoPortData, InfoVlan,
-    LinkAttribute, LinkFlags, LinkInfo, LinkLayerType, LinkMessage, State,
+use netlink_packet_core::Nla as _;
+use netlink_packet_route::link::{InfoBridge, LinkAttribute, LinkMessage};
+use nix::libc::{
+    ARPHRD_LOOPBACK, IFF_ALLMULTI, IFF_PROMISC, IFF_UP, IFLA_ADDRESS, IFLA_AF_SPEC, IFLA_CARRIER,
+    IFLA_IFALIAS, IFLA_IFNAME, IFLA_INFO_DATA, IFLA_INFO_KIND, IFLA_INFO_SLAVE_DATA,
+    IFLA_INFO_SLAVE_KIND, IFLA_LINK, IFLA_LINK_NETNSID, IFLA_LINKINFO, IFLA_MASTER, IFLA_MTU,
+    IFLA_OPERSTATE, IFLA_TXQLEN, RTM_NEWLINK,
 };
-use nix::libc::RTM_NEWLINK;
 
+use crate::attributes::{attribute, attributes, entry, short, text, word};
 use crate::{Ipv6, MacAddress, Message, PortFlag, conf};
 
 /// A network interface.
@@ -154,106 +158,98 @@ impl Link {
         self.is_operational || (self.is_up && self.carrier == Carrier::Off && !has_peer)
     }
 
+    /// Reads the link from the kernel's answer: `struct ifinfomsg` and attributes. Returns `None` if
+    /// the answer is not about a link. An attribute that this function does not understand is left
+    /// out; netlink-packet-route would refuse the whole link.
     pub(crate) fn from_answer(answer: &Message) -> Option<Self> {
-        let message: LinkMessage = answer.read(RTM_NEWLINK)?;
-        let flags = message.header.flags;
+        if answer.kind != RTM_NEWLINK {
+            return None;
+        }
+        let (header, rest) = answer.body.split_first_chunk::<HEADER>()?;
+        let flags = word(header.get(FLAGS..)?)?;
+        let has = |flag: i32| flags & flag.cast_unsigned() != 0;
         let mut link = Self {
-            index: message.header.index,
-            kind: match message.header.link_layer_type {
-                LinkLayerType::Loopback => LinkKind::Loopback,
+            index: answer.subject()?.1,
+            kind: match short(header.get(HARDWARE..)?)? {
+                ARPHRD_LOOPBACK => LinkKind::Loopback,
                 _ => LinkKind::Physical,
             },
-            is_up: flags.contains(LinkFlags::Up),
-            is_promiscuous: flags.contains(LinkFlags::Promisc),
-            multicast: if flags.contains(LinkFlags::Allmulti) {
+            is_up: has(IFF_UP),
+            is_promiscuous: has(IFF_PROMISC),
+            multicast: if has(IFF_ALLMULTI) {
                 Multicast::All
             } else {
                 Multicast::Groups
             },
             ..Self::default()
         };
-        for attribute in &message.attributes {
-            link.read(attribute);
+        for (kind, value) in attributes(rest) {
+            link.read(kind, value);
         }
         Some(link)
     }
 
-    fn read(&mut self, attribute: &LinkAttribute) {
-        match attribute {
-            LinkAttribute::IfName(name) => self.name.clone_from(name),
-            LinkAttribute::Address(it) => self.mac = it.as_slice().try_into().ok().map(MacAddress),
-            LinkAttribute::Mtu(mtu) => self.mtu = *mtu,
-            LinkAttribute::TxQueueLen(packets) => self.transmit_queue = *packets,
-            LinkAttribute::OperState(state) => self.is_operational = *state == State::Up,
-            LinkAttribute::Carrier(0) => self.carrier = Carrier::Off,
-            LinkAttribute::Carrier(_) => self.carrier = Carrier::On,
-            LinkAttribute::Controller(index) => self.master = Some(*index),
-            LinkAttribute::Link(index) => self.peer = Some(*index),
-            LinkAttribute::LinkNetNsId(id) => self.peer_namespace = Some(*id),
-            LinkAttribute::IfAlias(alias) => self.alias = Some(alias.clone()),
-            LinkAttribute::AfSpecUnspec(families) => {
-                self.routes_localnet = conf::routes_localnet(families);
-                self.ipv6 = Ipv6::read(families);
+    fn read(&mut self, kind: u16, value: &[u8]) {
+        match kind {
+            IFLA_IFNAME => self.name = text(value),
+            IFLA_ADDRESS => self.mac = value.try_into().ok().map(MacAddress),
+            IFLA_MTU => self.mtu = word(value).unwrap_or_default(),
+            IFLA_TXQLEN => self.transmit_queue = word(value).unwrap_or_default(),
+            IFLA_OPERSTATE => self.is_operational = value == [OPER_UP],
+            IFLA_CARRIER if value == [0] => self.carrier = Carrier::Off,
+            IFLA_CARRIER => self.carrier = Carrier::On,
+            IFLA_MASTER => self.master = word(value),
+            IFLA_LINK => self.peer = word(value),
+            IFLA_LINK_NETNSID => self.peer_namespace = entry(value, 0),
+            IFLA_IFALIAS => self.alias = Some(text(value)),
+            IFLA_AF_SPEC => {
+                self.routes_localnet = conf::routes_localnet(value);
+                self.ipv6 = Ipv6::read(value);
             }
-            LinkAttribute::LinkInfo(parts) => parts.iter().for_each(|part| self.read_info(part)),
+            IFLA_LINKINFO => self.read_info(value),
             _ => {}
         }
     }
 
-    fn read_info(&mut self, part: &LinkInfo) {
-        match part {
-            LinkInfo::Kind(kind) => {
-                self.kind = match kind {
-                    InfoKind::Bridge => LinkKind::Bridge,
-                    InfoKind::Veth => LinkKind::Veth,
-                    InfoKind::Ifb => LinkKind::Ifb,
-                    // 0 until this function reads the VLAN's number from `LinkInfo::Data`, which
-                    // follows.
-                    InfoKind::Vlan => LinkKind::Vlan(0),
-                    other => LinkKind::Other(other.to_string()),
-                }
-            }
-            LinkInfo::Data(InfoData::Bridge(attributes)) => {
-                self.bridge_vlans = Some(BridgeVlans::read(attributes));
-                self.nf_call = NfCall::read(attributes);
-            }
-            LinkInfo::Data(InfoData::Vlan(attributes)) => {
-                for attribute in attributes {
-                    if let InfoVlan::Id(vlan) = attribute {
-                        self.kind = LinkKind::Vlan(*vlan);
-                    }
-                }
-            }
-            LinkInfo::PortData(InfoPortData::BridgePort(attributes)) => {
-                self.port = Some(BridgePort::read(attributes));
-            }
-            _ => {}
+    fn read_info(&mut self, info: &[u8]) {
+        let data = attribute(info, IFLA_INFO_DATA).unwrap_or_default();
+        if let Some(kind) = attribute(info, IFLA_INFO_KIND) {
+            self.kind = match text(kind).as_str() {
+                "bridge" => LinkKind::Bridge,
+                "veth" => LinkKind::Veth,
+                "ifb" => LinkKind::Ifb,
+                "vlan" => LinkKind::Vlan(attribute(data, VLAN_ID).and_then(short).unwrap_or(0)),
+                other => LinkKind::Other(other.to_owned()),
+            };
+        }
+        if self.kind == LinkKind::Bridge {
+            self.bridge_vlans = Some(BridgeVlans::read(data));
+            self.nf_call = NfCall::read(data);
+        }
+        if attribute(info, IFLA_INFO_SLAVE_KIND).map(text).as_deref() == Some("bridge") {
+            let port = attribute(info, IFLA_INFO_SLAVE_DATA);
+            self.port = port.map(BridgePort::read);
         }
     }
 }
 
 impl BridgeVlans {
-    fn read(attributes: &[InfoBridge]) -> Self {
-        let mut vlans = Self::default();
-        for attribute in attributes {
-            match attribute {
-                InfoBridge::VlanFiltering(filtering) => vlans.filtering = *filtering,
-                InfoBridge::VlanDefaultPvid(default) => vlans.default = *default,
-                _ => {}
-            }
+    fn read(data: &[u8]) -> Self {
+        Self {
+            filtering: is_on(data, BR_VLAN_FILTERING).unwrap_or_default(),
+            default: attribute(data, BR_VLAN_DEFAULT_PVID)
+                .and_then(short)
+                .unwrap_or_default(),
         }
-        vlans
     }
 }
 
 impl NfCall {
-    fn read(attributes: &[InfoBridge]) -> Option<Self> {
-        let v4 = attributes.iter().find_map(|it| match it {
-            InfoBridge::NfCallIpTables(is_on) => Some(*is_on),
-            _ => None,
-        })?;
-        let v6 = attributes.contains(&InfoBridge::NfCallIp6Tables(true));
-        Some(Self { v4, v6 })
+    fn read(data: &[u8]) -> Option<Self> {
+        Some(Self {
+            v4: is_on(data, BR_NF_CALL_IPTABLES)?,
+            v6: is_on(data, BR_NF_CALL_IP6TABLES) == Some(true),
+        })
     }
 
     /// Returns the attributes that turn on the flags that are on here.
@@ -265,17 +261,18 @@ impl NfCall {
 }
 
 impl BridgePort {
-    fn read(attributes: &[InfoBridgePort]) -> Self {
-        let is_enabled = |it: &InfoBridgePort| match it {
-            InfoBridgePort::State(state) => *state != BridgePortState::Disabled,
-            _ => false,
-        };
-        let is_on = |flag: &PortFlag| attributes.contains(&flag.attribute());
+    fn read(data: &[u8]) -> Self {
+        let is_on = |flag: &PortFlag| is_on(data, flag.attribute().kind()) == Some(true);
         Self {
-            is_enabled: attributes.iter().any(is_enabled),
+            is_enabled: attribute(data, BRPORT_STATE).is_some_and(|it| it != [BR_STATE_DISABLED]),
             flags: PortFlag::ALL.into_iter().filter(is_on).collect(),
         }
     }
+}
+
+/// Returns whether the attribute `kind` in `data`, one byte, is not 0; `None` if it is missing.
+fn is_on(data: &[u8], kind: u16) -> Option<bool> {
+    attribute(data, kind).map(|it| it != [0])
 }
 
 /// Returns a message about the link with this index. If the index is 0, the link's name in
@@ -286,3 +283,20 @@ pub(crate) fn message(index: u32, attributes: Vec<LinkAttribute>) -> LinkMessage
     message.attributes = attributes;
     message
 }
+
+/// Size of `struct ifinfomsg`, and the offsets of `ifi_type` and `ifi_flags` in it, in bytes.
+pub(crate) const HEADER: usize = 16;
+const HARDWARE: usize = 2;
+const FLAGS: usize = 8;
+
+/// `IF_OPER_UP`.
+const OPER_UP: u8 = 6;
+
+// Numbers of `include/uapi/linux/if_link.h` and `if_bridge.h`, there with the prefix `IFLA_`.
+const VLAN_ID: u16 = 1;
+const BR_VLAN_FILTERING: u16 = 7;
+const BR_NF_CALL_IPTABLES: u16 = 36;
+const BR_NF_CALL_IP6TABLES: u16 = 37;
+const BR_VLAN_DEFAULT_PVID: u16 = 39;
+const BRPORT_STATE: u16 = 1;
+const BR_STATE_DISABLED: u8 = 0;

@@ -1,10 +1,16 @@
 //! Reads, creates and deletes links.
 
+use netlink_packet_core::{DefaultNla, Emitable as _};
 use netlink_packet_route::AddressFamily;
-use netlink_packet_route::link::{InfoKind, LinkAttribute, LinkExtentMask, LinkInfo, LinkMessage};
-use nix::libc::{RTM_DELLINK, RTM_GETLINK};
+use netlink_packet_route::link::LinkMessage;
+use nix::libc::{
+    IFLA_EXT_MASK, IFLA_IFNAME, IFLA_INFO_KIND, IFLA_LINKINFO, IFLA_MASTER, RTM_DELLINK,
+    RTM_GETLINK,
+};
 
+use crate::attributes::nested;
 use crate::link::message;
+use crate::message::Bytes;
 use crate::{Connection, Error, Link, LinkChange, LinkKind, Request, found};
 
 impl Connection {
@@ -72,7 +78,7 @@ impl Connection {
     /// # Errors
     /// [`Error::Refused`].
     pub fn links_without_master(&self) -> Result<Vec<Link>, Error> {
-        self.links_like(vec![LinkAttribute::Controller(NONE)])
+        self.links_like(vec![number(IFLA_MASTER, NONE)])
     }
 
     /// Returns all bridges. Equivalent to `ip link show type bridge`.
@@ -80,8 +86,8 @@ impl Connection {
     /// # Errors
     /// [`Error::Refused`].
     pub fn bridges(&self) -> Result<Vec<Link>, Error> {
-        let kind = LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::Bridge)]);
-        let mut bridges = self.links_like(vec![kind])?;
+        let kind = DefaultNla::new(IFLA_INFO_KIND, b"bridge".to_vec());
+        let mut bridges = self.links_like(vec![nested(IFLA_LINKINFO, &kind)])?;
         bridges.retain(|it| it.kind == LinkKind::Bridge);
         Ok(bridges)
     }
@@ -91,7 +97,7 @@ impl Connection {
     /// # Errors
     /// [`Error::Refused`].
     pub fn ports(&self, bridge: u32) -> Result<Vec<Link>, Error> {
-        let mut ports = self.links_like(vec![LinkAttribute::Controller(bridge)])?;
+        let mut ports = self.links_like(vec![number(IFLA_MASTER, bridge)])?;
         ports.retain(|port| port.master == Some(bridge));
         Ok(ports)
     }
@@ -123,9 +129,8 @@ impl Connection {
         self.execute([Request::change(operation, RTM_DELLINK, &message)])
     }
 
-    fn links_like(&self, attributes: Vec<LinkAttribute>) -> Result<Vec<Link>, Error> {
-        let message = without_statistics(0, attributes);
-        let request = Request::list("read links", RTM_GETLINK, &message);
+    fn links_like(&self, attributes: Vec<DefaultNla>) -> Result<Vec<Link>, Error> {
+        let request = Request::list("read links", RTM_GETLINK, &question(0, attributes));
         self.objects(&[request], Link::from_answer)
     }
 
@@ -140,23 +145,33 @@ impl Connection {
 
 /// Returns the request that reads the link called `name`.
 pub(crate) fn link_named(name: &str) -> Request {
-    let message = without_statistics(0, vec![LinkAttribute::IfName(name.to_owned())]);
+    let name_attribute = DefaultNla::new(IFLA_IFNAME, [name.as_bytes(), &[0]].concat());
+    let message = question(0, vec![name_attribute]);
     Request::read(format!("read link {name}"), RTM_GETLINK, &message)
 }
 
 /// Returns the request that reads the link with this index.
 pub(crate) fn link_numbered(index: u32) -> Request {
-    let message = without_statistics(index, Vec::new());
+    let message = question(index, Vec::new());
     Request::read(format!("read link number {index}"), RTM_GETLINK, &message)
 }
 
-/// Returns a message that asks for links without their counters. No caller uses the counters, and
-/// they would be a large part of the kernel's answer.
-fn without_statistics(index: u32, mut attributes: Vec<LinkAttribute>) -> LinkMessage {
-    let mask = LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats]);
-    attributes.push(mask);
-    message(index, attributes)
+/// Returns a message (`struct ifinfomsg` and attributes) that asks for links without their
+/// counters. No caller uses the counters, and they would be a large part of the kernel's answer.
+fn question(index: u32, mut attributes: Vec<DefaultNla>) -> Bytes {
+    attributes.push(number(IFLA_EXT_MASK, SKIP_STATISTICS));
+    let header = [0, index, 0, 0].map(u32::to_ne_bytes);
+    let mut list = vec![0; attributes.as_slice().buffer_len()];
+    attributes.as_slice().emit(&mut list);
+    Bytes([header.as_flattened(), &list].concat())
 }
+
+fn number(kind: u16, value: u32) -> DefaultNla {
+    DefaultNla::new(kind, value.to_ne_bytes().to_vec())
+}
+
+/// `RTEXT_FILTER_SKIP_STATS`
+const SKIP_STATISTICS: u32 = 8;
 
 /// Value of the attribute `IFLA_MASTER` that selects links without a master (`link_master_filtered`
 /// in net/core/rtnetlink.c).

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use netlink_packet_core::{
     NLM_F_DUMP_INTR, NLM_F_MULTIPART, NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR, NLMSG_NOOP,
-    NLMSG_OVERRUN, NetlinkBuffer, NlasIterator,
+    NLMSG_OVERRUN, NetlinkBuffer,
 };
 use netlink_sys::SocketAddr;
 use netlink_sys::protocols::{NETLINK_NETFILTER, NETLINK_ROUTE, NETLINK_XFRM};
@@ -21,6 +21,8 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::sockopt::{RcvBuf, RcvBufForce, SndBuf, SndBufForce};
 use nix::sys::socket::{MsgFlags, setsockopt};
+
+use crate::attributes::{attribute, text};
 
 /// A netlink socket to the kernel; it belongs to the namespace in which it was opened.
 pub struct Socket {
@@ -347,13 +349,7 @@ fn outcome(body: &[u8], message: impl Fn(&[u8]) -> Option<String>) -> Option<Con
 /// request and the attributes after it.
 pub(crate) fn extended_message(bytes: &[u8]) -> Option<String> {
     const MESSAGE: u16 = 1;
-    let attributes = NlasIterator::new(bytes.get(HEADER..)?);
-    let message = attributes
-        .map_while(Result::ok)
-        .find(|it| it.kind() == MESSAGE)?;
-    let text = message.value();
-    let text = text.strip_suffix(&[0]).unwrap_or(text);
-    Some(String::from_utf8_lossy(text).into_owned())
+    attribute(bytes.get(HEADER..)?, MESSAGE).map(text)
 }
 
 /// Size of `struct nlmsghdr`, and the alignment of messages and attributes, in bytes.

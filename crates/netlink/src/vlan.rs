@@ -7,10 +7,11 @@ use netlink_packet_route::link::{
     AfSpecBridge, BridgeFlag, BridgeVlanInfo, BridgeVlanInfoFlags, LinkAttribute, LinkExtentMask,
     LinkMessage,
 };
-use nix::libc::{RTM_DELLINK, RTM_GETLINK, RTM_NEWLINK, RTM_SETLINK};
+use nix::libc::{IFLA_AF_SPEC, RTM_DELLINK, RTM_GETLINK, RTM_SETLINK};
 
-use crate::link::message;
-use crate::{Connection, Error, Request};
+use crate::attributes::{attribute, attributes, short};
+use crate::link::{HEADER, message};
+use crate::{Connection, Error, Message, Request};
 
 /// A range of VLANs that a bridge port, or the bridge itself, carries with the same tagging.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,9 +55,9 @@ impl Connection {
         let mut message = message(0, vec![mask]);
         message.header.interface_family = AddressFamily::Bridge;
         let request = Request::list("read VLANs", RTM_GETLINK, &message);
-        let of_port = |it: &LinkMessage| it.header.index == port;
-        let ports = self.objects(&[request], |it| it.read(RTM_NEWLINK).filter(of_port))?;
-        Ok(ports.iter().flat_map(PortVlans::from_message).collect())
+        let of_port = |it: &Message| it.subject().is_some_and(|(_, index)| index == port);
+        let ports = self.objects(&[request], |it| of_port(it).then(|| PortVlans::read(it)))?;
+        Ok(ports.concat())
     }
 }
 
@@ -79,27 +80,27 @@ impl Request {
 impl PortVlans {
     /// Reads the VLANs of a port or bridge from the kernel's message about it, which has the
     /// address family `AF_BRIDGE`.
-    pub(crate) fn from_message(message: &LinkMessage) -> Vec<Self> {
-        let families = message.attributes.iter().flat_map(|it| match it {
-            LinkAttribute::AfSpecBridge(specification) => specification.as_slice(),
-            _ => &[],
-        });
-        let infos = families.filter_map(|it| match it {
-            AfSpecBridge::VlanInfo(info) => Some(*info),
-            _ => None,
-        });
-        infos.map(Self::of_one).collect()
+    pub(crate) fn read(answer: &Message) -> Vec<Self> {
+        let attributes_of_link = answer.body.get(HEADER..).unwrap_or_default();
+        let bridge = attribute(attributes_of_link, IFLA_AF_SPEC).unwrap_or_default();
+        let infos = attributes(bridge).filter(|it| it.0 == BRIDGE_VLAN_INFO);
+        infos.filter_map(|it| Self::of_one(it.1)).collect()
     }
 
-    fn of_one(info: BridgeVlanInfo) -> Self {
-        let tagging = if info.flags.contains(BridgeVlanInfoFlags::Pvid) {
+    /// Reads `struct bridge_vlan_info`.
+    fn of_one(info: &[u8]) -> Option<Self> {
+        let (flags, vlan) = (
+            BridgeVlanInfoFlags::from_bits_retain(short(info)?),
+            short(info.get(2..)?)?,
+        );
+        let tagging = if flags.contains(BridgeVlanInfoFlags::Pvid) {
             Tagging::Access
-        } else if info.flags.contains(BridgeVlanInfoFlags::Untagged) {
+        } else if flags.contains(BridgeVlanInfoFlags::Untagged) {
             Tagging::Untagged
         } else {
             Tagging::Tagged
         };
-        Self::one(info.vid, tagging)
+        Some(Self::one(vlan, tagging))
     }
 
     /// Returns the range that contains only `vlan`.
@@ -171,8 +172,13 @@ impl fmt::Display for PortVlans {
     }
 }
 
+/// `IFLA_BRIDGE_VLAN_INFO`, with `struct bridge_vlan_info`.
+const BRIDGE_VLAN_INFO: u16 = 2;
+
 #[cfg(test)]
 mod tests {
+    use nix::libc::RTM_NEWLINK;
+
     use super::*;
 
     fn vlans(first: u16, last: u16, tagging: Tagging) -> PortVlans {
@@ -187,10 +193,8 @@ mod tests {
     fn what_is_asked_for_is_what_is_read() {
         for tagging in [Tagging::Tagged, Tagging::Untagged, Tagging::Access] {
             let asked = vlans(100, 100, tagging);
-            assert_eq!(
-                PortVlans::from_message(&asked.message(VlanCarrier::Port(7))),
-                [asked]
-            );
+            let message = Message::new(RTM_NEWLINK, &asked.message(VlanCarrier::Port(7)));
+            assert_eq!(PortVlans::read(&message), [asked]);
         }
     }
 
