@@ -1,11 +1,12 @@
 //! Detached processes of DEL: they wait for the kernel's work after a link's deletion.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::process::{Child, Command};
 
 use serde_json::{Value, json};
 use tests::faults::strace;
-use tests::{Chain, Host, Network, Place as _, Removal, eventually};
+use tests::{Chain, Host, Network, Place as _, Removal, Sandbox, eventually};
 
 /// Returns a network with one container address, so each ADD gets the address of the last DEL.
 fn network(host: &Host) -> Network<'_> {
@@ -116,34 +117,53 @@ fn no_file_of_the_callers_is_kept_open() {
     );
 }
 
-/// A pid namespace whose process 1 reaps only its own children: a daemon in a container that runs
-/// plugins.
-struct Careless {
+/// A pid namespace, as of a container in which plugins run.
+struct Container {
     parent: Child,
+    has_proc: bool,
 }
 
-impl Careless {
-    fn new() -> Self {
-        let words = ["--pid", "--fork", "--kill-child", "sleep", "300"];
-        let parent = Command::new("unshare").args(words).spawn().unwrap();
-        let careless = Self { parent };
-        assert!(eventually(|| careless.first().is_some()));
-        careless
+/// Process 1 that reaps only its own children, as a daemon.
+const CARELESS: [&str; 2] = ["sleep", "300"];
+/// Process 1 that reaps all, as an init.
+const INIT: [&str; 3] = ["perl", "-e", "$SIG{CHLD} = 'IGNORE'; sleep 300 while 1"];
+
+impl Container {
+    /// Starts `words` as process 1, with a /proc that shows the namespace or that of the host.
+    fn new(words: &[&str], has_proc: bool) -> Self {
+        let mut unshare = Command::new("unshare");
+        unshare.args(["--pid", "--fork", "--kill-child"]);
+        if has_proc {
+            unshare.arg("--mount-proc");
+        }
+        let parent = unshare.args(words).spawn().unwrap();
+        let container = Self { parent, has_proc };
+        let name = format!("{}\n", words[0]);
+        let has_begun = || {
+            let first = container.first();
+            first.is_some_and(|it| {
+                fs::read_to_string(format!("/proc/{it}/comm")).is_ok_and(|it| it == name)
+            })
+        };
+        assert!(eventually(has_begun));
+        container
     }
 
     /// Returns process 1 by its number outside.
     fn first(&self) -> Option<String> {
         let own = self.parent.id();
         let children = fs::read_to_string(format!("/proc/{own}/task/{own}/children")).unwrap();
-        let first = children.split_whitespace().next()?.to_owned();
-        let name = fs::read_to_string(format!("/proc/{first}/comm")).unwrap();
-        (name == "sleep\n").then_some(first)
+        children.split_whitespace().next().map(str::to_owned)
     }
 
     /// Returns a wrapper that runs a command inside and waits for it only.
-    fn wrapper(&self) -> [String; 2] {
-        let namespace = format!("--pid=/proc/{}/ns/pid", self.first().unwrap());
-        ["nsenter".to_owned(), namespace]
+    fn wrapper(&self) -> Vec<String> {
+        let namespaces = format!("/proc/{}/ns", self.first().unwrap());
+        let mut words = vec!["nsenter".to_owned(), format!("--pid={namespaces}/pid")];
+        if self.has_proc {
+            words.push(format!("--mount={namespaces}/mnt"));
+        }
+        words
     }
 
     /// Returns all processes inside except the first, including zombies, with their states.
@@ -158,23 +178,81 @@ impl Careless {
         let living = all.filter(|it| {
             fs::read_link(format!("/proc/{it}/ns/pid")).is_ok_and(|it| it == own) && *it != first
         });
+        let all: BTreeSet<_> = living.chain(adopted).collect();
         let stat = |it: String| fs::read_to_string(format!("/proc/{it}/stat")).ok();
-        living.chain(adopted).filter_map(stat).collect()
+        all.into_iter().filter_map(stat).collect()
     }
 }
 
-impl Drop for Careless {
+impl Drop for Container {
     fn drop(&mut self) {
         self.parent.kill().unwrap();
         self.parent.wait().unwrap();
     }
 }
 
+/// Returns the results of trials whether process 1 reaps.
+fn trials() -> Vec<String> {
+    let files = fs::read_dir("/run/cni/reaping").into_iter().flatten();
+    let texts = files.map(|it| fs::read_to_string(it.unwrap().path()).unwrap());
+    texts.collect()
+}
+
+/// Returns the tasks of the processes that a DEL starts in the container.
+fn tasks(host: &Host, a: &Sandbox, container: &Container) -> Vec<String> {
+    network(host).on("ADD", a).under(&container.wrapper()).ok();
+    let file = host.dir().join("trace");
+    let words = [container.wrapper(), strace(&file)].concat();
+    network(host).on("DEL", a).under(&words).ok();
+    assert_eq!(a.links(), ["lo"]);
+    let trace = fs::read_to_string(&file).unwrap();
+    let tasks = trace
+        .lines()
+        .filter_map(|it| it.split_once("\"--left-over\", \""));
+    let tasks = tasks.filter_map(|it| it.1.split_once('"'));
+    tasks.map(|it| it.0.to_owned()).collect()
+}
+
 #[test]
-fn del_leaves_no_process_where_process_1_does_not_reap() {
+fn process_1_that_reaps_is_tried_once_and_then_left_what_takes_long() {
     let host = Host::new();
     let a = host.sandbox("a");
-    let careless = Careless::new();
+    let container = Container::new(&INIT, true);
+    let first = tasks(&host, &a, &container);
+    assert!(first.iter().any(|it| it == "leave an orphan"), "{first:?}");
+    assert_eq!(trials(), ["process 1 reaps\n"]);
+    for _ in 0..3 {
+        let later = tasks(&host, &a, &container);
+        let deletes = later.iter().filter(|it| it.starts_with("delete link"));
+        assert_eq!((deletes.count(), later.len()), (1, 1), "{later:?}");
+    }
+    let ended = eventually(|| container.others().is_empty());
+    assert!(ended, "{:#?}", container.others());
+}
+
+#[test]
+fn process_1_that_does_not_reap_is_tried_once_and_del_waits_itself() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let container = Container::new(&CARELESS, true);
+    for round in 0..3 {
+        let tasks = tasks(&host, &a, &container);
+        assert_eq!(tasks.is_empty(), round > 0, "{tasks:?}");
+        assert_eq!(trials(), [""]);
+        assert_eq!(container.others().len(), 1, "{:#?}", container.others());
+    }
+    // Another container has a trial of its own.
+    let other = Container::new(&INIT, true);
+    assert!(!tasks(&host, &a, &other).is_empty());
+    assert_eq!(trials().len(), 2);
+}
+
+/// With the /proc of another pid namespace, nothing is tried.
+#[test]
+fn del_leaves_no_process_where_process_1_is_not_known_to_reap() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let careless = Container::new(&CARELESS, false);
     let chain = Chain::new(&host, &["bridge", "portmap", "bandwidth"]);
     let chain = chain.with("bridge", "ipMasq", &json!(true));
     for removal in [Removal::Del, Removal::DelForgotten, Removal::Gc] {

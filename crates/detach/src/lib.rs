@@ -10,8 +10,9 @@
 //!
 //! When the parent ends, process 1 inherits the new process and has to reap it, which every init
 //! does. In a container with a pid namespace, process 1 is often a daemon that reaps only its own
-//! children, so the new process would stay as a zombie. So this crate starts no process in such a
-//! namespace, and the caller waits for the kernel itself.
+//! children, so the new process would stay as a zombie. So this crate starts no process in a
+//! namespace whose process 1 is not proven to reap ([`reaping`]), and the caller waits for the
+//! kernel itself.
 //!
 //! This crate does not know what the tasks do.
 
@@ -26,6 +27,8 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+mod reaping;
 
 use nix::cmsg_space;
 use nix::errno::Errno;
@@ -51,10 +54,13 @@ impl Task {
         Some(Self(words))
     }
 
-    /// Returns whether [`close_later`] started this process, only to close a file. The caller then
-    /// just calls [`Self::end`].
-    pub fn is_close(&self) -> bool {
-        self.0 == CLOSE
+    /// Carries out a task of this crate itself, and returns the exit status of this process. Returns
+    /// `None` for a task of the caller.
+    pub fn carry_out(&self) -> Option<ExitCode> {
+        match self.0.as_str() {
+            CLOSE => Some(self.end(Ok(()))),
+            words => reaping::run(words),
+        }
     }
 
     /// Returns the words that the parent passed to [`Detached::start`].
@@ -93,21 +99,14 @@ impl Detached {
     /// caller.
     ///
     /// # Errors
-    /// The process cannot be started, or the caller is not in the initial pid namespace: process 1
-    /// of another pid namespace may not reap the new process.
+    /// The process cannot be started, or process 1 of the caller's pid namespace may not reap it.
     pub fn start(words: &str) -> io::Result<Self> {
-        if !is_initial_pid_namespace() {
+        if !is_initial_pid_namespace() && !reaping::process_1_reaps() {
             return Err(io::ErrorKind::Unsupported.into());
         }
         let (channel, theirs) = UnixStream::pair()?;
-        let child = Command::new("/proc/self/exe")
-            .args([MARK, words])
-            .env_clear()
-            .current_dir("/")
-            .process_group(0)
+        let child = this_executable(words)
             .stdin(OwnedFd::from(theirs))
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
             .spawn()?;
         Ok(Self { child, channel })
     }
@@ -144,6 +143,20 @@ impl Detached {
             None => Err(io::Error::other(status.to_string())),
         }
     }
+}
+
+/// Returns the command that starts this executable with the task `words`.
+fn this_executable(words: &str) -> Command {
+    let mut command = Command::new("/proc/self/exe");
+    command
+        .args([MARK, words])
+        .env_clear()
+        .current_dir("/")
+        .process_group(0)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    command
 }
 
 /// Closes `file` in a process that may outlive the current one, since the close takes long. Uses

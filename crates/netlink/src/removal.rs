@@ -89,11 +89,10 @@ impl Connection {
 pub fn run(main: impl FnOnce() -> ExitCode) -> ExitCode {
     match Task::of_this_process() {
         None => main(),
-        Some(task) if task.is_close() => task.end(Ok(())),
-        Some(task) => {
+        Some(task) => task.carry_out().unwrap_or_else(|| {
             let deleted = delete(task.words());
             task.end(deleted.map_err(|error| error.errno().unwrap_or(Errno::EIO)))
-        }
+        }),
     }
 }
 
