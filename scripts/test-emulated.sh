@@ -17,9 +17,9 @@ source "$here/scripts/machine.sh"
 # shellcheck source=scripts/emulated.sh
 source "$here/scripts/emulated.sh"
 
-readonly MODULES=(br_netfilter bridge ifb nf_conntrack_netlink nf_tables nft_chain_nat nft_compat nft_ct
-    nft_fib_inet nft_limit nft_masq nft_meta_bridge nft_nat nft_redir nft_reject_inet sch_fq_codel sch_htb sch_ingress
-    sch_tbf cls_u32 cls_matchall act_mirred veth virtio_console xfrm_user)
+readonly MODULES=(br_netfilter bridge nf_conntrack_netlink nf_tables nft_chain_nat nft_compat nft_ct
+    nft_fib_inet nft_limit nft_masq nft_meta_bridge nft_nat nft_redir nft_reject_inet sch_fq_codel sch_htb
+    sch_tbf cls_u32 veth virtio_console xfrm_user)
 
 main() {
     (($# == 2)) || die "usage: scripts/test-emulated.sh arm64|ppc64le|s390x DIR"

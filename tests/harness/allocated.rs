@@ -1,10 +1,10 @@
 //! Pods that the kubelet allocates devices of bandwidth to.
 
 use std::fs;
-use std::path::Path;
 
 use serde_json::{Value, json};
 
+use crate::limited::record;
 use crate::{Checkpoint, Host, Invocation, Network, Place as _, Sandbox};
 
 /// A pod on the bridge, for bandwidth behind it. Its UID is `uid-` and the sandbox's name.
@@ -59,27 +59,14 @@ impl<'h> Pod<'h> {
     /// Returns the Mbit/s towards the pod and from it; 0 is no limit.
     pub fn limits(&self) -> [u64; 2] {
         let host_link = self.joined["interfaces"][1]["name"].as_str().unwrap();
-        let owner = format!("cni:pods/{}/eth0", self.sandbox.name());
-        let ifbs = self.host.ifbs();
-        let ifb = ifbs.iter().find(|it| it["ifalias"] == *owner);
-        let ifb = ifb.map(|it| it["ifname"].as_str().unwrap());
-        [Some(host_link), ifb].map(|link| link.map_or(0, |link| megabits(self.host, link)))
+        let limits = [self.host.limit(host_link), self.sandbox.limit("eth0")];
+        limits.map(|it| it.map_or(0, |(rate, _)| rate * 8 / 1_000_000))
     }
 
     /// Returns the text of the pod's record.
     pub fn record(&self) -> Option<String> {
-        let name = format!("cni:pods:{}:eth0", self.sandbox.name());
-        fs::read_to_string(Path::new("/run/cni/bandwidth").join(name)).ok()
+        fs::read_to_string(record(self.sandbox.name())).ok()
     }
-}
-
-/// Returns the rate of the limit on a link.
-fn megabits(host: &Host, link: &str) -> u64 {
-    let qdiscs = host.qdiscs(link);
-    let limit = qdiscs.iter().find(|it| it["kind"] == "tbf");
-    limit.map_or(0, |it| {
-        it["options"]["rate"].as_u64().unwrap() * 8 / 1_000_000
-    })
 }
 
 /// A resource of 10 Mbit/s towards a pod.

@@ -1,4 +1,4 @@
-//! Makes packets bypass the host's qdiscs, as root in a sandbox can.
+//! Sends frames by a packet socket, for which a process in a sandbox needs `CAP_NET_RAW`.
 
 use std::process::Command;
 use std::thread;
@@ -6,39 +6,15 @@ use std::thread;
 use crate::place::Place;
 use crate::traffic;
 
-/// The link that replaces eth0 after [`evade`], with its address and MAC.
-pub const INNER: &str = "inner";
-
-/// Marks all packets that leave by eth0 as classified (`tc_skip_classify`), so the host's ingress
-/// qdisc ignores them: an ifb marks the packets that it sends.
-///
-/// Another redirecting filter would clear the mark. So the filter applies to packets from a bridge
-/// inside the sandbox, and the sandbox's address moves behind that bridge. `gateway` is the default
-/// gateway.
-pub fn evade(sandbox: &impl Place, gateway: &str) {
-    let (mac, address) = (sandbox.mac("eth0"), sandbox.addresses("eth0").remove(0));
-    for arguments in [
-        "link add name trick type ifb",
-        "link add name inner type veth peer name outer",
-        "link add name bridge type bridge",
-        "address flush dev eth0",
-        "link set dev eth0 address 02:00:00:00:00:77",
-        &format!("link set dev inner address {mac}"),
-        "link set dev outer master bridge",
-        "link set dev eth0 master bridge",
-        "link set dev trick up",
-        "link set dev outer up",
-        "link set dev inner up",
-        "link set dev bridge up",
-        &format!("address add {address} dev inner"),
-        &format!("route add default via {gateway}"),
-    ] {
-        sandbox.ip(arguments);
-    }
-    sandbox.tc("qdisc add dev eth0 clsact");
-    sandbox.tc(
-        "filter add dev eth0 egress protocol all u32 match u32 0 0 indev outer action mirred egress redirect dev trick",
-    );
+/// How a process sends frames through a link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// By a packet socket, through the qdisc of the link.
+    Queued,
+    /// By a packet socket, past the qdisc (`PACKET_QDISC_BYPASS`).
+    Bypassing,
+    /// As the virtual machine of this tap.
+    Tap,
 }
 
 /// Header of an Ethernet frame.
@@ -80,7 +56,7 @@ pub fn datagram(from: [u8; 4], to: [u8; 4]) -> Vec<u8> {
 /// Sends such frames through `link` of `sender` as fast as possible. Returns the megabits that
 /// arrived at the receiver's link in each second.
 pub fn pour(
-    (sender, link): (&(impl Place + Sync), &str),
+    (sender, link, way): (&(impl Place + Sync), &str, Way),
     (header, packet): (&Header<'_>, &[u8]),
     receiver: (&impl Place, &str),
     seconds: usize,
@@ -88,7 +64,12 @@ pub fn pour(
     let frame = header.digits() + &hexadecimal(packet);
     let index = sender.link(link)["ifindex"].to_string();
     let mut perl = Command::new("perl");
-    perl.args(["-e", SEND, &index, &frame, &seconds.to_string()]);
+    let (frame, seconds_of) = (frame.as_str(), seconds.to_string());
+    let bypasses = u8::from(way == Way::Bypassing).to_string();
+    perl.args(match way {
+        Way::Tap => ["-e", SEND_BY_TAP, link, frame, &seconds_of, ""],
+        _ => ["-e", SEND, &index, frame, &seconds_of, &bypasses],
+    });
     thread::scope(|scope| {
         let send = || sender.enter(|| assert!(perl.status().unwrap().success()));
         let rates = traffic::arriving(
@@ -107,11 +88,25 @@ fn hexadecimal(bytes: &[u8]) -> String {
     digits.collect()
 }
 
+/// Sends as a program that emulates the network card of a virtual machine.
+const SEND_BY_TAP: &str = r#"
+    my ($name, $frame, $seconds) = @ARGV;
+    sysopen(my $tap, "/dev/net/tun", 2) or die "tun: $!";
+    # TUNSETIFF, IFF_TAP | IFF_NO_PI
+    ioctl($tap, 0x400454ca, pack("Z16 S x22", $name, 0x1002)) or die "tap: $!";
+    my $bytes = pack("H*", $frame);
+    for (my $end = time + 1 + $seconds; time < $end;) {
+        syswrite($tap, $bytes) for 1 .. 50;
+    }
+"#;
+
 /// Sends by a packet socket (`AF_PACKET`, `SOCK_RAW`). nix could build its address (`struct
 /// sockaddr_ll`) only with unsafe code.
 const SEND: &str = r#"
-    my ($index, $frame, $seconds) = @ARGV;
+    my ($index, $frame, $seconds, $bypasses) = @ARGV;
     socket(my $socket, 17, 3, 0) or die "packet socket: $!";
+    # SOL_PACKET, PACKET_QDISC_BYPASS
+    setsockopt($socket, 263, 20, pack("i", $bypasses)) or die "bypass: $!";
     my ($to, $bytes) = (pack("S n i S C C x8", 17, 0, $index, 0, 0, 0), pack("H*", $frame));
     # Whole seconds, of which the first one may be short.
     for (my $end = time + 1 + $seconds; time < $end;) {

@@ -67,13 +67,7 @@ impl<'h> Limited<'h> {
 
     /// Returns the rates of the root qdiscs in bytes per second: towards the container and from it.
     pub fn rates(&self) -> [Option<u64>; 2] {
-        let ifbs = self.host.ifbs();
-        let ifb = ifbs.first().map(|it| it["ifname"].as_str().unwrap());
-        [Some(self.link()), ifb].map(|link| {
-            let qdiscs = self.host.qdiscs(link?);
-            let root = qdiscs.into_iter().find(|it| it["root"] == true)?;
-            root["options"]["rate"].as_u64()
-        })
+        [self.host.limit(self.link()), self.a.limit("eth0")].map(|it| it.map(|it| it.0))
     }
 
     /// Returns the name of the host's end.
@@ -103,7 +97,7 @@ impl<'h> Limited<'h> {
     pub fn expect_nothing_after_del(&self) {
         self.tool.on("del", "pods", &self.a).ok();
         assert_eq!(self.backstop(), "");
-        assert!(self.host.ifbs().is_empty());
+        assert!(!record("a").exists());
     }
 }
 
@@ -154,6 +148,11 @@ impl Default for RoutedContainer {
     fn default() -> Self {
         Self::new()
     }
+}
+
+/// Returns the record of the container with this name, on the network `pods`.
+pub fn record(container: &str) -> PathBuf {
+    PathBuf::from(format!("/run/cni/bandwidth/cni:pods:{container}:eth0"))
 }
 
 /// Returns limits that a runtime asks for.

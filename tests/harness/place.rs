@@ -65,6 +65,16 @@ pub trait Place {
         listed
     }
 
+    /// Returns the rate of a link's root TBF in bytes per second, and its burst in bytes.
+    fn limit(&self, link: &str) -> Option<(u64, u64)> {
+        let qdiscs = self.qdiscs(link);
+        let root = qdiscs
+            .iter()
+            .find(|it| it["root"] == true && it["kind"] == "tbf")?;
+        let number = |key: &str| root["options"][key].as_u64().unwrap();
+        Some((number("rate"), number("burst")))
+    }
+
     /// Returns the packets that the qdiscs of a link dropped. A parent also counts most of what its
     /// leaf drops.
     fn dropped(&self, link: &str) -> u64 {

@@ -1,11 +1,10 @@
-//! bandwidth: attempts of root in a sandbox to exceed its egress limit, measured at the receiver.
+//! bandwidth: what holds of an egress limit against a process in the sandbox, measured at the
+//! receiver. The page of the plugin has the same table.
 
-use nix::errno::Errno;
 use serde_json::{Value, json};
-use tests::escape::{self, Header, INNER, datagram, evade};
-use tests::faults::{Harm, Trace};
+use tests::escape::{self, Header, Way, datagram};
 use tests::traffic::{self, Flood};
-use tests::{Host, Invocation, Network, Place as _, Sandbox};
+use tests::{Host, Network, Place as _, Sandbox};
 
 /// A sandbox limited to 10 Mbit/s, and another host that it reaches through this one.
 struct Scene {
@@ -13,7 +12,6 @@ struct Scene {
     a: Sandbox,
     outside: Sandbox,
     result: Value,
-    gateway: &'static str,
 }
 
 impl Scene {
@@ -22,13 +20,11 @@ impl Scene {
         let (host, outside, a) = Self::places();
         let routes = json!([{"dst": "0.0.0.0/0"}]);
         let result = host.bridge_v4().with("ipam.routes", routes).add(&a);
-        let gateway = "10.1.0.1";
         Self {
             host,
             a,
             outside,
             result,
-            gateway,
         }
     }
 
@@ -48,13 +44,11 @@ impl Scene {
         }
         let interfaces = json!([{"name": "routed"}, {"name": "eth0", "sandbox": a.path()}]);
         let result = json!({"cniVersion": "1.0.0", "interfaces": interfaces});
-        let gateway = "10.2.0.1";
         Self {
             host,
             a,
             outside,
             result,
-            gateway,
         }
     }
 
@@ -76,6 +70,11 @@ impl Scene {
         self.limited().with("prevResult", result)
     }
 
+    /// Removes the qdisc, as root in the sandbox can.
+    fn evade(&self) {
+        self.a.tc("qdisc delete dev eth0 root");
+    }
+
     fn host_link(&self) -> &str {
         let interfaces = self.result["interfaces"].as_array().unwrap();
         let on_host = interfaces.iter().rfind(|it| it["sandbox"].is_null());
@@ -84,8 +83,7 @@ impl Scene {
 
     /// Returns the megabits from the sandbox's address that arrive at `far` in each of 3 seconds.
     fn flood(&self, kind: Flood, far: &str) -> Vec<f64> {
-        let near = ["eth0", INNER].into_iter().filter(|it| self.a.has_link(it));
-        let near = near.flat_map(|it| self.a.addresses(it)).next().unwrap();
+        let near = self.a.addresses("eth0").remove(0);
         let near = near.split('/').next().unwrap();
         let (a, outside) = (&self.a, &self.outside);
         let rates = traffic::flood(kind, (a, near), (outside, far, "outside"), 3);
@@ -93,8 +91,8 @@ impl Scene {
     }
 
     /// Sends frames with these `EtherType`s, and returns the megabits per second at the receiver.
-    fn pour(&self, link: &str, types: &[u16], far: [u8; 4]) -> Vec<f64> {
-        let (to, from) = (self.host.mac("cni0"), self.a.mac(link));
+    fn pour(&self, way: Way, types: &[u16], far: [u8; 4]) -> Vec<f64> {
+        let (to, from) = (self.host.mac("cni0"), self.a.mac("eth0"));
         let header = Header {
             to: &to,
             from: &from,
@@ -102,7 +100,12 @@ impl Scene {
         };
         let packet = datagram([10, 1, 0, 2], far);
         let frames = (&header, packet.as_slice());
-        escape::pour((&self.a, link), frames, (&self.outside, "outside"), 3)
+        escape::pour(
+            (&self.a, "eth0", way),
+            frames,
+            (&self.outside, "outside"),
+            3,
+        )
     }
 }
 
@@ -151,29 +154,38 @@ fn expect_free(rates: &[f64]) {
     assert!(rates.iter().any(|it| *it > FREE), "{rates:?}");
 }
 
-/// Checks that the backstop holds, that packets escape without it, and that RELOAD restores it.
+/// Checks that the rate is kept within five percent, after a second and the burst.
+#[track_caller]
+fn expect_shaped(rates: &[f64]) {
+    let later: f64 = rates[1..].iter().sum();
+    let seconds = f64::from(u32::try_from(rates.len() - 1).unwrap());
+    let rate = later / seconds / f64::from(RATE);
+    assert!(rate > 0.8 && rate < 1.05, "{rates:?}");
+}
+
+/// Checks what holds without the qdisc: the backstop, and nothing after a flush until RELOAD.
 fn backstop_holds(scene: &Scene) {
     let network = scene.limited();
     let result = network.add(&scene.a);
-    let reload = || {
-        scene
-            .network_with(result.clone())
-            .on("RELOAD", &scene.a)
-            .ok()
-    };
-    evade(&scene.a, scene.gateway);
+    let reload = scene.network_with(result.clone()).on("RELOAD", &scene.a);
+    expect_shaped(&scene.flood(Flood::Udp, FAR));
+    scene.evade();
     expect_held(&scene.flood(Flood::Udp, FAR));
     expect_held(&scene.flood(Flood::Tcp, FAR));
-    network.check(&scene.a, &result).ok();
+    let refusal = network.check(&scene.a, &result).error();
+    refusal.expect(100, &["eth0 has no limit"]);
     let there = scene.host.snapshot();
     scene.host.run("nft", &["flush", "ruleset"]);
     expect_free(&scene.flood(Flood::Tcp, FAR));
     let refusal = network.check(&scene.a, &result).error();
     refusal.expect(100, &["cni-bandwidth", "limits", "cnitool reload"]);
-    reload();
+    reload.ok();
     scene.host.snapshot().assert_same_as(&there);
-    network.check(&scene.a, &result).ok();
     expect_held(&scene.flood(Flood::Udp, FAR));
+    network.add(&scene.a);
+    network.check(&scene.a, &result).ok();
+    scene.host.run("nft", &["flush", "ruleset"]);
+    expect_shaped(&scene.flood(Flood::Tcp, FAR));
 }
 
 #[test]
@@ -196,8 +208,43 @@ fn counted(scene: &Scene) -> [u64; 2] {
     packets.collect::<Vec<_>>().try_into().unwrap()
 }
 
+/// `CAP_NET_RAW` is one of containerd's default capabilities.
 #[test]
-fn packets_from_the_ifb_are_not_dropped() {
+fn packet_socket_past_the_qdisc_gets_a_tenth_more_than_the_rate() {
+    let scene = Scene::bridged();
+    scene.limited().add(&scene.a);
+    expect_shaped(&scene.pour(Way::Queued, &[IPV4], [192, 0, 2, 2]));
+    expect_held(&scene.pour(Way::Bypassing, &[IPV4], [192, 0, 2, 2]));
+    scene.host.run("nft", &["flush", "ruleset"]);
+    expect_free(&scene.pour(Way::Bypassing, &[IPV4], [192, 0, 2, 2]));
+    expect_shaped(&scene.pour(Way::Queued, &[IPV4], [192, 0, 2, 2]));
+}
+
+/// An eBPF program at the host's ingress that sends packets on (`bpf_redirect`) takes them past
+/// `nf_tables`, as this filter does.
+#[test]
+fn redirection_at_the_host_leaves_only_the_qdisc() {
+    let scene = Scene::routed();
+    scene.limited().add(&scene.a);
+    let (host, a) = (&scene.host, &scene.a);
+    let link = scene.host_link();
+    // The receiver takes the frames that the sandbox addresses to its gateway.
+    let mac = host.mac(link);
+    scene.outside.ip(&format!("link set outside address {mac}"));
+    host.ip("neighbour flush dev uplink");
+    host.tc(&format!("qdisc add dev {link} clsact"));
+    let filter = format!("filter add dev {link} ingress protocol ip u32 match ip dst {FAR}");
+    host.tc(&format!(
+        "{filter} action mirred egress redirect dev uplink"
+    ));
+    expect_shaped(&scene.flood(Flood::Udp, FAR));
+    a.tc("qdisc delete dev eth0 root");
+    expect_free(&scene.flood(Flood::Udp, FAR));
+    expect_held(&scene.flood(Flood::Udp, OTHER));
+}
+
+#[test]
+fn packets_that_keep_to_the_limit_are_not_dropped() {
     let scene = Scene::bridged();
     scene.limited().add(&scene.a);
     let link = scene.host_link();
@@ -232,13 +279,10 @@ fn only_shaped_subnets_are_limited_whatever_the_frame_looks_like() {
     expect_free(&scene.flood(Flood::Tcp, FAR));
     let shaped = [198, 51, 100, 2];
     for types in ENCAPSULATIONS {
-        expect_held(&scene.pour("eth0", types, shaped));
+        expect_shaped(&scene.pour(Way::Queued, types, shaped));
+        expect_held(&scene.pour(Way::Bypassing, types, shaped));
     }
-    evade(&scene.a, scene.gateway);
-    expect_free(&scene.flood(Flood::Tcp, FAR));
-    for types in ENCAPSULATIONS {
-        expect_held(&scene.pour(INNER, types, shaped));
-    }
+    expect_free(&scene.pour(Way::Bypassing, &[IPV4], [192, 0, 2, 2]));
 }
 
 #[test]
@@ -248,14 +292,16 @@ fn unshaped_subnets_alone_are_not_limited() {
         .limited()
         .with("unshapedSubnets", json!(["192.0.2.0/24"]));
     network.add(&scene.a);
-    evade(&scene.a, scene.gateway);
+    expect_free(&scene.flood(Flood::Udp, FAR));
+    expect_shaped(&scene.flood(Flood::Udp, OTHER));
+    scene.evade();
     expect_free(&scene.flood(Flood::Udp, FAR));
     expect_held(&scene.flood(Flood::Udp, OTHER));
-    expect_held(&scene.pour(INNER, &[TAG, IPV4], [198, 51, 100, 2]));
+    expect_held(&scene.pour(Way::Bypassing, &[TAG, IPV4], [198, 51, 100, 2]));
 }
 
 #[test]
-fn other_protocols_than_ip_are_limited_at_the_ifb_and_past_it() {
+fn other_protocols_than_ip_are_limited_at_the_qdisc_and_past_it() {
     let scene = Scene::bridged();
     let b = scene.host.sandbox("b");
     scene.host.bridge_v4().add(&b);
@@ -264,137 +310,19 @@ fn other_protocols_than_ip_are_limited_at_the_ifb_and_past_it() {
         .with("shapedSubnets", json!(["198.51.100.0/24"]));
     network.add(&scene.a);
     let to = b.mac("eth0");
-    for link in ["eth0", INNER] {
-        if link == INNER {
-            evade(&scene.a, scene.gateway);
-        }
-        let from = scene.a.mac(link);
+    let from = scene.a.mac("eth0");
+    for way in [Way::Queued, Way::Bypassing] {
         let header = Header {
             to: &to,
             from: &from,
             types: &[EXPERIMENT],
         };
-        let rates = escape::pour((&scene.a, link), (&header, &[0; 1400]), (&b, "eth0"), 3);
+        let rates = escape::pour(
+            (&scene.a, "eth0", way),
+            (&header, &[0; 1400]),
+            (&b, "eth0"),
+            3,
+        );
         expect_held(&rates);
     }
-}
-
-/// Returns the elements of an attachment, and its shared ones.
-fn elements(host: &Host, family: &str) -> String {
-    host.run("nft", &["list", "table", family, "cni-bandwidth"])
-}
-
-#[test]
-fn del_and_gc_leave_nothing_of_it_and_need_nothing_but_names() {
-    let scene = Scene::bridged();
-    let (host, a) = (&scene.host, &scene.a);
-    let b = host.sandbox("b");
-    let of_b = host.bridge_v4().add(&b);
-    let shaped = json!(["198.51.100.0/24"]);
-    let [of_a, of_b] = [&scene.result, &of_b].map(|result| {
-        let network = scene.network_with(result.clone());
-        network.with("shapedSubnets", shaped.clone())
-    });
-    let has = |word: &str| elements(host, "bridge").contains(word);
-    let add = |network: &Network<'_>, sandbox| drop(network.add(sandbox));
-    add(&of_a, a);
-    add(&of_b, &b);
-    assert!(has("cni:pods/a/eth0") && has("cni:pods/b/eth0") && has("policy-"));
-    host.bandwidth().on("DEL", a).without("CNI_NETNS").ok();
-    assert!(!has("cni:pods/a/eth0") && has("cni:pods/b/eth0") && has("policy-"));
-    host.bandwidth().on("DEL", &b).netns("/run/netns/gone").ok();
-    assert!(!has("cni:") && !has("chain policy-"));
-    add(&of_a, a);
-    add(&of_b, &b);
-    let collected = host.bandwidth().gc(&[a]).run();
-    assert!(
-        collected.stderr.contains("cni:pods/b/eth0"),
-        "{collected:#?}"
-    );
-    assert!(has("cni:pods/a/eth0") && !has("cni:pods/b/eth0"));
-    host.bandwidth().gc(&[]).ok();
-    assert!(!has("cni:") && !has("chain policy-"));
-}
-
-#[test]
-fn a_second_add_leaves_nothing_of_the_first_one() {
-    let scene = Scene::bridged();
-    let shaped = scene
-        .limited()
-        .with("shapedSubnets", json!(["198.51.100.0/24"]));
-    let result = shaped.add(&scene.a);
-    let all = scene.limited();
-    let refusal = all.check(&scene.a, &result).error();
-    refusal.expect(100, &["policies", "was not asked for"]);
-    let result = all.add(&scene.a);
-    all.check(&scene.a, &result).ok();
-    let elements = elements(&scene.host, "bridge");
-    assert_eq!(elements.matches("cni:").count(), 1, "{elements}");
-    let faster = scene.limited().with("egressRate", 20_000_000);
-    let refusal = faster.check(&scene.a, &result).error();
-    refusal.expect(100, &["element of cni:pods/a/eth0 in set limits"]);
-}
-
-#[test]
-fn reload_adds_nothing_without_an_attachment() {
-    let scene = Scene::bridged();
-    let network = scene.limited();
-    let result = network.add(&scene.a);
-    let reload = scene.network_with(result).on("RELOAD", &scene.a);
-    network.del(&scene.a);
-    reload.error().expect(100, &["container a", "no ifb"]);
-    assert!(!elements(&scene.host, "bridge").contains("cni:"));
-}
-
-#[test]
-fn rate_that_cannot_be_counted_is_limited_by_the_ifb_alone_and_reported() {
-    let scene = Scene::bridged();
-    let network = scene.limited().with("egressRate", 10_u64.pow(15));
-    let added = network.on("ADD", &scene.a).run();
-    assert!(added.stderr.contains("egressRate: "), "{added:#?}");
-    network.check(&scene.a, &added.ok()).ok();
-    let rules = scene.host.run("nft", &["list", "ruleset"]);
-    assert!(!rules.contains("cni:"), "{rules}");
-}
-
-#[test]
-fn lower_limit_in_nf_tables_ends_with_a_rate_that_cannot_be_counted() {
-    let scene = Scene::bridged();
-    scene.limited().add(&scene.a);
-    assert!(elements(&scene.host, "bridge").contains("cni:"));
-    let faster = scene.limited().with("egressRate", 200_000_000_000_u64);
-    let result = faster.add(&scene.a);
-    assert!(!elements(&scene.host, "bridge").contains("cni:"));
-    faster.check(&scene.a, &result).ok();
-}
-
-#[test]
-fn without_nf_tables_only_the_ifb_limits_and_one_line_reports_it() {
-    let scene = Scene::bridged();
-    let (network, file) = (scene.limited(), scene.host.dir().join("trace"));
-    let result = network.add(&scene.a);
-    let checked = scene.network_with(result.clone());
-    let without = |invocation: &Invocation| {
-        let calls = Trace::of(invocation, &file).calls("socket");
-        let call = calls
-            .iter()
-            .find(|it| it.line().contains("NETLINK_NETFILTER"));
-        let fault = call.unwrap().with(Harm::Error(Errno::EPROTONOSUPPORT));
-        fault.strikes(invocation, &file).run()
-    };
-    let words = "without nf_tables root in a container can send more than its limit";
-    let added = without(&network.on("ADD", &scene.a));
-    assert_eq!(added.stderr.matches(words).count(), 1, "{added:#?}");
-    assert_eq!(added.ok(), result);
-    scene.host.run("nft", &["flush", "ruleset"]);
-    checked.on("RELOAD", &scene.a).ok();
-    assert_eq!(without(&checked.on("CHECK", &scene.a)).ok(), Value::Null);
-    let status = network.with("cniVersion", "1.1.0").call("STATUS");
-    let status = without(&status);
-    assert_eq!(status.stderr.matches(words).count(), 1, "{status:#?}");
-    status.ok();
-    assert_eq!(
-        without(&scene.host.bandwidth().on("DEL", &scene.a)).ok(),
-        Value::Null
-    );
 }

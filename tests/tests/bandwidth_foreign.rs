@@ -1,8 +1,9 @@
-//! bandwidth on a host with leftovers of an interrupted ADD, of the reference or of other programs.
+//! bandwidth on a host with leftovers of an interrupted ADD or of other programs.
 
 use nix::errno::Errno;
 use serde_json::json;
 use tests::faults::{Harm, Trace};
+use tests::limited::record;
 use tests::{Host, Network, Place as _, Sandbox};
 
 /// Returns the host end of a sandbox on the bridge, and limits behind it in the chain.
@@ -26,6 +27,14 @@ fn keep_the_tables(host: &Host) {
     host.bridge_v4().del(&warm);
 }
 
+/// Returns the element of a sandbox's backstop, as nft shows it; empty if there is none.
+fn backstop(host: &Host, sandbox: &Sandbox) -> String {
+    let owner = format!("cni:pods/{}/", sandbox.name());
+    let rules = host.run("nft", &["--stateless", "list", "ruleset"]);
+    let mut lines = rules.lines().filter(|line| line.contains(&owner));
+    lines.next().unwrap_or_default().to_owned()
+}
+
 /// Returns the effective ingress filters of a link.
 fn filters(host: &Host, link: &str) -> Vec<String> {
     let shown = host.tc(&format!("filter show dev {link} ingress"));
@@ -38,100 +47,6 @@ fn filters(host: &Host, link: &str) -> Vec<String> {
 fn expect_reached(host: &Host, sandbox: &Sandbox) {
     let address = &sandbox.addresses("eth0")[0];
     assert!(host.pings(address.split('/').next().unwrap()), "{address}");
-}
-
-#[test]
-fn limits_of_the_reference_are_checked_and_deleted() {
-    let host = Host::new();
-    let a = host.sandbox("a");
-    let (_, network) = chain(&host, &a);
-    let result = network.by_reference().add(&a);
-    network.check(&a, &result).ok();
-    let chosen = network
-        .clone()
-        .with("runtimeConfig.bandwidth.ingressBurst", 400_000);
-    let refusal = chosen.check(&a, &result).error();
-    refusal.expect(100, &["burst 50000 bytes"]);
-    network.del(&a);
-    assert!(host.ifbs().is_empty());
-}
-
-#[test]
-fn limits_of_the_reference_by_classes_are_checked_and_deleted() {
-    let host = Host::new();
-    let a = host.sandbox("a");
-    let (link, network) = chain(&host, &a);
-    let result = network.by_reference().add(&a);
-    let ifb = host.ifbs()[0]["ifname"].as_str().unwrap().to_owned();
-    // Limits like those of 1.5.0 and 1.5.1: an unlimited and a limited class.
-    for (link, rate) in [(&link, "10mbit"), (&ifb, "20mbit")] {
-        host.tc(&format!("qdisc del dev {link} root"));
-        host.tc(&format!(
-            "qdisc add dev {link} root handle 1: htb default 30"
-        ));
-        let class = format!("class add dev {link} parent 1: classid");
-        host.tc(&format!("{class} 1:1 htb rate 800gbit quantum 60000"));
-        host.tc(&format!(
-            "{class} 1:30 htb rate {rate} burst 500mb quantum 60000"
-        ));
-    }
-    let asked = |bits: u64| {
-        let network = network
-            .clone()
-            .with("runtimeConfig.bandwidth.ingressBurst", bits);
-        network.with("runtimeConfig.bandwidth.egressBurst", bits)
-    };
-    asked(34_359_738_359).check(&a, &result).ok();
-    let refusal = asked(400_000).check(&a, &result).error();
-    refusal.expect(100, &[&link, &ifb]);
-    let faster = network
-        .clone()
-        .with("runtimeConfig.bandwidth.ingressRate", 11_000_000);
-    faster.check(&a, &result).error().expect(100, &[&link]);
-    network.del(&a);
-    assert!(host.ifbs().is_empty());
-}
-
-#[test]
-fn limits_with_a_configured_burst_equal_the_references() {
-    let host = Host::new();
-    let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
-    let chosen = |sandbox| {
-        let (link, network) = chain(&host, sandbox);
-        let network = network.with("runtimeConfig.bandwidth.ingressBurst", 400_000);
-        (
-            link,
-            network.with("runtimeConfig.bandwidth.egressBurst", 800_000),
-        )
-    };
-    let [(ours, network), (theirs, reference)] = [&a, &b].map(chosen);
-    network.add(&a);
-    let result = reference.by_reference().add(&b);
-    let limit = |link: &str| {
-        let options = &host.qdiscs(link)[0]["options"];
-        ["rate", "burst", "lat"].map(|key| options[key].clone())
-    };
-    assert_eq!(limit(&ours), limit(&theirs));
-    reference.check(&b, &result).ok();
-    reference.by_reference().del(&b);
-    network.by_reference().del(&a);
-    assert!(
-        host.ifbs().is_empty(),
-        "the reference finds ours by its name"
-    );
-}
-
-#[test]
-fn add_takes_over_what_the_reference_left_half_done() {
-    let host = Host::new();
-    let a = host.sandbox("a");
-    let (_, network) = chain(&host, &a);
-    network.by_reference().add(&a);
-    let result = network.add(&a);
-    network.check(&a, &result).ok();
-    assert_eq!(host.ifbs().len(), 1);
-    assert_eq!(host.ifbs()[0]["ifalias"], "cni:pods/a/eth0");
-    expect_reached(&host, &a);
 }
 
 /// Returns whether the message sets an `fq_codel`, which this host's kernel lacks.
@@ -182,49 +97,34 @@ fn check_reports_differences_of_limits_for_subnets() {
     let (link, network) = chain(&host, &a);
     let network = network.with("shapedSubnets", json!(["192.0.2.0/24", "2001:db8::/32"]));
     let result = network.add(&a);
-    for change in [
-        format!("tc class change dev {link} classid b0:1 htb rate 11mbit burst 62500 cburst 62500"),
-        format!("tc filter del dev {link} parent b0: pref 2"),
-        format!("tc filter del dev {link} ingress"),
-        format!("tc qdisc del dev {link} parent b0:1"),
-        format!("tc qdisc del dev {link} root"),
+    let change = |link: &str, rate: u32, words: &str| match words {
+        "class" => format!(
+            "class change dev {link} classid b0:1 htb rate {rate}mbit burst 62500 cburst 62500"
+        ),
+        words => words.replace("LINK", link),
+    };
+    for words in [
+        "class",
+        "filter del dev LINK parent b0: pref 2",
+        "qdisc del dev LINK parent b0:1",
+        "qdisc del dev LINK root",
     ] {
         network.check(&a, &result).ok();
-        host.run("sh", &["-c", &change]);
+        host.tc(&change(&link, 11, words));
         network.check(&a, &result).error().expect(100, &[&link]);
+        network.add(&a);
+        network.check(&a, &result).ok();
+        a.tc(&change("eth0", 21, words));
+        network.check(&a, &result).error().expect(100, &["eth0"]);
         network.add(&a);
     }
     let all = network.clone().without("shapedSubnets");
     let refusal = all.check(&a, &result).error();
-    refusal.expect(100, &[&link]);
+    refusal.expect(100, &[&link, "eth0"]);
 }
 
 #[test]
-fn ifb_of_another_owner_is_not_changed() {
-    let host = Host::new();
-    let a = host.sandbox("a");
-    let (_, network) = chain(&host, &a);
-    let result = network.add(&a);
-    let interfaces = result["interfaces"].as_array().unwrap();
-    let name = interfaces.last().unwrap()["name"]
-        .as_str()
-        .unwrap()
-        .to_owned();
-    network.del(&a);
-    for (kind, alias) in [("ifb", "cni:pods/a/eth9"), ("bridge", "")] {
-        host.ip(&format!("link add {name} type {kind}"));
-        host.run("ip", &["link", "set", &name, "alias", alias]);
-        let result = network.add(&a);
-        network.check(&a, &result).ok();
-        network.del(&a);
-        assert_eq!(host.link(&name)["linkinfo"]["info_kind"], kind);
-        assert_eq!(host.ifbs().len(), usize::from(kind == "ifb"));
-        host.ip(&format!("link delete {name}"));
-    }
-}
-
-#[test]
-fn foreign_hooks_and_their_filters_are_used_and_left() {
+fn foreign_hooks_and_their_filters_are_left() {
     let host = Host::new();
     let a = host.sandbox("a");
     keep_the_tables(&host);
@@ -238,16 +138,96 @@ fn foreign_hooks_and_their_filters_are_used_and_left() {
             let result = network.add(&a);
             network.check(&a, &result).ok();
             let filters = filters(&host, &link);
-            assert_eq!(filters.len(), 2, "{filters:#?}");
-            assert!(filters[0].contains("pref 1 ") && filters[0].contains("9:9"));
+            assert!(
+                filters.len() == 1 && filters[0].contains("9:9"),
+                "{filters:#?}"
+            );
         }
         expect_reached(&host, &a);
-        host.tc(&format!("filter delete dev {link} ingress pref 4"));
-        host.tc(&format!("qdisc delete dev {link} root"));
         network.del(&a);
+        host.tc(&format!("qdisc delete dev {link} root"));
         host.snapshot().assert_same_as(&before);
         host.bridge_v4().del(&a);
     }
+}
+
+#[test]
+fn foreign_root_qdisc_of_the_container_is_named_and_the_backstop_stays() {
+    let host = Host::new();
+    keep_the_tables(&host);
+    let a = host.sandbox("a");
+    let (_, network) = chain(&host, &a);
+    let (path, before) = (a.path().to_str().unwrap(), host.snapshot());
+    a.tc("qdisc add dev eth0 root handle 7: pfifo");
+    let words = [path, "eth0", "pfifo 7:", "tc qdisc del dev eth0 root"];
+    network.on("ADD", &a).error().expect(100, &words);
+    // The limit towards the container is removed again.
+    host.snapshot().assert_same_as(&before);
+    a.tc("qdisc del dev eth0 root");
+    let result = network.add(&a);
+    let element = backstop(&host, &a);
+    assert!(element.contains("limit rate"), "{element}");
+    a.tc("qdisc replace dev eth0 root handle 7: pfifo");
+    network.on("ADD", &a).error().expect(100, &words);
+    let check = network.check(&a, &result).error();
+    check.expect(100, &["eth0 has qdisc pfifo 7: of another program"]);
+    assert_eq!(backstop(&host, &a), element);
+    expect_reached(&host, &a);
+    network.del(&a);
+    assert_eq!(backstop(&host, &a), "");
+    assert_eq!(a.qdiscs("eth0")[0]["handle"], "7:");
+}
+
+#[test]
+fn del_without_records_removes_the_backstop() {
+    let host = Host::new();
+    for forgets in [false, true] {
+        let a = host.sandbox("a");
+        let (_, network) = chain(&host, &a);
+        network.add(&a);
+        assert_ne!(backstop(&host, &a), "");
+        host.run("rm", &["-r", "/run/cni/bandwidth"]);
+        if forgets {
+            // The runtime has lost the result, too, and the sandbox is gone.
+            a.remove();
+            let network = network.without("prevResult");
+            network.on("DEL", &a).without("CNI_NETNS").ok();
+        } else {
+            network.del(&a);
+            host.bridge_v4().del(&a);
+            a.remove();
+        }
+        assert_eq!(backstop(&host, &a), "", "{forgets}");
+    }
+}
+
+#[test]
+fn interface_that_is_no_veth_is_refused_although_the_result_lists_one() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let result = host.bridge_v4().on("ADD", &a).ifname("net1").ok();
+    let limits = json!({"ingressRate": 10_000_000, "egressRate": 20_000_000});
+    let network = host
+        .bandwidth()
+        .with("runtimeConfig.bandwidth", limits)
+        .with("prevResult", result);
+    host.ip("link add parent type bridge");
+    host.ip("link add link parent name card type macvlan");
+    host.ip("link set card netns a name eth0");
+    for kind in ["macvlan", "bridge", "veth"] {
+        match kind {
+            "macvlan" => {}
+            "veth" => drop(a.ip("link add eth0 type veth peer name eth1")),
+            kind => drop(a.ip(&format!("link add eth0 type {kind}"))),
+        }
+        let before = host.snapshot();
+        let refusal = network.on("ADD", &a).error();
+        refusal.expect(7, &["prevResult", "eth0", kind, "bridge or ptp"]);
+        host.snapshot().assert_same_as(&before);
+        assert!(a.qdiscs("net1").is_empty());
+        a.ip("link delete eth0");
+    }
+    network.on("ADD", &a).ifname("net1").ok();
 }
 
 #[test]
@@ -287,6 +267,7 @@ fn every_message(harm: Harm, mut judge: impl FnMut(&Host, &Sandbox, &Network<'_>
             outcome.error();
             let left = host.snapshot().differences(&before);
             assert!(left.is_empty(), "{fault}: {left:#?}");
+            assert!(a.qdiscs("eth0").is_empty(), "{fault}");
         }
         judge(&host, &a, &network);
         network.del(&a);
@@ -327,22 +308,14 @@ fn add_that_was_killed_anywhere_can_be_repeated() {
 #[test]
 fn add_that_was_killed_anywhere_leaves_nothing_behind_its_del() {
     every_message(Harm::Kill, |host, a, network| {
-        let others = host.ifbs().len();
         network
             .clone()
             .without("prevResult")
             .on("DEL", a)
             .without("CNI_NETNS")
             .ok();
-        assert!(host.ifbs().len() <= others);
-        host.bridge_v4().del(a);
-        let owner = format!("cni:pods/{}/eth0", a.name());
-        assert!(
-            host.ifbs()
-                .iter()
-                .all(|ifb| ifb["ifalias"] == "cni:pods/f00/eth0"),
-            "{owner}"
-        );
+        assert_eq!(backstop(host, a), "");
+        assert!(!record(a.name()).exists());
     });
 }
 
@@ -376,8 +349,6 @@ fn what_the_kernel_lacks_is_named() {
         network.del(&a);
         host.bridge_v4().del(&a);
     }
-    assert_eq!(
-        named,
-        ["ifb", "sch_tbf", "sch_ingress", "act_mirred", "sch_tbf"]
-    );
+    // Each end of the pair has one.
+    assert_eq!(named, ["sch_tbf", "sch_tbf"]);
 }

@@ -6,8 +6,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use tests::limited::{Limited, asked};
-use tests::{Checkpoint, Host, Outcome, Place as _, eventually, traffic};
+use tests::limited::{Limited, asked, record};
+use tests::{Checkpoint, Host, Outcome, Place as _, traffic};
 
 #[test]
 fn limit_beside_del_leaves_nothing() {
@@ -25,8 +25,8 @@ fn limit_beside_del_leaves_nothing() {
             let limited: Outcome = limit.join().unwrap();
             failed += u32::from(!limited.status.success());
         });
-        assert!(eventually(|| host.ifbs().is_empty()), "{round}");
         assert_eq!(scene.backstop(), "", "{round}");
+        assert!(!record("a").exists(), "{round}");
         assert_eq!(scene.tool.results().read_dir().unwrap().count(), 0);
         scene.add(&asked(0, 0));
     }

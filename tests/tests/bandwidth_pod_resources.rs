@@ -32,8 +32,7 @@ fn pod_sends_and_receives_at_the_rate_of_its_devices() {
     checkpoint
         .give("uid-a", EGRESS, &["e1", "e2", "e3", "e4"])
         .write();
-    let result = a.add(&a.network());
-    assert_eq!(result["interfaces"].as_array().unwrap().len(), 4);
+    assert_eq!(a.add(&a.network()), a.joined);
     let (there, here) = ((&outside, "192.0.2.2"), (&a.sandbox, "10.1.0.2"));
     let towards = (here.0, here.1, "eth0");
     expect_rate(&traffic::flood(Flood::Udp, there, towards, 4), 20.0);
@@ -81,10 +80,9 @@ fn lower_one_of_devices_and_the_pods_wish_limits() {
     let asked =
         json!({"ingressRate": 100_000_000, "egressRate": 10_000_000, "egressBurst": 160_000});
     let network = a.network().with("runtimeConfig.bandwidth", asked);
-    let result = a.add(&network);
+    a.add(&network);
     assert_eq!(a.limits(), [20, 10]);
-    let ifb = result["interfaces"][3]["name"].as_str().unwrap();
-    assert_eq!(host.qdiscs(ifb)[0]["options"]["burst"], 20_000);
+    assert_eq!(a.sandbox.limit("eth0").unwrap().1, 20_000);
     network.del(&a.sandbox);
     assert_eq!(a.record(), None);
 }
@@ -111,9 +109,8 @@ fn a_burst_that_the_pod_asks_for_passes_no_more_than_the_devices_allow() {
     // An explicit burst of the operator counts for devices and requested rates.
     let network = a.network().with("defaultBurst", 1_000_000);
     network.del(&a.sandbox);
-    let result = a.add(&network.with("runtimeConfig.bandwidth", asked));
-    let ifb = result["interfaces"][3]["name"].as_str().unwrap();
-    assert_eq!(host.qdiscs(ifb)[0]["options"]["burst"], 125_000);
+    a.add(&network.with("runtimeConfig.bandwidth", asked));
+    assert_eq!(a.sandbox.limit("eth0").unwrap().1, 125_000);
 }
 
 #[test]
@@ -129,9 +126,10 @@ fn devices_replace_the_operators_rate_of_their_direction() {
     assert_eq!(b.limits(), [2, 2]);
     c.add(&c.by_default(2));
     assert_eq!(c.limits(), [2, 5]);
+    let records = [b.record(), c.record()].map(Option::unwrap);
     assert_eq!(
-        (b.record(), c.record().as_deref()),
-        (None, Some("egress 5000000\n"))
+        records,
+        ["limits egress\n", "egress 5000000\nlimits egress\n"]
     );
 }
 
@@ -140,17 +138,17 @@ fn listed_resources_alone_count() {
     let host = Host::new();
     let a = Pod::new(&host, "a");
     let checkpoint = given().give("uid-a", "other.example/egress-5mbit", &["x"]);
-    checkpoint.write();
+    let checkpoint = checkpoint.give("uid-b", EGRESS, &["e4"]);
+    checkpoint.give("uid-c", EGRESS, &["e5"]).write();
     let network = a.network();
     let refusal = a.call(&network).error();
     refusal.expect(7, &["podResources", EGRESS, "other.example/egress-5mbit"]);
     a.add(&network.clone().with("podResources", json!([EGRESS])));
     assert_eq!(a.limits(), [0, 15]);
-    for none in [json!(false), json!([])] {
-        let none = network.clone().with("podResources", none);
-        none.del(&a.sandbox);
-        a.add(&none);
-        assert_eq!((a.limits(), a.record()), ([0, 0], None));
+    for (name, none) in [("b", json!(false)), ("c", json!([]))] {
+        let pod = Pod::new(&host, name);
+        pod.add(&pod.network().with("podResources", none));
+        assert_eq!((pod.limits(), pod.record()), ([0, 0], None));
     }
     let refused = network.with("podResources", json!(["example.org/gpu"]));
     a.call(&refused)
@@ -199,7 +197,8 @@ fn check_and_reload_know_the_limits_after_the_kubelet_forgot_the_pod() {
     let a = Pod::new(&host, "a");
     given().write();
     let result = a.add(&a.network());
-    assert_eq!(a.record().unwrap(), "ingress 20000000\negress 15000000\n");
+    let record = "egress 15000000\ningress 20000000\nlimits egress\n";
+    assert_eq!(a.record().unwrap(), record);
     for forget in [
         || Checkpoint::new().write(),
         || fs::remove_file(Checkpoint::PATH).unwrap(),
@@ -233,8 +232,9 @@ fn del_and_gc_remove_the_record_without_a_checkpoint() {
         change();
         for _ in 0..2 {
             a.network().del(&a.sandbox);
-            // The limit towards the pod ends with the pair.
-            assert_eq!((a.limits(), a.record()), ([20, 0], None));
+            // The qdiscs end with the pair.
+            assert_eq!((a.limits(), a.record()), ([20, 15], None));
+            assert!(!host.run("nft", &["list", "ruleset"]).contains("cni:pods/"));
         }
     }
     given().give("uid-b", INGRESS, &["i3"]).write();

@@ -1,10 +1,9 @@
 //! bandwidth: the queues of packets that wait. The tests need a kernel with `fq_codel`.
 
 use serde_json::{Value, json};
+use tests::Place;
 use tests::latency::{Direction, Limit, Line, Load, Outcome, Span, Trial};
 use tests::limited::RoutedContainer;
-use tests::result::ifb_of;
-use tests::{Host, Place as _};
 
 /// Runs a load towards the container beside small requests.
 fn wait(scene: &RoutedContainer, rate: u64, load: Load, limit: Limit) -> Outcome {
@@ -24,8 +23,8 @@ fn wait(scene: &RoutedContainer, rate: u64, load: Load, limit: Limit) -> Outcome
 
 /// Returns the qdisc of a link with this handle, as `tc` shows it.
 #[track_caller]
-fn qdisc(host: &Host, link: &str, handle: &str) -> Value {
-    let qdiscs = host.qdiscs(link);
+fn qdisc(place: &impl Place, link: &str, handle: &str) -> Value {
+    let qdiscs = place.qdiscs(link);
     let mut found = qdiscs.iter().filter(|it| it["handle"] == handle);
     let found = found.next().cloned();
     found.unwrap_or_else(|| panic!("{link} has no {handle}: {qdiscs:#?}"))
@@ -33,8 +32,8 @@ fn qdisc(host: &Host, link: &str, handle: &str) -> Value {
 
 /// Checks the queue of a link: its parent, its limit in packets and its times in microseconds.
 #[track_caller]
-fn expect_queue(host: &Host, (link, handle): (&str, &str), wanted: &Value) {
-    let queue = qdisc(host, link, handle);
+fn expect_queue(place: &impl Place, (link, handle): (&str, &str), wanted: &Value) {
+    let queue = qdisc(place, link, handle);
     let options = &queue["options"];
     let times = ["target", "interval"].map(|it| options[it].as_u64().unwrap().div_ceil(10) * 10);
     let held = json!([queue["kind"], queue["parent"], options["limit"], times]);
@@ -50,17 +49,15 @@ fn waiting_packets_have_a_queue_for_each_flow() {
     let network = scene.limited(10_000_000);
     let result = network.add(a);
     let fair = json!(["fq_codel", "b0:1", 206, [5000, 100_000]]);
-    for link in [scene.host_link(), ifb_of(&result)] {
-        expect_queue(host, (link, "b1:"), &fair);
-    }
+    expect_queue(host, (scene.host_link(), "b1:"), &fair);
+    expect_queue(a, ("eth0", "b1:"), &fair);
     network.check(a, &result).ok();
     let slower = scene.limited(1_000_000);
     slower.check(a, &result).error().expect(100, &["125000"]);
     slower.add(a);
     let fair = json!(["fq_codel", "b0:1", 41, [18_170, 113_170]]);
-    for link in [scene.host_link(), ifb_of(&result)] {
-        expect_queue(host, (link, "b1:"), &fair);
-    }
+    expect_queue(host, (scene.host_link(), "b1:"), &fair);
+    expect_queue(a, ("eth0", "b1:"), &fair);
     slower.check(a, &result).ok();
 }
 
@@ -147,9 +144,10 @@ fn queue_of_a_low_rate_is_too_short_for_timeouts_of_tcp() {
         let network = scene.limited(rate);
         let result = network.add(a);
         let fair = json!(["fq_codel", "b0:1", packets, times]);
-        for link in [link, ifb_of(&result)] {
-            expect_queue(host, (link, "b1:"), &fair);
-            assert_eq!(qdisc(host, link, "b1:")["options"]["quantum"], 300);
+        expect_queue(host, (link, "b1:"), &fair);
+        expect_queue(a, ("eth0", "b1:"), &fair);
+        for queue in [qdisc(host, link, "b1:"), qdisc(a, "eth0", "b1:")] {
+            assert_eq!(queue["options"]["quantum"], 300);
         }
         network.check(a, &result).ok();
     }

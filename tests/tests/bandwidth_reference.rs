@@ -1,5 +1,5 @@
-//! bandwidth beside the reference, which names an ifb after the container and does not mark its
-//! interface.
+//! bandwidth beside the reference, which limits what a container sends at an ifb. It names the ifb
+//! after the container and does not mark its interface.
 
 use serde_json::{Value, json};
 use tests::{Host, Invocation, Network, Place as _, Sandbox};
@@ -44,11 +44,10 @@ impl<'h> Attachment<'h> {
         call.ifname(self.interface)
     }
 
-    /// Sets both bursts in the form of a runtime.
-    fn with_burst(self, bits: u64) -> Self {
-        let keys = ["ingressBurst", "egressBurst"];
-        let keys = keys.map(|key| format!("runtimeConfig.bandwidth.{key}"));
-        let network = keys.iter().fold(self.network, |it, key| it.with(key, bits));
+    /// Replaces the limits by one of what the container receives.
+    fn with_ingress(self, rate: u64, burst: u64) -> Self {
+        let limits = json!({"ingressRate": rate, "ingressBurst": burst});
+        let network = self.network.with("runtimeConfig.bandwidth", limits);
         Self { network, ..self }
     }
 
@@ -59,13 +58,30 @@ impl<'h> Attachment<'h> {
         call.ifname(self.interface).without("CNI_NETNS")
     }
 
-    /// Checks that packets through the ifb arrive.
+    /// Returns whether the attachment has a second egress limit in `nf_tables`.
+    fn has_backstop(&self, host: &Host) -> bool {
+        let owner = format!("\"cni:pods/{}/{}\"", self.sandbox.name(), self.interface);
+        host.rules_from("bridge cni-bandwidth").contains(&owner)
+    }
+
+    /// Checks that packets pass both limits.
     #[track_caller]
     fn expect_reached(&self, host: &Host) {
         let address = &self.sandbox.addresses(self.interface)[0];
         let address = address.split('/').next().unwrap();
         assert!(host.pings(address), "{address}");
     }
+}
+
+/// Returns the host end of a sandbox on the bridge, and limits behind it with the bursts that
+/// containerd and CRI-O pass if none is configured.
+fn chain<'h>(host: &'h Host, sandbox: &'h Sandbox) -> (String, Network<'h>) {
+    let eth0 = Attachment::new(host, sandbox, "eth0");
+    let bursts = [("ingress", 4_294_967_295_u64), ("egress", 34_359_738_359)];
+    let network = bursts.into_iter().fold(eth0.network, |it, (key, bits)| {
+        it.with(&format!("runtimeConfig.bandwidth.{key}Burst"), bits)
+    });
+    (eth0.host_link, network)
 }
 
 /// Returns the names of all ifbs.
@@ -93,10 +109,9 @@ fn ifb_of_another_interface_of_the_container_is_not_changed() {
     let all = eth0.ours("DEL");
     for delete in [all.clone(), all.without("CNI_NETNS"), eth0.bare_del()] {
         let result = eth0.ours("ADD").ok();
-        let last = result["interfaces"].as_array().unwrap().last().unwrap();
-        assert_ne!(last["name"], theirs.as_str());
-        let checked = eth0.network.clone().with("prevResult", result.clone());
-        checked.on("CHECK", &a).ok();
+        assert_eq!(&result, eth0.network.config().get("prevResult").unwrap());
+        eth0.ours("CHECK").ok();
+        assert_eq!(ifbs(&host), [theirs.as_str()]);
         eth0.expect_reached(&host);
         net1.expect_reached(&host);
         let deleted = delete.run();
@@ -109,7 +124,7 @@ fn ifb_of_another_interface_of_the_container_is_not_changed() {
         net1.expect_reached(&host);
         // The limits of the pair disappear with the pair.
         host.tc(&format!("qdisc delete dev {} root", eth0.host_link));
-        host.tc(&format!("qdisc delete dev {} ingress", eth0.host_link));
+        a.tc("qdisc delete dev eth0 root");
         host.snapshot().assert_same_as(&before);
     }
     net1.ours("DEL").ok();
@@ -117,7 +132,23 @@ fn ifb_of_another_interface_of_the_container_is_not_changed() {
 }
 
 #[test]
-fn reference_deletes_the_limits_of_ours_and_checks_those_with_a_chosen_burst() {
+fn reference_finds_no_ifb_of_ours_and_our_del_removes_the_backstop_after_its_del() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let eth0 = Attachment::new(&host, &a, "eth0");
+    for our_del in [eth0.ours("DEL"), eth0.bare_del()] {
+        eth0.ours("ADD").ok();
+        let check = eth0.by_reference("CHECK").run();
+        assert!(check.stdout.contains("get ifb device"), "{check:#?}");
+        eth0.by_reference("DEL").ok();
+        assert!(eth0.has_backstop(&host));
+        our_del.ok();
+        assert!(!eth0.has_backstop(&host));
+    }
+}
+
+#[test]
+fn reference_checks_ingress_limits_of_ours_with_a_chosen_burst() {
     let host = Host::new();
     for (name, bits, is_as_it_would_be) in [
         ("chosen", 1_000_000, true),
@@ -126,7 +157,7 @@ fn reference_deletes_the_limits_of_ours_and_checks_those_with_a_chosen_burst() {
         ("cri-o", 34_359_738_359, false),
     ] {
         let sandbox = host.sandbox(name);
-        let eth0 = Attachment::new(&host, &sandbox, "eth0").with_burst(bits);
+        let eth0 = Attachment::new(&host, &sandbox, "eth0").with_ingress(10_000_000, bits);
         eth0.ours("ADD").ok();
         let check = eth0.by_reference("CHECK").run();
         if is_as_it_would_be {
@@ -134,8 +165,20 @@ fn reference_deletes_the_limits_of_ours_and_checks_those_with_a_chosen_burst() {
         } else {
             assert!(check.stdout.contains("Limit doesn't match"), "{check:#?}");
         }
-        eth0.by_reference("DEL").ok();
-        assert!(ifbs(&host).is_empty());
+    }
+}
+
+/// The reference passes the burst as a time in units of 64 ns, and computes that from whole
+/// microseconds.
+#[test]
+fn reference_checks_ingress_limits_of_ours_whose_burst_it_rounds() {
+    let host = Host::new();
+    for (name, bits) in [("whole", 3_000_000), ("fraction", 1_000_000)] {
+        let sandbox = host.sandbox(name);
+        let eth0 = Attachment::new(&host, &sandbox, "eth0").with_ingress(30_000_000, bits);
+        eth0.ours("ADD").ok();
+        eth0.ours("CHECK").ok();
+        eth0.by_reference("CHECK").ok();
     }
 }
 
@@ -188,7 +231,7 @@ fn unused_ifb_is_deleted() {
 }
 
 #[test]
-fn add_takes_over_only_the_ifb_of_its_own_link() {
+fn add_deletes_only_the_ifb_of_its_own_link() {
     let host = Host::new();
     let a = host.sandbox("a");
     let eth0 = Attachment::new(&host, &a, "eth0");
@@ -196,11 +239,137 @@ fn add_takes_over_only_the_ifb_of_its_own_link() {
     let theirs = ifbs(&host).remove(0);
     host.tc(&format!("filter delete dev {} ingress", eth0.host_link));
     let refusal = eth0.ours("CHECK").error();
-    refusal.expect(100, &["ifb is gone"]);
+    refusal.expect(100, &["eth0 has no limit"]);
     eth0.ours("ADD").ok();
-    assert_eq!(ifbs(&host).len(), 2);
-    assert_eq!(host.link(&theirs)["ifalias"], Value::Null);
+    assert_eq!(ifbs(&host), [theirs]);
     eth0.expect_reached(&host);
     eth0.ours("DEL").ok();
     assert!(ifbs(&host).is_empty(), "it is unused");
+}
+
+#[test]
+fn limits_of_the_reference_are_checked_and_deleted() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let (_, network) = chain(&host, &a);
+    let result = network.by_reference().add(&a);
+    network.check(&a, &result).ok();
+    let chosen = network
+        .clone()
+        .with("runtimeConfig.bandwidth.ingressBurst", 400_000);
+    let refusal = chosen.check(&a, &result).error();
+    refusal.expect(100, &["burst 50000 bytes"]);
+    network.del(&a);
+    assert!(host.ifbs().is_empty());
+}
+
+#[test]
+fn limits_of_the_reference_by_classes_are_checked_and_deleted() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let (link, network) = chain(&host, &a);
+    let result = network.by_reference().add(&a);
+    let ifb = host.ifbs()[0]["ifname"].as_str().unwrap().to_owned();
+    // Limits like those of 1.5.0 and 1.5.1: an unlimited and a limited class.
+    for (link, rate) in [(&link, "10mbit"), (&ifb, "20mbit")] {
+        host.tc(&format!("qdisc del dev {link} root"));
+        host.tc(&format!(
+            "qdisc add dev {link} root handle 1: htb default 30"
+        ));
+        let class = format!("class add dev {link} parent 1: classid");
+        host.tc(&format!("{class} 1:1 htb rate 800gbit quantum 60000"));
+        host.tc(&format!(
+            "{class} 1:30 htb rate {rate} burst 500mb quantum 60000"
+        ));
+    }
+    let asked = |bits: u64| {
+        let network = network
+            .clone()
+            .with("runtimeConfig.bandwidth.ingressBurst", bits);
+        network.with("runtimeConfig.bandwidth.egressBurst", bits)
+    };
+    asked(34_359_738_359).check(&a, &result).ok();
+    let refusal = asked(400_000).check(&a, &result).error();
+    refusal.expect(100, &[&link, &ifb]);
+    let faster = network
+        .clone()
+        .with("runtimeConfig.bandwidth.ingressRate", 11_000_000);
+    faster.check(&a, &result).error().expect(100, &[&link]);
+    network.del(&a);
+    assert!(host.ifbs().is_empty());
+}
+
+#[test]
+fn limits_with_a_configured_burst_equal_the_references() {
+    let host = Host::new();
+    let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
+    let chosen = |sandbox| {
+        let (link, network) = chain(&host, sandbox);
+        let network = network.with("runtimeConfig.bandwidth.ingressBurst", 400_000);
+        (
+            link,
+            network.with("runtimeConfig.bandwidth.egressBurst", 800_000),
+        )
+    };
+    let [(ours, network), (theirs, reference)] = [&a, &b].map(chosen);
+    network.add(&a);
+    let result = reference.by_reference().add(&b);
+    let ifb = host.ifbs()[0]["ifname"].as_str().unwrap().to_owned();
+    let of = |qdiscs: Vec<Value>| {
+        let options = &qdiscs[0]["options"];
+        ["rate", "burst", "lat"].map(|key| options[key].clone())
+    };
+    assert_eq!(of(host.qdiscs(&ours)), of(host.qdiscs(&theirs)));
+    assert_eq!(of(a.qdiscs("eth0")), of(host.qdiscs(&ifb)));
+    reference.check(&b, &result).ok();
+    reference.by_reference().del(&b);
+    assert!(host.ifbs().is_empty());
+}
+
+#[test]
+fn add_replaces_the_ifb_of_the_reference() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let (link, network) = chain(&host, &a);
+    network.by_reference().add(&a);
+    let result = network.add(&a);
+    assert_eq!(&result, network.config().get("prevResult").unwrap());
+    network.check(&a, &result).ok();
+    assert!(host.ifbs().is_empty());
+    assert_eq!(a.limit("eth0").unwrap().0, 2_500_000);
+    // No qdisc `ingress` is left, so another program can hook in.
+    host.tc(&format!("qdisc add dev {link} clsact"));
+    assert!(host.pings("10.0.0.2"));
+}
+
+#[test]
+fn add_over_an_ifb_of_the_reference_leaves_the_filters_of_others() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let (link, network) = chain(&host, &a);
+    network.by_reference().add(&a);
+    let foreign = "ingress prio 9 protocol ip u32 match ip dst 203.0.113.0/24 flowid 9:9";
+    host.tc(&format!("filter add dev {link} {foreign}"));
+    network.add(&a);
+    assert!(host.ifbs().is_empty());
+    let shown = host.tc(&format!("filter show dev {link} ingress"));
+    let filters = shown.matches("flowid").count();
+    assert!(filters == 1 && shown.contains("9:9"), "{shown}");
+    assert!(host.pings("10.0.0.2"));
+}
+
+#[test]
+fn link_of_another_kind_with_the_name_of_the_references_ifb_is_left() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let (_, network) = chain(&host, &a);
+    network.by_reference().add(&a);
+    let name = host.ifbs()[0]["ifname"].as_str().unwrap().to_owned();
+    network.del(&a);
+    assert!(!host.has_link(&name));
+    host.ip(&format!("link add {name} type bridge"));
+    let result = network.add(&a);
+    network.check(&a, &result).ok();
+    network.del(&a);
+    assert_eq!(host.link(&name)["linkinfo"]["info_kind"], "bridge");
 }

@@ -41,8 +41,8 @@ const SUBJECTS: [Subject; 9] = [
     },
     Subject {
         chain: &["bridge", "bandwidth"],
-        add: &[NET],
-        check: &[NET],
+        add: &[NET, SYS],
+        check: &[NET, SYS],
         del: &[NET],
     },
     Subject {

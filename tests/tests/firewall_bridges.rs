@@ -4,7 +4,7 @@ use std::net::UdpSocket;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tests::escape::{Header, datagram, pour};
+use tests::escape::{Header, Way, datagram, pour};
 use tests::traffic::tcp;
 use tests::{Chain, Host, Network, Place as _, Sandbox, at_once, eventually};
 
@@ -142,7 +142,12 @@ fn isolated_pods_of_one_bridge_receive_no_tagged_frames() {
         let header = Header { to, from, types };
         let packet = datagram([10, 1, 1, 2], [10, 1, 1, 3]);
         let frame = (&header, packet.as_slice());
-        let rates = pour((&a.sandbox, "eth0"), frame, (&b.sandbox, "eth0"), 1);
+        let rates = pour(
+            (&a.sandbox, "eth0", Way::Queued),
+            frame,
+            (&b.sandbox, "eth0"),
+            1,
+        );
         rates.iter().any(|megabits| *megabits > 1.0)
     };
     for (which, change) in [("of ADD", ""), ("of RELOAD", "flush ruleset")] {
@@ -311,7 +316,7 @@ fn policy_is_refused_behind_a_plugin_without_a_bridge() {
     firewall.add(&a);
 }
 
-/// CHECK gets the result of the whole chain, in which `bandwidth` lists its ifb.
+/// CHECK gets the result of the whole chain.
 #[test]
 fn an_isolated_pod_passes_check_with_a_limit_behind_its_policy() {
     let host = Host::new();

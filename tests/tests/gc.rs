@@ -65,12 +65,14 @@ fn has_everything(host: &Host, (pod, port): (&Sandbox, u16)) {
     let mut limits = host.qdiscs(link["ifname"].as_str().unwrap());
     // Some kernels have no fq_codel.
     limits.retain(|it| it["kind"] != "fq_codel");
-    assert_eq!(limits.len(), 2, "{limits:#?}");
+    assert_eq!(limits.len(), 1, "{limits:#?}");
     assert_eq!(limits[0]["kind"], "tbf");
+    assert!(pod.limit("eth0").is_some());
+    let backstops = host.run("nft", &["list", "table", "bridge", "cni-bandwidth"]);
     let owner = link["ifalias"].as_str().unwrap();
-    let is_ifb =
-        |it: &&serde_json::Value| it["linkinfo"]["info_kind"] == "ifb" && it["ifalias"] == owner;
-    assert_eq!(links.iter().filter(is_ifb).count(), 1, "{owner}");
+    assert!(backstops.contains(&format!("\"{owner}\"")), "{backstops}");
+    let record = owner.replace('/', ":");
+    assert!(fs::exists(format!("/run/cni/bandwidth/{record}")).unwrap());
     let target = format!("192.0.2.1:{port}");
     assert!(tcp_by_port(host, &target, (pod, 80)).is_some());
 }

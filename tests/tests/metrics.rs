@@ -6,20 +6,13 @@ use serde_json::{Value, json};
 use tests::metered::{attach, both, limited};
 use tests::open_metrics::Metrics;
 use tests::ports::rules;
-use tests::{Host, Place as _, Sandbox, Tool};
+use tests::{Host, Place, Sandbox, Tool};
 
-/// Returns the host link and the ifb of a pod, by `cnitool ps` and the links' aliases.
-fn links(host: &Host, tool: &Tool<'_>, pod: &Sandbox) -> [String; 2] {
+/// Returns the host link of a pod, by `cnitool ps`.
+fn host_link(tool: &Tool<'_>, pod: &Sandbox) -> String {
     let rows = tool.ps();
     let row = rows.iter().find(|it| it["pod"]["name"] == pod.name());
-    let host_link = row.unwrap()["hostLink"].as_str().unwrap().to_owned();
-    let alias = host.link(&host_link)["ifalias"].clone();
-    let ifbs = host.ifbs();
-    let ifb = ifbs.iter().find(|it| it["ifalias"] == alias);
-    [
-        host_link,
-        ifb.unwrap()["ifname"].as_str().unwrap().to_owned(),
-    ]
+    row.unwrap()["hostLink"].as_str().unwrap().to_owned()
 }
 
 /// Sends more than the limits let pass.
@@ -31,10 +24,14 @@ fn flood(pod: &Sandbox) {
 }
 
 /// Returns the kernel's numbers for one direction, in the order of `NUMBERS`. `side` is that of
-/// `link`; the limit is that of `limited`.
-fn of_kernel(host: &Host, (link, side): (&str, &str), limited: &str) -> Vec<u64> {
+/// the host's `link`; the limit is that of the link `limited` in `place`.
+fn of_kernel(
+    host: &Host,
+    (link, side): (&str, &str),
+    (place, limited): (&impl Place, &str),
+) -> Vec<u64> {
     let counted = &host.ip_json(&format!("-statistics link show dev {link}"))[0]["stats64"][side];
-    let limit = host.tc(&format!("-statistics -json qdisc show dev {limited} root"));
+    let limit = place.tc(&format!("-statistics -json qdisc show dev {limited} root"));
     let limit: Value = serde_json::from_str(&limit).unwrap();
     let limit = &limit[0];
     let numbers = [
@@ -68,10 +65,11 @@ fn traffic_and_limits_of_pods_are_those_that_the_kernel_counts() {
     attach(&tool, &b, 8081);
     flood(&a);
     for pod in [&a, &b] {
-        let [host_link, ifb] = links(&host, &tool, pod);
+        let host_link = host_link(&tool, pod);
         let kernel = || {
-            let ingress = of_kernel(&host, (&host_link, "tx"), &host_link);
-            [ingress, of_kernel(&host, (&host_link, "rx"), &ifb)]
+            let ingress = of_kernel(&host, (&host_link, "tx"), (&host, &host_link));
+            let egress = of_kernel(&host, (&host_link, "rx"), (pod, "eth0"));
+            [ingress, egress]
         };
         let found = || {
             let metrics = tool.metrics();
@@ -101,6 +99,29 @@ fn traffic_and_limits_of_pods_are_those_that_the_kernel_counts() {
     assert_eq!(metrics.one(NUMBERS[6], &egress), 125_000);
     assert_eq!(metrics.one("cni_pods_included", &[]), 2);
     assert_eq!(metrics.one("cni_pods_left_out", &[]), 0);
+}
+
+#[test]
+fn a_sandbox_that_cannot_be_entered_has_no_metrics_of_its_egress_limit() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let tool = both(&host);
+    attach(&tool, &a, 8080);
+    let values = |what: &str, direction: &str| {
+        let metrics = tool.metrics();
+        metrics.all(what, &[("pod", "a"), ("direction", direction)])
+    };
+    assert_eq!(values(NUMBERS[6], "egress").len(), 1);
+    // A process still holds the namespace.
+    let _inhabitant = a.inhabitant();
+    a.unmount();
+    for what in &NUMBERS[3..] {
+        assert_eq!(values(what, "egress"), [0_u64; 0], "{what}");
+        assert_eq!(values(what, "ingress").len(), 1, "{what}");
+    }
+    for what in &NUMBERS[..3] {
+        assert_eq!(values(what, "egress").len(), 1, "{what}");
+    }
 }
 
 #[test]

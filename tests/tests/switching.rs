@@ -140,11 +140,14 @@ fn what_the_reference_leaves_of_ours_goes_with_our_next_gc() {
         let before = warm(&ours, &host);
         let a = host.sandbox("a");
         let result = ours.add(&a).unwrap();
-        for plugin in ["bridge", "bandwidth"] {
+        let check = |plugin: &str| {
             theirs
                 .call(position(&theirs, plugin), "CHECK", (&a, &result))
-                .ok();
-        }
+                .run()
+        };
+        check("bridge").ok();
+        let refusal = check("bandwidth");
+        assert!(refusal.stdout.contains("get ifb device"), "{refusal:#?}");
         for place in theirs.order(removal) {
             let delete = theirs.removal(place, removal, (&a, &result));
             if removal == Removal::Del && place == position(&theirs, "bridge") {

@@ -108,12 +108,12 @@ pub(crate) fn install(
 }
 
 /// Removes the elements of `protections` if `is_gone` returns true. RELOAD, the verb of this suite
-/// that restores elements, calls this function if a DEL or GC has deleted the attachment's link:
-/// the veth pair, or the ifb of `bandwidth`. `is_gone` returns whether this link is missing.
+/// that restores elements, calls this function if a DEL or GC has deleted the attachment's veth pair
+/// or retired its record. `is_gone` returns whether this is so.
 ///
 /// If another process changes the rules meanwhile, the transaction is repeated, and each attempt
-/// calls `is_gone` again. So the elements of a concurrent ADD stay: that ADD creates its link
-/// before its elements, so `is_gone` returns false.
+/// calls `is_gone` again. So the elements of a concurrent ADD stay: that ADD creates its link or
+/// record before its elements, so `is_gone` returns false.
 ///
 /// # Errors
 /// - Code 11: other processes keep changing the rules.

@@ -1,52 +1,50 @@
 //! ADD: limits the bandwidth of a sandbox. After a failure, a rollback removes the new limits.
 
-use attach::interface;
 use cni::{AddRequest, Answer, Answered, Undo};
 use netlink::Connection;
 
+use crate::Config;
 use crate::limiting::Limiting;
-use crate::record::Allocation;
-use crate::{Config, host_link, ifb, record};
+use crate::pair::Pair;
+use crate::record::{self, Allocation, Record};
+use crate::resource::Direction;
 
-/// Sets the configured limits, and records the bandwidth that the kubelet allocated to the pod. If
-/// egress is limited, the result also lists the ifb, which queues the packets from the sandbox.
+/// Sets the configured limits, and records them and the bandwidth that the kubelet allocated to the
+/// pod.
 ///
 /// # Errors
 /// An error of any step. The rollback has then removed the limits that this ADD created. A limit
 /// that existed before this ADD has its old or its new rate.
 pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answered> {
     let (config, allocation) = configured(request)?;
-    let mut result = request.chained()?.clone();
+    let result = request.chained()?;
     if config.is_idle() {
-        remember(request, &config, &allocation, &mut Undo::default())?;
-        return Ok(answer.give(&result)?);
+        let mut undo = Undo::default();
+        remember(request, &config, allocation, &mut undo)?;
+        undo.keep();
+        return Ok(answer.give(result)?);
     }
     let host = Connection::open()?;
     cni::step("find the pair");
-    let host_link = host_link::find(request, &host)?;
+    let pair = Pair::find(request, &host)?;
     let limiting = Limiting {
         request,
         host: &host,
-        host_link: &host_link,
+        pair: &pair,
         traffic: &config.traffic,
     };
-    let ingress = limiting.limit(config.ingress.as_ref())?;
-    let egress = limiting.limit(config.egress.as_ref())?;
-    if egress.is_some() {
-        ifb::expect_unlisted(&result, &request.attachment)?;
-    }
+    let asked = Direction::BOTH.map(|it| (it, limiting.limit(config.asked(it))));
     let mut undo = Undo::default();
-    // The ifb comes first, because it works as a lock: of several concurrent ADDs of the
-    // attachment, only one can create it.
-    if let Some(limit) = &egress {
-        let ifb = limiting.egress(limit, &mut undo)?;
-        result.interfaces.push(interface(&ifb));
+    remember(request, &config, allocation, &mut undo)?;
+    for (direction, limit) in asked {
+        if let Some(limit) = limit? {
+            limiting.set(direction, &limit, &mut undo)?;
+        }
     }
-    if let Some(limit) = &ingress {
-        limiting.ingress(limit, &mut undo)?;
+    if config.egress.is_some() {
+        limiting.delete_ifb()?;
     }
-    remember(request, &config, &allocation, &mut undo)?;
-    let answered = answer.give(&result)?;
+    let answered = answer.give(result)?;
     undo.keep();
     Ok(answered)
 }
@@ -64,29 +62,29 @@ fn configured(request: &AddRequest) -> anyhow::Result<(Config, Allocation)> {
     Ok((config.with(&allocation), allocation))
 }
 
-/// Records the bandwidth that the kubelet allocated to the pod, for CHECK and RELOAD. If it
-/// allocated none, removes the record that an earlier ADD of the attachment left.
-///
-/// If egress is limited, ADD calls this function only after it has created the ifb. If a concurrent
-/// ADD of the attachment creates the ifb first, this ADD fails before it replaces the record of
-/// that ADD.
+/// Records for CHECK, RELOAD and the agent whether egress is limited, and the bandwidth that the
+/// kubelet allocated to the pod. An earlier ADD's egress limit stays, so its mention in the record
+/// does, too.
 fn remember(
     request: &AddRequest,
     config: &Config,
-    allocation: &Allocation,
+    allocation: Allocation,
     undo: &mut Undo<'_>,
 ) -> anyhow::Result<()> {
-    if config.pod_resources.is_none() {
+    let owner = request.attachment.owner();
+    // A record that cannot be read is replaced.
+    let before = record::read(&owner).unwrap_or_default();
+    let record = Record {
+        allocation,
+        limits_egress: before.limits_egress || config.egress.is_some(),
+    };
+    if record == before {
         return Ok(());
     }
-    let owner = request.attachment.owner();
-    if allocation.is_empty() {
-        return record::remove(&owner);
-    }
-    cni::step("record the allocation");
-    if !record::exists(&owner) {
-        let of_undo = owner.clone();
-        undo.push("remove the record", move || record::remove(&of_undo));
-    }
-    record::write(&owner, allocation)
+    cni::step("record the limits");
+    let of_undo = owner.clone();
+    undo.push("restore the record", move || {
+        record::write(&of_undo, before)
+    });
+    record::write(&owner, record)
 }

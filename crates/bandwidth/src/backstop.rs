@@ -1,10 +1,9 @@
-//! The backstop: a second egress limit of a sandbox, in `nf_tables`.
+//! The backstop: a second egress limit of a sandbox, in `nf_tables`, at the host's end of the veth
+//! pair.
 //!
-//! Root in a sandbox can send packets that bypass the host's ingress qdisc, and so the host's ifb.
-//! An ifb or `mirred` in the sandbox sets the flag `tc_skip_classify` on a packet. The flag stays
-//! set when the packet passes the veth pair, so the host skips the ingress qdisc for this packet.
-//! `nf_tables` sees such packets. The rate of this second limit is higher than the rate of the ifb,
-//! the first limit, so the backstop drops no packet that came through the ifb.
+//! The first limit is a qdisc at the container's end. Root in a sandbox can remove it, and a process
+//! with `CAP_NET_RAW` can send past it (`PACKET_QDISC_BYPASS`). `nf_tables` sees such packets. Its
+//! rate is higher than that of the qdisc, so it drops no packet that came through the qdisc.
 
 use attach::{Protection, coded};
 use cni::note;
@@ -53,20 +52,11 @@ impl Backstop {
     /// other elements of the same link. If the attachment has no element yet, calls `on_new` first,
     /// so that the caller can prepare the rollback.
     ///
-    /// If the kernel lacks a required part of `nf_tables`, this function logs that on standard
-    /// error and succeeds: such a host can still limit by the ifb.
-    ///
     /// # Errors
     /// - Code 11: other processes keep changing the rules.
-    /// - Code 100: the kernel refuses a request.
+    /// - Code 100: the kernel lacks a required part of `nf_tables`, or refuses a request.
     pub fn put(&self, on_new: impl FnOnce()) -> anyhow::Result<()> {
-        match self.try_put(on_new) {
-            Err(error) if error.is_unsupported() => {
-                note(format_args!("{}", without(error)));
-                Ok(())
-            }
-            outcome => outcome.map_err(coded),
-        }
+        self.try_put(on_new).map_err(told)
     }
 
     fn try_put(&self, on_new: impl FnOnce()) -> Result<(), nft::Error> {
@@ -90,11 +80,8 @@ impl Backstop {
         Ok(())
     }
 
-    /// Removes the backstop's elements from `nf_tables` if `is_gone` returns true. RELOAD calls
-    /// this function if it finds no ifb of the attachment after it has added the elements. The
-    /// caller's `is_gone` returns whether a DEL or GC has deleted the ifb. Each attempt of the
-    /// transaction calls `is_gone` again. So the elements of a concurrent ADD stay: that ADD
-    /// creates the ifb before its elements, so `is_gone` returns false.
+    /// Removes the backstop's elements from `nf_tables` if `is_gone` returns true: RELOAD calls this
+    /// function if a DEL or GC has retired the attachment's record meanwhile.
     ///
     /// # Errors
     /// As [`attach::take_back`].
@@ -102,21 +89,13 @@ impl Backstop {
         attach::take_back(&[self.protection], is_gone)
     }
 
-    /// Returns a message for the operator for each change that [`Self::put`] would make. Returns no
-    /// message if the kernel lacks a required part of `nf_tables`, because ADD then succeeds
-    /// without a backstop.
+    /// Returns a message for the operator for each change that [`Self::put`] would make.
     ///
     /// # Errors
     /// The kernel refuses a request.
     pub fn differences(&self) -> anyhow::Result<Vec<String>> {
-        let found = supported(self.try_differences()).map(Option::unwrap_or_default);
-        if found.as_ref().is_ok_and(Vec::is_empty) {
-            return Ok(Vec::new());
-        }
-        match Connection::open().and_then(|it| it.dry_run(&self.protection.table)) {
-            Err(error) if error.is_unsupported() => Ok(Vec::new()),
-            _ => found.map_err(coded),
-        }
+        let found = supported(self.try_differences()).map_err(coded)?;
+        Ok(found.unwrap_or_else(|| vec![NEEDED.to_owned()]))
     }
 
     fn try_differences(&self) -> Result<Vec<String>, nft::Error> {
@@ -143,14 +122,19 @@ pub(crate) fn missing() -> anyhow::Result<Option<String>> {
     let connection = Connection::open();
     let tried = connection.and_then(|it| tables().iter().try_for_each(|table| it.dry_run(table)));
     match tried {
-        Err(error) if error.is_unsupported() => Ok(Some(without(error))),
+        Err(error) if error.is_unsupported() => Ok(Some(format!("{:#}", told(error)))),
         tried => tried.map(|()| None).map_err(coded),
     }
 }
 
-fn without(error: nft::Error) -> String {
-    let error = anyhow::Error::from(error);
-    format!("without nf_tables root in a container can send more than its limit: {error:#}")
+/// Converts an error of `nf_tables` to one of the plugin.
+fn told(error: nft::Error) -> anyhow::Error {
+    let is_unsupported = error.is_unsupported();
+    let error = coded(error);
+    if is_unsupported {
+        return error.context(NEEDED);
+    }
+    error
 }
 
 /// Returns the family of the table in which packets from the sandbox have `host_link` as their
@@ -210,9 +194,11 @@ const POLICIES: &str = "policies";
 /// packets that the backstop drops.
 const BEFORE_ALL_ELSE: i32 = -300;
 
-/// Divisor for the margin: the backstop's rate exceeds the ifb's rate by a tenth of the ifb's rate.
+/// Divisor for the margin: the backstop's rate exceeds the rate of the qdisc by a tenth of it.
 const MARGIN: u64 = 10;
 
-/// Difference in bytes between the backstop's burst and the smaller burst of the ifb. The backstop
-/// needs the larger burst because the ifb passes packets on in batches.
+/// Difference in bytes between the backstop's burst and the smaller burst of the qdisc. The backstop
+/// needs the larger burst because the qdisc passes packets on in batches.
 const SLACK: u32 = 64 << 10;
+
+const NEEDED: &str = "nf_tables cannot limit what a container sends";

@@ -4,15 +4,17 @@
 
 use attach::Differences;
 use cni::{CheckRequest, Error, StatusRequest, note};
-use netlink::{Connection, Link};
+use netlink::Connection;
 use netns::Netns;
-use tc::{LinkEgress, LinkIngress, Traffic};
+use tc::{End, LinkEgress, Traffic};
 
 use crate::limiting::Limiting;
-use crate::{Asked, Config, RawConfig, backstop, host_link};
+use crate::pair::Pair;
+use crate::resource::Direction;
+use crate::{Asked, Config, RawConfig, backstop, record};
 
-/// Compares rates, bursts, queue lengths, the redirection to the ifb, and the backstop (the second
-/// egress limit, in `nf_tables`) with the configuration.
+/// Compares rates, bursts, queue lengths, the backstop (the second egress limit, in `nf_tables`) and
+/// the record with the configuration.
 ///
 /// # Errors
 /// - Code 7: `prevResult` is missing.
@@ -25,16 +27,17 @@ pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
     }
     cni::step("compare");
     let host = Connection::open()?;
-    let host_link = host_link::find(request, &host)?;
+    let pair = Pair::find(request, &host)?;
     let limiting = Limiting {
         request,
         host: &host,
-        host_link: &host_link,
+        pair: &pair,
         traffic: &config.traffic,
     };
     let mut differences = Differences::default();
     if let Some(asked) = &config.ingress {
-        differences.extend(limiting.difference(&host_link, asked, limiting.traffic)?);
+        let place = limiting.place(Direction::Ingress);
+        differences.extend(limiting.difference(place, asked, limiting.traffic)?);
     }
     if let Some(asked) = &config.egress {
         differences.extend(limiting.egress_differences(asked)?);
@@ -43,56 +46,44 @@ pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
 }
 
 impl Limiting<'_> {
+    /// Compares the egress limit with `asked`. If the Go plugin limited the sandbox, compares its
+    /// ifb; it has no backstop.
     fn egress_differences(&self, asked: &Asked) -> anyhow::Result<Vec<String>> {
-        let Some(ifb) = self.find_ifb()? else {
-            return Ok(vec!["its ifb is gone".to_owned()]);
-        };
-        let mut differences = Vec::from_iter(self.difference(&ifb, asked, &Traffic::All)?);
-        let link_ingress = LinkIngress::new(self.host, self.host_link);
-        differences.extend(link_ingress.difference(&ifb, self.traffic)?);
-        if !ifb.is_up {
-            differences.push(format!("its ifb {} is down", ifb.name));
+        if let Some(ifb) = self.find_ifb()? {
+            let queue = LinkEgress::new(self.host, &ifb, End::Host);
+            let difference = self.difference(queue, asked, &Traffic::All)?;
+            let is_down = (!ifb.is_up).then(|| format!("its ifb {} is down", ifb.name));
+            return Ok(difference.into_iter().chain(is_down).collect());
         }
-        let mtu = self.host_link.mtu;
-        if ifb.mtu != mtu {
-            let (name, host_name) = (&ifb.name, &self.host_link.name);
-            differences.push(format!("{name} has MTU {}, {host_name} has {mtu}", ifb.mtu));
+        let place = self.place(Direction::Egress);
+        let at_end = self.difference(place, asked, self.traffic)?;
+        let mut differences = Vec::from_iter(at_end);
+        let backstop = self.backstop(&asked.limit(self.pair.host_link.mtu)?)?;
+        let mut restorable = backstop.differences()?;
+        if !record::limits_egress(&self.request.attachment.owner()) {
+            restorable.push("its record is gone".to_owned());
         }
-        differences.extend(self.backstop_differences(&ifb, asked)?);
-        Ok(differences)
-    }
-
-    /// Returns a message for each difference between the backstop (second egress limit) in the
-    /// kernel and the one that ADD would create for `asked`. Returns none if the Go plugin created
-    /// the ifb, because the Go plugin creates no backstop.
-    fn backstop_differences(&self, ifb: &Link, asked: &Asked) -> anyhow::Result<Vec<String>> {
-        if ifb.alias != Some(self.request.attachment.owner()) {
-            return Ok(Vec::new());
-        }
-        let backstop = self.backstop(&asked.limit(self.host_link.mtu)?);
-        let mut differences = backstop.map_or(Ok(Vec::new()), |it| it.differences())?;
-        if let Some(last) = differences.last_mut() {
+        if let Some(last) = restorable.last_mut() {
             last.push_str(" (`cnitool reload` puts it back)");
         }
+        differences.extend(restorable);
         Ok(differences)
     }
 
-    /// Returns a message if the limit of `link` is not the limit `asked` for `traffic`. Returns
-    /// `None` if both are the same, or if the Go plugin set the link's limit for the same
-    /// configuration.
+    /// Returns a message if the limit at `end` is not the limit `asked` for `traffic`. Returns
+    /// `None` if both are the same, or if the Go plugin set the limit for the same configuration.
     fn difference(
         &self,
-        link: &Link,
+        end: LinkEgress<'_>,
         asked: &Asked,
         traffic: &Traffic,
     ) -> anyhow::Result<Option<String>> {
-        let link_egress = LinkEgress::new(self.host, link);
-        let limit = asked.limit(self.host_link.mtu)?;
-        let difference = link_egress.difference(&limit, traffic)?;
+        let limit = asked.limit(self.pair.host_link.mtu)?;
+        let difference = end.difference(&limit, traffic)?;
         // A limit that the Go plugin set for the same configuration counts as equal.
         let is_references = difference.is_some()
             && *traffic == Traffic::All
-            && link_egress.is_of_reference(asked.rate, asked.burst)?;
+            && end.is_of_reference(asked.rate, asked.burst)?;
         Ok(difference.filter(|_| !is_references))
     }
 }

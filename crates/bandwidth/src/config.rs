@@ -10,6 +10,7 @@ use tc::{BitsPerSecond, Traffic};
 
 use crate::pod_resources::Priority;
 use crate::record::Allocation;
+use crate::resource::Direction;
 use crate::{Asked, PodResources, RawConfig, quantity, record};
 
 /// The configured limits of a sandbox.
@@ -45,13 +46,21 @@ impl Config {
         if config.pod_resources.is_none() {
             return Ok(config);
         }
-        let allocation = record::read(&request.attachment)?;
-        Ok(config.with(&allocation))
+        let record = record::read(&request.attachment.owner())?;
+        Ok(config.with(&record.allocation))
     }
 
     /// Returns whether there is no limit.
     pub fn is_idle(&self) -> bool {
         self.ingress.is_none() && self.egress.is_none()
+    }
+
+    /// Returns the limit of this direction.
+    pub(crate) fn asked(&self, direction: Direction) -> Option<&Asked> {
+        match direction {
+            Direction::Ingress => self.ingress.as_ref(),
+            Direction::Egress => self.egress.as_ref(),
+        }
     }
 
     /// Returns the configuration with the limits that follow from the pod's `allocation`.

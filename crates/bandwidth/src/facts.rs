@@ -9,6 +9,7 @@ use netlink::Connection;
 
 use crate::backstop::{TABLE, tables};
 use crate::check::doubts;
+use crate::record::limits_egress;
 use crate::{PLUGIN, POD_ANNOTATIONS, RawConfig};
 
 /// What the tools know of the plugin.
@@ -18,12 +19,10 @@ pub const FACTS: Facts = Facts {
         tables: || tables().into(),
         need: Need {
             keys: &[],
-            consequence: Consequence::LimitsEvadable,
+            consequence: Consequence::LimitedAddFails,
         },
-        // ADD adds this limit in addition to the qdisc of the ifb, because root in the pod can
-        // evade the qdisc.
-        are_expected: |added| (added.has_ifb)(),
-        proof: Proof::Ifb,
+        are_expected: |added| limits_egress(added.owner),
+        proof: Proof::Record(limits_egress),
     }],
     lacks,
     argument: Some(Argument {

@@ -11,9 +11,9 @@ pub mod checkpoint;
 mod config;
 mod del;
 mod facts;
-mod host_link;
 mod ifb;
 mod limiting;
+mod pair;
 mod pod_resources;
 mod policy;
 pub mod quantity;
@@ -28,7 +28,7 @@ pub use backstop::{TABLE, tables};
 pub use config::{ANNOTATIONS, Config, POD_ANNOTATIONS};
 pub use pod_resources::PodResources;
 pub use raw::RawConfig;
-pub use record::exists as has_record;
+pub use record::{has_allocation, limits_egress};
 
 /// The plugin and its verbs.
 pub const PLUGIN: Plugin = Plugin {

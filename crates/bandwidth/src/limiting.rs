@@ -5,22 +5,24 @@
 //! each direction of a live sandbox has its old or its new limit, and a repetition of the verb
 //! completes the change.
 
+use anyhow::Context as _;
 use attach::Removal;
-use cni::{AddRequest, Error, Undo, note};
+use cni::{AddRequest, Error, Undo};
 use netlink::{Connection, Link};
-use tc::{Held, Hook, Limit, LinkEgress, LinkIngress, Traffic};
+use tc::{Held, Limit, LinkEgress, LinkIngress, Traffic};
 
-use crate::Asked;
 use crate::backstop::{self, Backstop};
-use crate::ifb::{Ifbs, is_made};
+use crate::pair::Pair;
+use crate::record::{self, Record};
+use crate::resource::Direction;
+use crate::{Asked, ifb};
 
 /// A sandbox, and the traffic that its limits apply to.
 #[derive(Clone, Copy)]
 pub(crate) struct Limiting<'a> {
     pub request: &'a AddRequest,
     pub host: &'a Connection,
-    /// The host's end of the sandbox's veth pair.
-    pub host_link: &'a Link,
+    pub pair: &'a Pair,
     pub traffic: &'a Traffic,
 }
 
@@ -31,220 +33,200 @@ impl<'a> Limiting<'a> {
     /// # Errors
     /// As [`Asked::limit`].
     pub fn limit(self, asked: Option<&Asked>) -> Result<Option<Limit>, Error> {
-        asked.map(|it| it.limit(self.host_link.mtu)).transpose()
+        asked
+            .map(|it| it.limit(self.pair.host_link.mtu))
+            .transpose()
     }
 
-    fn ifbs(self) -> Ifbs<'a> {
-        Ifbs {
-            host: self.host,
-            attachment: &self.request.attachment,
+    /// Returns the place of the limit of a direction: what the sandbox receives waits at the host's
+    /// end of the pair, and what it sends at its own end.
+    pub fn place(self, direction: Direction) -> LinkEgress<'a> {
+        let (link, end) = self.pair.end(direction);
+        match direction {
+            Direction::Ingress => LinkEgress::new(self.host, link, end),
+            Direction::Egress => LinkEgress::new(&self.pair.sandbox, link, end),
         }
     }
 
-    /// Returns the ifb that limits what the sandbox sends; `None` if there is no ifb.
+    /// Adds to an error of [`Self::place`] the path of the sandbox, if the place is in the sandbox.
+    fn located<T>(self, direction: Direction, found: Result<T, tc::Error>) -> anyhow::Result<T> {
+        match direction {
+            Direction::Ingress => Ok(found?),
+            Direction::Egress => {
+                found.with_context(|| format!("in {}", self.request.netns.display()))
+            }
+        }
+    }
+
+    /// Returns the ifb by which the Go plugin limits what the sandbox sends; `None` if there is none.
     ///
     /// # Errors
-    /// As [`Ifbs::find_behind`].
+    /// As [`ifb::behind`].
     pub fn find_ifb(self) -> anyhow::Result<Option<Link>> {
-        self.ifbs().find_behind(self.host_link)
+        let attachment = &self.request.attachment;
+        ifb::behind(&self.pair.host_link, self.host, attachment)
     }
 
-    /// Computes the backstop (second limit in `nf_tables`) for the egress limit `limit`; `None` if
-    /// its rate is too high for `nf_tables`.
-    pub fn backstop(self, limit: &Limit) -> Option<Backstop> {
+    /// Computes the backstop (second limit in `nf_tables`) for the egress limit `limit`.
+    ///
+    /// # Errors
+    /// Code 7: the rate is too high for `nf_tables`.
+    pub fn backstop(self, limit: &Limit) -> Result<Backstop, Error> {
         let owner = self.request.attachment.owner();
-        Backstop::of(limit, self.traffic, self.host_link, &owner)
+        let backstop = Backstop::of(limit, self.traffic, &self.pair.host_link, &owner);
+        let reason = "nf_tables cannot count this rate; choose one below 128 Gbit/s";
+        backstop.ok_or_else(|| Error::invalid("egressRate", reason))
     }
 
-    /// Limits the sandbox's ingress, which is the egress of the veth pair's host end.
+    /// Limits a direction. What the sandbox sends is also limited by the backstop. An ifb of the Go
+    /// plugin stays until [`Self::delete_ifb`].
     ///
     /// # Errors
-    /// Another program set a root qdisc on the host end, or the kernel refuses a request.
-    pub fn ingress(self, limit: &Limit, undo: &mut Undo<'a>) -> anyhow::Result<()> {
-        cni::step("limit what the sandbox receives");
-        let link = self.host_link;
-        let link_egress = LinkEgress::new(self.host, link);
-        let held = link_egress.held()?;
-        if !held.is_limited() {
-            undo.push("take the limit from the host's end", move || {
-                // Opens a new connection, because the rollback may run after `self.host` failed.
-                Ok(LinkEgress::new(&Connection::open()?, link).remove()?)
-            });
+    /// - Code 7: the rate is too high for `nf_tables`.
+    /// - Code 100: another program set a root qdisc on the link, or the kernel refuses a request.
+    pub fn set(
+        self,
+        direction: Direction,
+        limit: &Limit,
+        undo: &mut Undo<'a>,
+    ) -> anyhow::Result<()> {
+        match direction {
+            Direction::Ingress => cni::step("limit what the sandbox receives"),
+            Direction::Egress => cni::step("limit what the sandbox sends"),
         }
-        Ok(link_egress.ensure(&held, limit, self.traffic)?)
+        let place = self.place(direction);
+        let held = self.located(direction, place.held())?;
+        self.with_backstop((direction, &held, limit), undo, |undo| {
+            if !held.is_limited() {
+                undo.push("remove the limit", move || {
+                    let (link, end) = self.pair.end(direction);
+                    Ok(LinkEgress::new(&end.connect()?, link, end).remove()?)
+                });
+            }
+            place.ensure(&held, limit, self.traffic)
+        })
     }
 
-    /// Limits the sandbox's egress, which is the ingress of the veth pair's host end. Creates an
-    /// ifb or takes over the existing one, redirects packets to the ifb, and adds or updates the
-    /// backstop (second limit in `nf_tables`). A new ifb is up and has its limit before packets are
-    /// redirected to it. Returns the ifb.
+    /// Changes the limit of a direction to `limit` if this plugin set the present one. A limit of
+    /// another program, such as the Go plugin, stays. Also adds or updates the backstop.
     ///
     /// # Errors
-    /// - Code 11: a concurrent ADD of the attachment creates the ifb.
-    /// - Code 100: another program set a root qdisc on the ifb, or the kernel refuses a request.
-    pub fn egress(self, limit: &Limit, undo: &mut Undo<'a>) -> anyhow::Result<Link> {
-        cni::step("limit what the sandbox sends");
-        if let Some(found) = self.find_ifb()? {
-            return self.change_egress(found, limit, undo);
-        }
-        let on_made = || self.delete_on_failure(undo);
-        let ifb = self.ifbs().make(self.host_link.mtu, on_made)?;
-        self.ifbs().set_up(&ifb, limit)?;
-        self.send_to(&ifb, undo)?;
-        self.put_backstop(limit, undo)?;
-        Ok(ifb)
-    }
-
-    /// Takes over an existing ifb, changes its limit and the backstop, redirects packets to the
-    /// ifb, and returns it.
-    fn change_egress(self, ifb: Link, limit: &Limit, undo: &mut Undo<'a>) -> anyhow::Result<Link> {
-        let host = self.host;
-        let held = LinkEgress::new(host, &ifb).held()?;
-        if is_raise(&held, limit) {
-            self.put_backstop(limit, undo)?;
-        }
-        let ifb = self.ifbs().adopt(ifb, self.host_link.mtu)?;
-        LinkEgress::new(host, &ifb).ensure(&held, limit, &Traffic::All)?;
-        self.ifbs().bring_up(&ifb)?;
-        self.send_to(&ifb, undo)?;
-        if !is_raise(&held, limit) {
-            self.put_backstop(limit, undo)?;
-        }
-        Ok(ifb)
-    }
-
-    /// Changes the limit of an ifb to `limit` if this plugin set the present one. A limit of
-    /// another program, such as the Go plugin, stays. Also adds or updates the backstop, the second
-    /// limit in `nf_tables`.
-    ///
-    /// # Errors
-    /// The kernel refuses a request.
-    pub fn change_rate(self, ifb: &Link, limit: &Limit, undo: &mut Undo<'a>) -> anyhow::Result<()> {
-        let link_egress = LinkEgress::new(self.host, ifb);
-        let held = match link_egress.held() {
+    /// As [`Self::set`].
+    pub fn change(
+        self,
+        direction: Direction,
+        limit: &Limit,
+        undo: &mut Undo<'a>,
+    ) -> anyhow::Result<()> {
+        let place = self.place(direction);
+        let held = match place.held() {
             Err(tc::Error::Foreign { .. }) => Held::default(),
-            held => held?,
+            held => self.located(direction, held)?,
         };
-        if is_raise(&held, limit) {
-            self.put_backstop(limit, undo)?;
+        self.with_backstop((direction, &held, limit), undo, |_| {
+            place.change(limit, self.traffic)
+        })
+    }
+
+    /// Calls `change`, which replaces the limit `held` by `limit`. For egress, also adds or updates
+    /// the backstop: before `change` if the rate rises, because it would otherwise drop packets that
+    /// keep to the limit.
+    fn with_backstop(
+        self,
+        (direction, held, limit): (Direction, &Held, &Limit),
+        undo: &mut Undo<'a>,
+        change: impl FnOnce(&mut Undo<'a>) -> Result<(), tc::Error>,
+    ) -> anyhow::Result<()> {
+        if direction == Direction::Ingress {
+            return Ok(change(undo)?);
         }
-        link_egress.change(limit, &Traffic::All)?;
-        if !is_raise(&held, limit) {
-            self.put_backstop(limit, undo)?;
+        let backstop = self.backstop(limit)?;
+        let rises = held.rate().is_some_and(|it| it < limit.rate.bytes());
+        if rises {
+            self.put_backstop(&backstop, undo)?;
+        }
+        self.located(direction, change(undo))?;
+        if !rises {
+            self.put_backstop(&backstop, undo)?;
         }
         Ok(())
     }
 
-    /// Checks that RELOAD can change the limit of the sandbox's ingress to `asked`. `None` stands
-    /// for the removal of the limit. Accepts a sandbox without a limit.
+    /// Checks that RELOAD can change the limit of a direction to `asked`. `None` stands for the
+    /// removal of the limit. Accepts a sandbox without a limit.
     ///
     /// # Errors
     /// - Code 7: the limit is to be removed, but the Go plugin set it.
-    /// - Code 100: another program set a root qdisc on the veth pair's host end, or the kernel
-    ///   refuses a request.
-    pub fn expect_changeable_ingress(self, asked: Option<&Asked>) -> anyhow::Result<()> {
-        let held = LinkEgress::new(self.host, self.host_link).held()?;
-        let is_own = held.is_own() || !held.is_limited() || asked.is_some();
-        is_own.then_some(()).ok_or_else(|| not_own(self.host_link))
+    /// - Code 100: another program set a root qdisc on the link, or the kernel refuses a request.
+    pub fn expect_changeable(
+        self,
+        direction: Direction,
+        asked: Option<&Asked>,
+    ) -> anyhow::Result<()> {
+        let held = self.located(direction, self.place(direction).held())?;
+        let ifb = match direction {
+            Direction::Ingress => None,
+            Direction::Egress => self.find_ifb()?,
+        };
+        if asked.is_some() || ifb.is_none() && (held.is_own() || !held.is_limited()) {
+            return Ok(());
+        }
+        let link = ifb.map_or_else(|| self.pair.end(direction).0.name.clone(), |it| it.name);
+        let reason = format!(
+            "{link} has a limit that this plugin did not set; only DEL by the plugin that set it removes it"
+        );
+        Err(Error::invalid(CHANGE_LIMITS, reason).into())
     }
 
-    /// Checks that RELOAD can change the limit of the sandbox's ifb to `asked`. `None` stands for
-    /// the removal of the limit. Accepts a sandbox without an ifb.
+    /// Removes the limit of a direction. Of egress, the record is first: by it, the agent knows that
+    /// the backstop is not lost. The backstop is before the qdisc: if it outlived the qdisc, it
+    /// would drop packets of a sandbox without a limit.
     ///
     /// # Errors
-    /// - Code 7: the limit is to be removed, but the Go plugin created the ifb or set the limit.
-    /// - Code 100: another program set a root qdisc on the ifb, or the kernel refuses a request.
-    pub fn expect_changeable_egress(self, asked: Option<&Asked>) -> anyhow::Result<()> {
+    /// A file cannot be written, or the kernel refuses a request.
+    pub fn remove(self, direction: Direction) -> anyhow::Result<()> {
+        match direction {
+            Direction::Ingress => cni::step("remove the limit of what the sandbox receives"),
+            Direction::Egress => cni::step("remove the limit of what the sandbox sends"),
+        }
+        if direction == Direction::Egress {
+            let owner = self.request.attachment.owner();
+            let record = Record {
+                limits_egress: false,
+                ..record::read(&owner)?
+            };
+            record::write(&owner, record)?;
+            Removal::start(backstop::tables())?.remove(|it| it == owner)?;
+        }
+        self.located(direction, self.place(direction).remove())
+    }
+
+    /// Deletes the ifb of the Go plugin after this plugin has limited what the sandbox sends.
+    ///
+    /// # Errors
+    /// The kernel refuses a request.
+    pub fn delete_ifb(self) -> anyhow::Result<()> {
         let Some(ifb) = self.find_ifb()? else {
             return Ok(());
         };
-        let held = LinkEgress::new(self.host, &ifb).held()?;
-        let is_made = is_made(&ifb, &self.request.attachment);
-        let is_own = asked.is_some() || is_made && (held.is_own() || !held.is_limited());
-        is_own.then_some(()).ok_or_else(|| not_own(&ifb))
+        cni::step("delete the ifb");
+        LinkIngress::new(self.host, &self.pair.host_link).remove(&ifb)?;
+        Ok(self.host.remove_link(&ifb)?)
     }
 
-    /// Removes the limit of the sandbox's ingress.
-    ///
-    /// # Errors
-    /// The kernel refuses a request.
-    pub fn remove_ingress(self) -> anyhow::Result<()> {
-        cni::step("remove the limit of what the sandbox receives");
-        Ok(LinkEgress::new(self.host, self.host_link).remove()?)
-    }
-
-    /// Removes the limit of the sandbox's egress, in three steps: the backstop (second limit in
-    /// `nf_tables`), the redirection to the ifb, the ifb. The backstop comes first: if it outlived
-    /// the ifb, it would drop packets of a sandbox without a limit.
-    ///
-    /// # Errors
-    /// The kernel refuses a request.
-    pub fn remove_egress(self) -> anyhow::Result<()> {
-        cni::step("remove the limit of what the sandbox sends");
-        let owner = self.request.attachment.owner();
-        Removal::start(backstop::tables())?.remove(|it| it == owner)?;
-        LinkIngress::new(self.host, self.host_link).remove(Hook::Redirecting)?;
-        self.ifbs().delete_own()
-    }
-
-    fn delete_on_failure(self, undo: &mut Undo<'a>) {
-        let attachment = &self.request.attachment;
-        undo.push("delete the ifb", move || {
-            let host = &Connection::open()?;
-            Ifbs { host, attachment }.delete_own()
-        });
-    }
-
-    /// Limits packets that bypass the ifb: adds or updates the backstop, the second limit in
-    /// `nf_tables`. If the rate is too high for `nf_tables`, logs this on standard error and
-    /// removes the backstop.
+    /// Adds or updates `backstop`, the second limit in `nf_tables`.
     ///
     /// # Errors
     /// As [`Backstop::put`].
-    pub fn put_backstop(self, limit: &Limit, undo: &mut Undo<'a>) -> anyhow::Result<()> {
-        cni::step("limit what evades the ifb");
+    pub fn put_backstop(self, backstop: &Backstop, undo: &mut Undo<'a>) -> anyhow::Result<()> {
+        cni::step("limit what evades the qdisc");
         let owner = self.request.attachment.owner();
-        let remove = move || Removal::start(backstop::tables())?.remove(|it| it == owner);
-        let Some(backstop) = self.backstop(limit) else {
-            note(
-                "egressRate: nf_tables cannot count this rate, so only the ifb limits the container",
-            );
-            // An earlier call may have added a backstop with a lower rate. It would drop packets
-            // that keep to the new limit.
-            return remove();
-        };
-        backstop.put(|| undo.push("remove the backstop", remove))
-    }
-
-    /// Redirects the sandbox's packets to the ifb. The rollback removes the redirection before it
-    /// deletes the ifb, because the kernel drops packets that are redirected to a deleted ifb.
-    fn send_to(self, ifb: &Link, undo: &mut Undo<'a>) -> anyhow::Result<()> {
-        let link = self.host_link;
-        let hook = LinkIngress::new(self.host, link).find_hook(ifb)?;
-        if hook != Hook::Redirecting {
-            undo.push("send nothing to the ifb", move || {
-                Ok(LinkIngress::new(&Connection::open()?, link).remove(hook)?)
+        backstop.put(|| {
+            undo.push("remove the backstop", move || {
+                Removal::start(backstop::tables())?.remove(|it| it == owner)
             });
-        }
-        Ok(LinkIngress::new(self.host, link).ensure(hook, ifb, self.traffic)?)
+        })
     }
-}
-
-/// Returns whether `limit` has a higher rate than `held`, the present limit of an ifb. Returns
-/// `false` if `held` contains no limit.
-///
-/// If the rate rises, the caller changes the backstop (second limit in `nf_tables`) before the ifb.
-/// If the backstop's rate were below the ifb's, it would drop packets that keep to the limit.
-fn is_raise(held: &Held, limit: &Limit) -> bool {
-    held.rate().is_some_and(|it| it < limit.rate.bytes())
-}
-
-fn not_own(link: &Link) -> anyhow::Error {
-    let reason = format!(
-        "{} has a limit that this plugin did not set; only DEL by the plugin that set it removes it",
-        link.name
-    );
-    Error::invalid(CHANGE_LIMITS, reason).into()
 }
 
 /// The configuration key that lists the directions whose limits RELOAD, a verb of this suite,

@@ -11,7 +11,7 @@ use tc::BitsPerSecond;
 
 use crate::raw::RawPodResources;
 use crate::record::Allocation;
-use crate::resource::{Direction, FORM, KEY, Resource};
+use crate::resource::{FORM, KEY, Resource};
 use crate::{Asked, RawConfig, checkpoint};
 
 /// The device-plugin resources that limit a pod, and where to read which devices the pod has.
@@ -133,22 +133,29 @@ impl PodResources {
     /// number of the pod's devices. Ignores resources that `podResources` excludes, and those whose
     /// names contain no bandwidth.
     fn allocation(&self, devices: &BTreeMap<String, u64>) -> Result<Allocation, Error> {
-        let names = self.names.as_ref();
-        let counts = |name: &String| names.is_none_or(|it| it.contains(name));
-        let mut shares = Vec::new();
+        let counts = |name: &String| self.names.as_ref().is_none_or(|it| it.contains(name));
+        let mut allocation = Allocation::default();
+        let mut named = BTreeMap::new();
         for (name, count) in devices.iter().filter(|(name, _)| counts(name)) {
-            if let Some(resource) = Resource::parse(name)? {
-                shares.push(Share {
-                    name,
-                    resource,
-                    count: *count,
-                });
+            let Some(resource) = Resource::parse(name)? else {
+                continue;
+            };
+            let refused = |reason| Error::invalid(KEY, format!("{name}: {reason}"));
+            let Resource {
+                direction,
+                megabits,
+            } = resource;
+            if let Some(other) = named.insert(direction, name) {
+                let word = direction.word();
+                return Err(refused(format!(
+                    "the pod has devices of {other}, too; one pod can have only one resource of {word}"
+                )));
             }
+            let bits = megabits.saturating_mul(MEGA).saturating_mul(*count);
+            let rate = BitsPerSecond::try_from(bits);
+            *allocation.of_mut(direction) = Some(rate.map_err(|it| refused(it.to_string()))?);
         }
-        Ok(Allocation {
-            ingress: rate(&shares, Direction::Ingress)?,
-            egress: rate(&shares, Direction::Egress)?,
-        })
+        Ok(allocation)
     }
 }
 
@@ -167,37 +174,6 @@ fn kubelet_runs_beside(checkpoint: &Path) -> bool {
         connect(own.as_raw_fd(), &address)
     };
     connected().is_ok()
-}
-
-/// A pod's devices of one resource.
-struct Share<'a> {
-    name: &'a str,
-    resource: Resource,
-    count: u64,
-}
-
-/// Returns the rate that the devices in `shares` give a pod in this direction; `None` if no
-/// resource in `shares` has this direction.
-///
-/// # Errors
-/// Code 7: two resources have this direction, or the rate is out of range.
-fn rate(shares: &[Share<'_>], direction: Direction) -> Result<Option<BitsPerSecond>, Error> {
-    let mut shares = shares
-        .iter()
-        .filter(|it| it.resource.direction == direction);
-    let Some(share) = shares.next() else {
-        return Ok(None);
-    };
-    let refused = |reason| Error::invalid(KEY, format!("{}: {reason}", share.name));
-    if let Some(other) = shares.next() {
-        let (word, other) = (direction.word(), other.name);
-        return Err(refused(format!(
-            "the pod has devices of {other}, too; one pod can have only one resource of {word}"
-        )));
-    }
-    let bits = share.resource.megabits.saturating_mul(MEGA);
-    let rate = BitsPerSecond::try_from(bits.saturating_mul(share.count));
-    rate.map(Some).map_err(|error| refused(error.to_string()))
 }
 
 /// Returns `names` if each of them is a full name of the form [`FORM`].

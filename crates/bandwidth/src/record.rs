@@ -1,5 +1,8 @@
-//! Records of the bandwidth that the kubelet allocated to a pod: one file for each attachment whose
-//! ADD used such an allocation.
+//! Records: one file for each attachment with an egress limit or with bandwidth that the kubelet
+//! allocated to its pod.
+//!
+//! DEL and GC retire (rename) the record before they remove the backstop (the second egress limit, in
+//! `nf_tables`). RELOAD restores it and then looks for the record again.
 //!
 //! Later verbs cannot read the allocation from the kubelet's checkpoint. The kubelet removes a
 //! deleted pod from the checkpoint. After a forced deletion, the kubelet gives the pod's devices to
@@ -10,70 +13,63 @@ use std::str::FromStr;
 
 use anyhow::Context as _;
 use attach::{OwnerFiles, Writing};
-use cni::{Attachment, GcRequest, note};
 use tc::BitsPerSecond;
 
 use crate::resource::Direction;
 
-/// Returns whether the attachment with the tag `owner` ([`Attachment::owner`]) has a record: its ADD
-/// limited it to the bandwidth of its devices.
-pub fn exists(owner: &str) -> bool {
-    files().has(owner)
+/// Returns whether ADD or RELOAD limited what the attachment with the tag `owner`
+/// ([`cni::Attachment::owner`]) sends. Returns `false` as soon as a DEL or GC has retired (renamed)
+/// the record.
+pub fn limits_egress(owner: &str) -> bool {
+    read(owner).is_ok_and(|it| it.limits_egress)
 }
 
-/// Writes the record of the attachment with the tag `owner` ([`Attachment::owner`]). Replaces an
-/// existing record.
-///
-/// # Errors
-/// The file cannot be written.
-pub(crate) fn write(owner: &str, allocation: &Allocation) -> anyhow::Result<()> {
-    files().write(owner, &allocation.to_string(), Writing::All)
+/// Returns whether ADD limited the attachment with the tag `owner` to the bandwidth of its devices.
+pub fn has_allocation(owner: &str) -> bool {
+    // A record that cannot be read is one of an allocation, as far as known.
+    read(owner).map_or(true, |it| !it.allocation.is_empty())
 }
 
-/// Returns the allocation that the ADD of an attachment used. If there is no record, returns an
-/// empty allocation.
+/// Returns the record of the attachment with the tag `owner`; an empty one if it has none.
 ///
 /// # Errors
 /// The record cannot be read.
-pub(crate) fn read(attachment: &Attachment) -> anyhow::Result<Allocation> {
-    let (files, owner) = (files(), attachment.owner());
-    if !files.has(&owner) {
-        return Ok(Allocation::default());
+pub(crate) fn read(owner: &str) -> anyhow::Result<Record> {
+    let files = files();
+    if !files.has(owner) {
+        return Ok(Record::default());
     }
-    let allocation = files.find(&owner)?.parse();
-    allocation.with_context(|| format!("parse the record of {owner} in {DIRECTORY}"))
+    let record = files.find(owner)?.parse();
+    record.with_context(|| format!("parse the record of {owner} in {DIRECTORY}"))
 }
 
-/// Removes the record of the attachment with the tag `owner` ([`Attachment::owner`]), if there is
-/// one.
+/// Makes `record` the record of the attachment with the tag `owner`. Removes the file if the record
+/// says nothing.
 ///
 /// # Errors
-/// The file exists and cannot be removed.
-pub(crate) fn remove(owner: &str) -> anyhow::Result<()> {
-    files().retire(owner).remove()
+/// The file cannot be written or removed.
+pub(crate) fn write(owner: &str, record: Record) -> anyhow::Result<()> {
+    if record == Record::default() {
+        return files().retire(owner).remove();
+    }
+    files().write(owner, &record.to_string(), Writing::All)
 }
 
-/// Removes the records of those attachments of this network that the runtime does not list.
-///
-/// # Errors
-/// All errors that occurred.
-pub(crate) fn collect(request: &GcRequest) -> anyhow::Result<()> {
-    let is_stale = request.stale();
-    let owners = files().owners()?.into_iter().filter(|it| is_stale(it));
-    cni::all(owners.map(|owner| {
-        remove(&owner)?;
-        note(format_args!(
-            "removed the record of {owner}, which the runtime does not list"
-        ));
-        Ok(())
-    }))
-}
-
-fn files() -> OwnerFiles {
+/// Returns the directory of all records.
+pub(crate) fn files() -> OwnerFiles {
     OwnerFiles(DIRECTORY.into())
 }
 
 const DIRECTORY: &str = "/run/cni/bandwidth";
+
+/// What ADD or RELOAD records of an attachment.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Record {
+    /// What the kubelet allocated to its pod at ADD.
+    pub allocation: Allocation,
+    /// What it sends is limited, so it has a backstop.
+    pub limits_egress: bool,
+}
 
 /// The rates that the kubelet allocated to a pod: each is the sum of the pod's devices of a
 /// resource such as `example.org/egress-10mbit`.
@@ -86,45 +82,65 @@ pub(crate) struct Allocation {
 }
 
 impl Allocation {
+    /// Returns the rate of this direction.
+    pub fn of(&self, direction: Direction) -> Option<BitsPerSecond> {
+        match direction {
+            Direction::Ingress => self.ingress,
+            Direction::Egress => self.egress,
+        }
+    }
+
+    /// Returns the place of the rate of this direction.
+    pub fn of_mut(&mut self, direction: Direction) -> &mut Option<BitsPerSecond> {
+        match direction {
+            Direction::Ingress => &mut self.ingress,
+            Direction::Egress => &mut self.egress,
+        }
+    }
+
     /// Returns whether the kubelet allocated no bandwidth to the pod.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// Writes a line for each direction that has a rate, in bit/s, such as `ingress 20000000`.
-impl fmt::Display for Allocation {
+/// Writes a line for each direction that has an allocated rate, in bit/s, such as `ingress
+/// 20000000`, and the line `limits egress` if this is so.
+impl fmt::Display for Record {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let rates = [
-            (Direction::Ingress, self.ingress),
-            (Direction::Egress, self.egress),
-        ];
-        for (direction, rate) in rates {
-            if let Some(rate) = rate {
+        for direction in Direction::BOTH {
+            if let Some(rate) = self.allocation.of(direction) {
                 writeln!(f, "{} {}", direction.word(), rate.bytes() * 8)?;
             }
+        }
+        if self.limits_egress {
+            writeln!(f, "{LIMITS_EGRESS}")?;
         }
         Ok(())
     }
 }
 
-impl FromStr for Allocation {
+impl FromStr for Record {
     type Err = anyhow::Error;
 
     fn from_str(text: &str) -> anyhow::Result<Self> {
-        let mut allocation = Self::default();
+        let mut record = Self::default();
         for line in text.lines() {
+            if line == LIMITS_EGRESS {
+                record.limits_egress = true;
+                continue;
+            }
             let (word, bits) = line.split_once(' ').context("a line has no rate")?;
             let rate = BitsPerSecond::try_from(bits.parse::<u64>()?)?;
-            match word {
-                "ingress" => allocation.ingress = Some(rate),
-                "egress" => allocation.egress = Some(rate),
-                _ => anyhow::bail!("{word:?} is no direction"),
-            }
+            let direction = Direction::BOTH.into_iter().find(|it| it.word() == word);
+            let direction = direction.with_context(|| format!("{word:?} is no direction"))?;
+            *record.allocation.of_mut(direction) = Some(rate);
         }
-        Ok(allocation)
+        Ok(record)
     }
 }
+
+const LIMITS_EGRESS: &str = "limits egress";
 
 #[cfg(test)]
 mod tests {
@@ -134,16 +150,21 @@ mod tests {
     fn text_is_read_again() {
         let rate = BitsPerSecond::try_from(20_000_000).ok();
         for [ingress, egress] in [[None, None], [rate, None], [None, rate], [rate, rate]] {
-            let allocation = Allocation { ingress, egress };
-            let text = allocation.to_string();
-            assert_eq!(text.parse::<Allocation>().unwrap(), allocation, "{text:?}");
+            for limits_egress in [false, true] {
+                let record = Record {
+                    allocation: Allocation { ingress, egress },
+                    limits_egress,
+                };
+                let text = record.to_string();
+                assert_eq!(text.parse::<Record>().unwrap(), record, "{text:?}");
+            }
         }
     }
 
     #[test]
     fn another_text_is_refused() {
         for text in ["ingress", "ingress 1", "ingress x", "both 20000000", "\n"] {
-            text.parse::<Allocation>().unwrap_err();
+            text.parse::<Record>().unwrap_err();
         }
     }
 }

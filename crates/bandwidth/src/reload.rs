@@ -9,14 +9,14 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use cni::{CheckRequest, Error, Undo};
-use netlink::{Connection, Link};
-use tc::{BitsPerSecond, Limit, LinkEgress};
+use netlink::Connection;
+use tc::{BitsPerSecond, Limit};
 
-use crate::ifb::delete_all;
 use crate::limiting::{CHANGE_LIMITS, Limiting};
-use crate::record::Allocation;
+use crate::pair::Pair;
+use crate::record::{self, Record};
 use crate::resource::Direction;
-use crate::{Asked, Config, host_link, record};
+use crate::{Asked, Config};
 
 /// Sets, changes or removes the limits in the directions that the key `changeLimits` names, as
 /// configured. A direction that the key does not name keeps its limit.
@@ -25,17 +25,17 @@ use crate::{Asked, Config, host_link, record};
 /// (the second egress limit in `nf_tables`). An attachment that the Go plugin limited gets a
 /// backstop, too.
 ///
-/// A concurrent DEL or GC deletes the ifb and then removes the backstop. If this function adds the
-/// backstop after that, it then finds no ifb and removes the backstop itself. So no backstop of a
-/// deleted attachment remains.
+/// A concurrent DEL or GC retires the record and then removes the backstop. If this function adds
+/// the backstop after that, it then finds no record and removes the backstop itself. So no backstop
+/// of a deleted attachment remains.
 ///
 /// # Errors
 /// - Code 7: `prevResult` is missing.
-/// - Codes 4 and 7: [`host_link::find`] does not find the veth pair.
+/// - Codes 4 and 7: [`Pair::find`] does not find the veth pair.
 /// - Code 7: the rate of a direction in `changeLimits` exceeds the pod's allocation.
 /// - Code 7: a limit is to be removed, but the Go plugin set it.
-/// - Code 100: the ifb does not exist, another program set a qdisc on a limited link, or the kernel
-///   refuses a request. Each limit then has its old or its new rate.
+/// - Code 100: another program set a qdisc on a limited link, a DEL runs, or the kernel refuses a
+///   request. Each limit then has its old or its new rate.
 pub(crate) fn reload(request: &CheckRequest) -> anyhow::Result<()> {
     // The directions in which limits are added, changed or removed. Only `cnitool limit` sends it.
     let named: Vec<Direction> = request.network.key(CHANGE_LIMITS)?;
@@ -47,22 +47,25 @@ pub(crate) fn reload(request: &CheckRequest) -> anyhow::Result<()> {
     }
     cni::step("find the pair");
     let host = Connection::open()?;
-    let host_link = host_link::find(request, &host)?;
-    let reload = Reload {
-        limiting: Limiting {
-            request,
-            host: &host,
-            host_link: &host_link,
-            traffic: &config.traffic,
-        },
-        named: &named,
-        may_exceed: config.pod_resources.is_some() && !record::exists(&request.attachment.owner()),
+    let pair = Pair::find(request, &host)?;
+    let record = record::read(&request.attachment.owner())?;
+    let limiting = Limiting {
+        request,
+        host: &host,
+        pair: &pair,
+        traffic: &config.traffic,
     };
-    reload.expect_changeable(&config)?;
-    cni::all([
-        reload.egress(config.egress.as_ref()),
-        reload.ingress(config.ingress.as_ref()),
-    ])
+    let reload = Reload {
+        limiting,
+        named: &named,
+        record,
+        may_exceed: config.pod_resources.is_some() && record.allocation.is_empty(),
+    };
+    for direction in &named {
+        limiting.expect_changeable(*direction, config.asked(*direction))?;
+    }
+    let reloaded = Direction::BOTH.map(|it| reload.direction(it, config.asked(it)));
+    cni::all(reloaded)
 }
 
 /// Checks that the configured rate of each direction in `named` is at most the rate that the
@@ -80,16 +83,12 @@ fn expect_allocated(request: &CheckRequest, named: &[Direction]) -> anyhow::Resu
     if asked.pod_resources.is_none() {
         return Ok(());
     }
-    let Allocation { ingress, egress } = record::read(&request.attachment)?;
+    let record = record::read(&request.attachment.owner())?;
     for direction in named {
-        let (asked, allocated) = match direction {
-            Direction::Ingress => (&asked.ingress, ingress),
-            Direction::Egress => (&asked.egress, egress),
-        };
-        let Some(allocated) = allocated else {
+        let Some(allocated) = record.allocation.of(*direction) else {
             continue;
         };
-        let rate = asked.as_ref().map(|it| it.rate);
+        let rate = asked.asked(*direction).map(|it| it.rate);
         if rate.is_none_or(|it| it > allocated) {
             let bits = |it: BitsPerSecond| format!("{} bit/s", it.bytes() * 8);
             let rate = rate.map_or_else(|| "no limit".to_owned(), bits);
@@ -104,6 +103,8 @@ fn expect_allocated(request: &CheckRequest, named: &[Direction]) -> anyhow::Resu
 struct Reload<'a> {
     limiting: Limiting<'a>,
     named: &'a [Direction],
+    /// The record as it was before.
+    record: Record,
     /// Whether the record of the pod's allocation is lost or never existed. The configured rates
     /// may then exceed the allocation, so RELOAD changes only the rates of the directions in
     /// `changeLimits`.
@@ -111,109 +112,70 @@ struct Reload<'a> {
 }
 
 impl Reload<'_> {
-    /// Checks that RELOAD can change or remove, as `config` requests, the limit of each direction
-    /// in `changeLimits`. A limit that the Go plugin set can be changed, but not removed. This
-    /// function itself changes nothing.
-    fn expect_changeable(&self, config: &Config) -> anyhow::Result<()> {
-        let check = |direction: &Direction| match direction {
-            Direction::Ingress => self
-                .limiting
-                .expect_changeable_ingress(config.ingress.as_ref()),
-            Direction::Egress => self
-                .limiting
-                .expect_changeable_egress(config.egress.as_ref()),
-        };
-        self.named.iter().try_for_each(check)
-    }
-
-    /// Returns whether RELOAD leaves the limit of `direction` as it is, because the key
-    /// `changeLimits` names only the other direction.
-    fn leaves(&self, direction: Direction) -> bool {
-        !self.named.is_empty() && !self.named.contains(&direction)
-    }
-
-    fn ingress(&self, asked: Option<&Asked>) -> anyhow::Result<()> {
+    /// Sets, changes or removes the limit of a direction, as `asked` and `changeLimits` request.
+    fn direction(&self, direction: Direction, asked: Option<&Asked>) -> anyhow::Result<()> {
         let limiting = self.limiting;
-        if self.leaves(Direction::Ingress) {
+        let is_named = self.named.contains(&direction);
+        if !self.named.is_empty() && !is_named {
             return Ok(());
         }
-        let limit = limiting.limit(asked)?;
-        let changed = match (limit, self.named.contains(&Direction::Ingress)) {
-            (Some(limit), true) => complete(|undo| limiting.ingress(&limit, undo)),
-            (None, true) => limiting.remove_ingress(),
-            (Some(_), false) if self.may_exceed => Ok(()),
-            (Some(limit), false) => {
-                let link_egress = LinkEgress::new(limiting.host, limiting.host_link);
-                Ok(link_egress.change(&limit, limiting.traffic)?)
-            }
-            (None, false) => Ok(()),
-        };
-        changed.context(UNFINISHED)
-    }
-
-    fn egress(&self, asked: Option<&Asked>) -> anyhow::Result<()> {
-        let limiting = self.limiting;
-        if self.leaves(Direction::Egress) {
-            return Ok(());
-        }
-        let is_named = self.named.contains(&Direction::Egress);
         let Some(limit) = limiting.limit(asked)? else {
-            let removed = is_named.then(|| limiting.remove_egress());
+            let removed = is_named.then(|| limiting.remove(direction));
             return removed.unwrap_or(Ok(())).context(UNFINISHED);
         };
-        let ifb = limiting.find_ifb()?;
-        if is_named {
-            let made = complete(|undo| limiting.egress(&limit, undo));
-            let made = made.context(UNFINISHED)?;
-            // The ifb is new if there was none before, or if a DEL has deleted the previous one.
-            if ifb.is_none_or(|it| it.index != made.index) {
-                self.expect_lasting(&made)?;
-            }
-        } else {
-            let attachment = &limiting.request.attachment;
-            let none = || format!("{attachment} has no ifb; only ADD creates one");
-            let ifb = ifb.with_context(none)?;
-            let changed = if self.may_exceed {
-                complete(|undo| limiting.put_backstop(&limit, undo))
-            } else {
-                complete(|undo| limiting.change_rate(&ifb, &limit, undo))
+        let is_egress = direction == Direction::Egress;
+        if is_egress && !self.record.limits_egress {
+            let record = Record {
+                limits_egress: true,
+                ..self.record
             };
-            changed.context(UNFINISHED)?;
+            record::write(&limiting.request.attachment.owner(), record)?;
         }
-        self.expect_present(&limit)
-    }
-
-    /// Waits up to two seconds ([`REST_OF_A_DEL`]). If the veth pair is deleted in this time,
-    /// deletes the new ifb, too.
-    ///
-    /// A concurrent DEL may have run this plugin before the ifb existed, so that the ifb would
-    /// remain. This function recognises such a DEL because another plugin of the chain then deletes
-    /// the veth pair.
-    fn expect_lasting(&self, ifb: &Link) -> anyhow::Result<()> {
-        let Limiting {
-            host, host_link, ..
-        } = self.limiting;
-        cni::step("wait for a concurrent DEL");
-        if host.is_gone_within(host_link.index, REST_OF_A_DEL) {
-            delete_all(host, std::slice::from_ref(ifb))?;
+        let changed = complete(|undo| match (is_named, self.may_exceed) {
+            (true, _) => limiting.set(direction, &limit, undo),
+            (false, false) => limiting.change(direction, &limit, undo),
+            (false, true) if is_egress => limiting.put_backstop(&limiting.backstop(&limit)?, undo),
+            (false, true) => Ok(()),
+        });
+        changed.context(UNFINISHED)?;
+        if is_egress && is_named {
+            limiting.delete_ifb().context(UNFINISHED)?;
+        }
+        if is_egress {
+            self.expect_lasting(&limit)?;
         }
         Ok(())
     }
 
-    /// Checks that the ifb still exists. If a concurrent DEL has deleted it, removes the backstop
-    /// that RELOAD added, and fails.
+    /// Checks that no concurrent DEL has retired the record. If one has, removes the backstop that
+    /// RELOAD added, and fails.
+    ///
+    /// If RELOAD itself has made the record, a concurrent DEL may have run this plugin before that.
+    /// So this function then waits up to two seconds ([`REST_OF_A_DEL`]) for the deletion of the
+    /// veth pair, which another plugin of the chain deletes in such a DEL.
     ///
     /// # Errors
-    /// There is no ifb, or the kernel refuses a request.
-    fn expect_present(&self, limit: &Limit) -> anyhow::Result<()> {
-        let is_gone = || Ok(self.limiting.find_ifb()?.is_none());
+    /// There is no record any more, or the kernel refuses a request.
+    fn expect_lasting(&self, limit: &Limit) -> anyhow::Result<()> {
+        let Limiting {
+            host,
+            pair,
+            request,
+            ..
+        } = self.limiting;
+        let owner = request.attachment.owner();
+        if !self.record.limits_egress {
+            cni::step("wait for a concurrent DEL");
+            if host.is_gone_within(pair.host_link.index, REST_OF_A_DEL) {
+                record::files().retire(&owner).remove()?;
+            }
+        }
+        let is_gone = || Ok(!record::limits_egress(&owner));
         if !is_gone()? {
             return Ok(());
         }
-        if let Some(backstop) = self.limiting.backstop(limit) {
-            backstop.take_back(is_gone)?;
-        }
-        bail!("{} was deleted meanwhile", self.limiting.request.attachment)
+        self.limiting.backstop(limit)?.take_back(is_gone)?;
+        bail!("{} was deleted meanwhile", request.attachment)
     }
 }
 

@@ -5,7 +5,7 @@ use cni::Error;
 use serde::Deserialize;
 
 /// A direction of traffic, from the pod's point of view.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Direction {
     /// What the pod receives.
@@ -15,6 +15,9 @@ pub(crate) enum Direction {
 }
 
 impl Direction {
+    /// Both directions. What a container sends can do more harm, so it is limited first.
+    pub const BOTH: [Self; 2] = [Self::Egress, Self::Ingress];
+
     /// Returns the direction as it stands in names of resources: `ingress` or `egress`.
     pub fn word(self) -> &'static str {
         match self {

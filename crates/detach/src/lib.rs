@@ -11,7 +11,7 @@
 //! When the parent ends, process 1 inherits the new process and has to reap it, which every init
 //! does. In a container with a pid namespace, process 1 is often a daemon that reaps only its own
 //! children, so the new process would stay as a zombie. So this crate starts no process in a
-//! namespace whose process 1 is not proven to reap ([`reaping`]), and the caller waits for the
+//! namespace whose process 1 is not proven to reap (`reaping.rs`), and the caller waits for the
 //! kernel itself.
 //!
 //! This crate does not know what the tasks do.

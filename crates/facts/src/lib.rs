@@ -110,7 +110,7 @@ pub struct Elements {
 }
 
 impl Elements {
-    /// Whether ADD fails if the kernel does not support the table.
+    /// Whether every ADD fails if the kernel does not support the table.
     pub fn is_required(&self) -> bool {
         self.need.consequence == Consequence::AddFails
     }
@@ -121,8 +121,6 @@ impl Elements {
 pub enum Proof {
     /// The host's end of its veth pair.
     HostLink,
-    /// The ifb that is tagged with it.
-    Ifb,
     /// A record. The function returns whether the owner with this tag has one.
     Record(fn(&str) -> bool),
 }
@@ -135,8 +133,8 @@ pub struct Added<'a> {
     pub arguments: Keys,
     /// The addresses of the container.
     pub addresses: &'a [IpNetwork],
-    /// Returns whether an ifb is tagged with the attachment.
-    pub has_ifb: &'a dyn Fn() -> bool,
+    /// The attachment's tag.
+    pub owner: &'a str,
     /// Returns whether netfilter sees the frames of the bridge with this name, first of IPv4, then
     /// of IPv6.
     pub sees_frames: &'a dyn Fn(&str) -> [bool; 2],
@@ -168,9 +166,6 @@ pub enum Consequence {
     AddFails,
     /// Only ADDs of pods with a limit fail.
     LimitedAddFails,
-    /// ADD succeeds, but only tc limits what pods send, without the second limit in `nf_tables`.
-    /// Root in a pod can send packets that bypass tc.
-    LimitsEvadable,
     /// ADD succeeds, but all packets of a limited pod wait in one queue, without `fq_codel`.
     OneQueue,
 }

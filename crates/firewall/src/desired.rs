@@ -108,7 +108,7 @@ fn routed_links<'a>(bridge: &'a str, result: &'a cni::AddResult) -> impl Iterato
 /// Returns an element for each port of the attachment. The ports are links of the host that
 /// `result` lists before the container's interface. The bridge and its VLAN links are no ports,
 /// because other attachments share them. Links of the host that come later in the list are no ports
-/// either: another plugin added them, for example the ifb of `bandwidth`.
+/// either: another plugin added them, for example the ifb of the Go plugin `bandwidth`.
 fn ports(bridge: &str, attachment: &Attachment, result: &cni::AddResult) -> Vec<Element> {
     let on_host = result.interfaces.iter().take_while(|it| is_on_host(it));
     let names = on_host.filter_map(|it| it.name.parse::<InterfaceName>().ok());

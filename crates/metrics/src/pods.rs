@@ -1,8 +1,10 @@
-//! Traffic and limits of pods, by the counters of their host links and ifb devices.
+//! Traffic and limits of pods, by the counters of their host links and of the qdiscs at both ends of
+//! the veth pair.
 //!
 //! Directions are the pod's: ingress is what the pod receives. So ingress is what the host link
 //! sends, and its limit is the qdisc of the host link. Egress is what the host link receives, and
-//! its limit is the qdisc of the ifb, to which these packets are redirected.
+//! its limit is the qdisc of the container's end. Bytes and packets are the host link's, because a
+//! pod can reset its own counters.
 
 use std::collections::BTreeMap;
 
@@ -43,7 +45,7 @@ pub(crate) fn count(node: &Node, traces: &BTreeMap<String, Traces<'_>>, pods: Po
     let (mut pods, mut left_out) = (BTreeMap::new(), 0);
     let links: BTreeMap<_, _> = node.links.iter().map(|it| (&*it.name, it)).collect();
     for (owner, traces) in traces {
-        let Some(directions) = directions(node, traces, &links) else {
+        let Some(directions) = directions(node, owner, traces, &links) else {
             continue;
         };
         if pods.len() < most {
@@ -99,29 +101,28 @@ fn labels([network, container, interface, namespace, pod]: &[Text; 5], direction
 /// so this function finds their host link by its name in the cached result of ADD.
 fn directions(
     node: &Node,
+    owner: &str,
     traces: &Traces<'_>,
     links: &BTreeMap<&str, &Link>,
 ) -> Option<[Direction; 2]> {
-    let tagged = |kind| traces.links.iter().find(|it| it.kind == kind).copied();
+    let is_veth = |it: &&&Link| it.kind == LinkKind::Veth;
+    let tagged = traces.links.iter().find(is_veth).copied();
     let untagged = || {
         let cached = traces.cached.filter(|it| it.is_alive)?;
         let reported = cached.entry.host_links().into_iter();
         let mut reported = reported.filter_map(|it| links.get(it.as_str()).copied());
         reported.find(|it| it.kind == LinkKind::Veth && owner_of(it).is_none())
     };
-    let host_link = tagged(LinkKind::Veth).or_else(untagged)?;
+    let host_link = tagged.or_else(untagged)?;
     let counters = node.counters.get(&host_link.index)?;
-    let limit = |link: &Link| {
-        let limit = node.limits.get(&link.index);
-        limit.map(|it| (it.rate, it.counters))
-    };
+    let limit = |it: &node::CountedLimit| (it.rate, it.counters);
     let ingress = Direction {
         counters: counters.sent,
-        limit: limit(host_link),
+        limit: node.limits.get(&host_link.index).map(limit),
     };
     let egress = Direction {
         counters: counters.received,
-        limit: tagged(LinkKind::Ifb).and_then(limit),
+        limit: node.egress_limits.get(owner).map(limit),
     };
     Some([ingress, egress])
 }
@@ -142,13 +143,13 @@ const FAMILIES: [(Family, Value); 7] = [
 
 const BYTES: Family = Family::counters(
     "cni_pod",
-    "Bytes with Ethernet headers that the pod received (after its limit) or sent (before it).",
+    "Bytes with Ethernet headers that the pod received or sent, behind its limits.",
 )
 .in_unit("bytes");
 
 const PACKETS: Family = Family::counters(
     "cni_pod_packets",
-    "Packets that the pod received (after its limit) or sent (before it).",
+    "Packets that the pod received or sent, behind its limits.",
 );
 
 const DROPPED: Family = Family::counters(

@@ -7,12 +7,16 @@ use std::fmt;
 use netlink_packet_core::DefaultNla;
 
 /// Parameters of a token bucket, to be set in the kernel.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TokenBucket {
     /// Bytes a second, at least one.
     pub rate: u64,
     /// Bytes that may be sent at once after a pause.
     pub burst: u32,
+    /// The kernel gets the burst of a TBF as a time in whole microseconds, rounded down, as
+    /// containernetworking/plugins sets it, whose CHECK compares this time. The TBF then holds up to
+    /// a microsecond of the rate less.
+    pub in_microseconds: bool,
     /// Bytes that may queue; the kernel drops packets beyond that. An HTB class has no such limit.
     pub limit: u32,
     /// Length in bytes of the longest segment (GSO packet) that a TBF does not split. The kernel
@@ -91,18 +95,33 @@ impl TokenBucket {
         nanoseconds >> TICK_SHIFT
     }
 
+    /// Computes the time of the burst in ticks from whole microseconds.
+    fn ticks_of_microseconds(&self) -> u32 {
+        let microseconds = u128::from(self.burst) * MICROSECONDS / u128::from(self.rate.max(1));
+        let ticks = (microseconds * NANOSECONDS / MICROSECONDS) >> TICK_SHIFT;
+        u32::try_from(ticks).unwrap_or(u32::MAX)
+    }
+
     /// Returns the attributes of a TBF: `struct tc_tbf_qopt`, and attributes for values that do not
     /// fit into that structure. `TCA_TBF_BURST` is the burst in bytes. With this attribute, the
     /// kernel does not use the ticks of the structure, which overflow for a large burst.
     pub(crate) fn tbf_options(&self) -> Vec<DefaultNla> {
+        let ticks = if self.in_microseconds {
+            self.ticks_of_microseconds()
+        } else {
+            self.ticks()
+        };
         let mut parameters = rate_specification(self.rate);
         parameters.extend(rate_specification(self.peak()));
-        parameters.extend([self.limit, self.ticks(), 0].map(u32::to_ne_bytes).concat());
+        parameters.extend([self.limit, ticks, 0].map(u32::to_ne_bytes).concat());
         let mut options = vec![
             DefaultNla::new(TBF_PARMS, parameters),
             DefaultNla::new(TBF_RATE64, self.rate.to_ne_bytes().into()),
-            DefaultNla::new(TBF_BURST, self.burst.to_ne_bytes().into()),
         ];
+        if !self.in_microseconds {
+            let burst = self.burst.to_ne_bytes();
+            options.push(DefaultNla::new(TBF_BURST, burst.into()));
+        }
         if let Some(piece) = self.piece {
             let peak = self.peak().to_ne_bytes();
             options.push(DefaultNla::new(TBF_PRATE64, peak.into()));
@@ -257,6 +276,7 @@ const TIMELESS: u64 = 1_000_000_000_000_000;
 const LONGEST_SHIFT: u32 = 32;
 
 const NANOSECONDS: u128 = 1_000_000_000;
+const MICROSECONDS: u128 = 1_000_000;
 /// A tick is 2^6 ns (`PSCHED_SHIFT` in `include/net/pkt_sched.h`).
 const TICK_SHIFT: u32 = 6;
 /// A microsecond in ticks, rounded up.
@@ -270,9 +290,7 @@ mod tests {
         TokenBucket {
             rate,
             burst,
-            limit: 0,
-            piece: None,
-            longest: 0,
+            ..TokenBucket::default()
         }
     }
 
@@ -283,6 +301,16 @@ mod tests {
         assert_eq!(bucket(125_000, 6250).ticks(), 781_250);
         assert_eq!(bucket(1, 274).ticks(), 4_281_250_000);
         assert_eq!(bucket(1, 275).ticks(), 1_907_704);
+        // The executable of containernetworking/plugins sets 1,562,500 ticks, 375,000 bytes.
+        assert_eq!(
+            bucket(3_750_000, 375_000).ticks_of_microseconds(),
+            1_562_500
+        );
+        // It sets 166,666 microseconds for 250,000 bytes at 12 Mbit/s.
+        assert_eq!(
+            bucket(1_500_000, 250_000).ticks_of_microseconds(),
+            2_604_156
+        );
     }
 
     #[test]

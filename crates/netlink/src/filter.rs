@@ -1,12 +1,13 @@
-//! Filters (u32) that classify packets or redirect them to another link.
+//! Filters (u32) that classify packets. Filters that redirect packets to another link are only read
+//! and deleted.
 
 use std::fmt;
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 use netlink_packet_route::tc::{
-    TcAction, TcActionAttribute, TcActionMirrorOption, TcActionOption, TcActionType, TcAttribute,
-    TcFilterU32Option, TcMessage, TcMirror, TcMirrorActionType, TcOption, TcU32Key, TcU32Selector,
+    TcAction, TcActionAttribute, TcActionMirrorOption, TcActionOption, TcAttribute,
+    TcFilterU32Option, TcMessage, TcMirrorActionType, TcOption, TcU32Key, TcU32Selector,
     TcU32SelectorFlags,
 };
 use nix::libc::{RTM_DELTFILTER, RTM_GETTFILTER, RTM_NEWTFILTER};
@@ -24,10 +25,6 @@ pub struct Filter {
     pub packets: Packets,
     /// The class to which the filter assigns the packets that it matches.
     pub class: Handle,
-    /// Index of the link to which the filter redirects the packets that it matches; `None` if the
-    /// filter does not redirect. After a deletion of this link, the kernel reports the index 0 and
-    /// drops the packets.
-    pub redirect: Option<u32>,
 }
 
 /// The packets that a filter or an `IPsec` policy matches.
@@ -51,14 +48,17 @@ pub struct HeldFilter {
     /// The filter's parameters; `None` for a u32 hash table and for a filter that this crate cannot
     /// add.
     pub filter: Option<Filter>,
+    /// Index of the link to which the filter redirects the packets that it matches; `None` if it
+    /// does not redirect. After a deletion of this link, the kernel reports the index 0 and drops the
+    /// packets.
+    pub redirect: Option<u32>,
     protocol: u16,
     kind: String,
 }
 
 impl Request {
-    /// Returns a request that adds a filter to `parent`, a qdisc of the link with this index or
-    /// [`Handle::INGRESS_FILTERS`]. Equivalent to `tc filter add … u32 match … flowid … action
-    /// mirred egress redirect dev …`.
+    /// Returns a request that adds a filter to `parent`, a qdisc of the link with this index.
+    /// Equivalent to `tc filter add … u32 match … flowid …`.
     pub fn add_filter(link: u32, parent: Handle, filter: &Filter) -> Self {
         let mut message = header(link, parent, Handle::NONE);
         message.header.info = info(filter.priority, filter.packets.protocol());
@@ -67,7 +67,8 @@ impl Request {
             TcAttribute::Kind(U32.to_owned()),
             TcAttribute::Options(options),
         ];
-        Self::create(format!("add filter {filter}"), RTM_NEWTFILTER, &message)
+        let operation = format!("add filter for {}", filter.packets);
+        Self::create(operation, RTM_NEWTFILTER, &message)
     }
 
     /// Returns a request that deletes one filter of `parent` on the link with this index.
@@ -75,15 +76,8 @@ impl Request {
     pub fn delete_filter(link: u32, parent: Handle, filter: &HeldFilter) -> Self {
         let mut message = filter.message(link, parent);
         message.header.handle = filter.number.into();
-        Self::change(filter.deletion(), RTM_DELTFILTER, &message)
-    }
-
-    /// Returns a request that deletes all filters of `parent` with the priority of `filter`, and
-    /// the hash tables of u32 that belong to this priority. Equivalent to `tc filter delete … pref
-    /// …`.
-    pub fn delete_priority(link: u32, parent: Handle, filter: &HeldFilter) -> Self {
-        let message = filter.message(link, parent);
-        Self::change(filter.deletion(), RTM_DELTFILTER, &message)
+        let operation = format!("delete filter of priority {}", filter.priority);
+        Self::change(operation, RTM_DELTFILTER, &message)
     }
 }
 
@@ -111,10 +105,6 @@ impl HeldFilter {
         message
     }
 
-    fn deletion(&self) -> String {
-        format!("delete filter of priority {}", self.priority)
-    }
-
     pub(crate) fn from_answer(answer: &Message) -> Option<Self> {
         let message: &TcMessage = &answer.read(RTM_NEWTFILTER)?;
         let options = parts(message).filter_map(|it| match it {
@@ -123,10 +113,14 @@ impl HeldFilter {
         });
         let [priority, protocol] = halves(message.header.info);
         let protocol = u16::from_be(protocol);
+        let (filter, actions) = Filter::read(priority, protocol, options);
         Some(Self {
             number: message.header.handle.into(),
             priority,
-            filter: Filter::read(priority, protocol, options),
+            // A filter with an action is none of this crate.
+            filter: filter.filter(|_| actions.is_empty()),
+            // A redirected packet does not reach further actions, so only the first action matters.
+            redirect: actions.first().and_then(redirected_to),
             protocol,
             kind: kind_of(message)?.to_owned(),
         })
@@ -135,43 +129,34 @@ impl HeldFilter {
 
 impl Filter {
     fn options(&self) -> Vec<TcFilterU32Option> {
-        let mut options = vec![
+        vec![
             TcFilterU32Option::ClassId(self.class.into()),
             TcFilterU32Option::Selector(self.packets.selector()),
-        ];
-        let actions = self.redirect.map(|link| vec![redirect(link)]);
-        options.extend(actions.map(TcFilterU32Option::Action));
-        options
+        ]
     }
 
-    /// Reads the parameters of a u32 filter. Returns `None` for the hash tables of u32, which have
-    /// no selector, and for filters that this crate cannot add.
+    /// Reads the parameters of a u32 filter, and its actions. Returns no parameters for the hash
+    /// tables of u32, which have no selector, and for filters that this crate cannot add.
     fn read<'a>(
         priority: u16,
         protocol: u16,
         options: impl IntoIterator<Item = &'a TcFilterU32Option>,
-    ) -> Option<Self> {
-        let mut filter = None;
-        let (mut class, mut actions) = (Handle::NONE, [].as_slice());
+    ) -> (Option<Self>, &'a [TcAction]) {
+        let (mut packets, mut class, mut actions) = (None, Handle::NONE, [].as_slice());
         for option in options {
             match option {
-                TcFilterU32Option::Selector(it) => filter = Packets::read(protocol, it),
+                TcFilterU32Option::Selector(it) => packets = Packets::read(protocol, it),
                 TcFilterU32Option::ClassId(it) => class = (*it).into(),
                 TcFilterU32Option::Action(it) => actions = it,
                 _ => {}
             }
         }
-        // A redirected packet does not reach further actions, so only the first action matters.
-        let redirect = match actions.first() {
-            None => None,
-            Some(action) => Some(redirected_to(action)?),
-        };
-        Some(Self {
+        let filter = packets.map(|packets| Self {
             priority,
-            packets: filter?,
+            packets,
             class,
-            redirect,
-        })
+        });
+        (filter, actions)
     }
 }
 
@@ -205,16 +190,6 @@ impl Packets {
         let ends = subnet.flat_map(|it| [Self::From(it), Self::To(it)]);
         let mut all = [Self::All].into_iter().chain(ends);
         all.find(|it| it.protocol() == protocol && it.selector().keys == selector.keys)
-    }
-}
-
-impl fmt::Display for Filter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "for {}", self.packets)?;
-        match self.redirect {
-            None => Ok(()),
-            Some(link) => write!(f, " that redirects to link number {link}"),
-        }
     }
 }
 
@@ -266,22 +241,6 @@ fn subnet(protocol: u16, keys: &[TcU32Key]) -> Option<IpNetwork> {
     IpNetwork::new(address, u8::try_from(prefix).ok()?).ok()
 }
 
-/// Returns the action `mirred egress redirect`, which takes the packet from the link and sends it
-/// out through the link with the index `link`.
-fn redirect(link: u32) -> TcAction {
-    let mut mirror = TcMirror::default();
-    mirror.generic.action = TcActionType::Stolen;
-    mirror.eaction = TcMirrorActionType::EgressRedir;
-    mirror.ifindex = link;
-    let mirror = TcActionOption::Mirror(TcActionMirrorOption::Parms(mirror));
-    let mut action = TcAction::default();
-    action.attributes = vec![
-        TcActionAttribute::Kind("mirred".to_owned()),
-        TcActionAttribute::Options(vec![mirror]),
-    ];
-    action
-}
-
 /// Returns the index of the link to which the action redirects packets; `None` for another action.
 fn redirected_to(action: &TcAction) -> Option<u32> {
     let mut options = action.attributes.iter().flat_map(|it| match it {
@@ -329,17 +288,14 @@ mod tests {
         let subnets = subnets.map(|it| it.parse().unwrap());
         let sides = subnets.map(|it| [Packets::From(it), Packets::To(it)]);
         for packets in sides.into_iter().flatten().chain([Packets::All]) {
-            for redirect in [None, Some(7)] {
-                let filter = Filter {
-                    priority: 9,
-                    packets,
-                    class: Handle::new(1, 2),
-                    redirect,
-                };
-                let options = filter.options();
-                let read = Filter::read(9, packets.protocol(), &options);
-                assert_eq!(read, Some(filter));
-            }
+            let filter = Filter {
+                priority: 9,
+                packets,
+                class: Handle::new(1, 2),
+            };
+            let options = filter.options();
+            let (read, _) = Filter::read(9, packets.protocol(), &options);
+            assert_eq!(read, Some(filter));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Creates links: bridges, ifb devices, VLAN links, and stand-ins for links of another namespace.
+//! Creates links: bridges, VLAN links, and stand-ins for links of another namespace.
 
 use std::os::fd::{AsFd as _, AsRawFd as _};
 
@@ -9,7 +9,6 @@ use netns::Netns;
 use nix::libc::RTM_NEWLINK;
 
 use crate::link::message;
-use crate::links::link_named;
 use crate::{Connection, Error, Link, MacAddress, Request};
 
 /// Kind of a stand-in. A stand-in is a link that imitates a link of another namespace. A caller can
@@ -50,19 +49,6 @@ impl Connection {
     ) -> Result<(), Error> {
         attributes.push(LinkAttribute::LinkInfo(info(InfoKind::Bridge, data)));
         self.execute([create("bridge", name, &message(0, attributes))])
-    }
-
-    /// Creates an ifb device, which queues packets redirected from other links, and returns it. The
-    /// device is down at first. Equivalent to `ip link add NAME address MAC mtu MTU type ifb`.
-    ///
-    /// # Errors
-    /// [`Error::Refused`]; [`Error::is_already_exists`] holds if the name is taken,
-    /// [`Error::is_not_supported`] if the kernel lacks ifb.
-    pub fn add_ifb(&self, name: &str, mac: MacAddress, mtu: u32) -> Result<Link, Error> {
-        let mut attributes = attributes(name, mac, mtu);
-        attributes.push(LinkAttribute::LinkInfo(info(InfoKind::Ifb, None)));
-        let create = create("ifb", name, &message(0, attributes));
-        self.one_link(vec![create], link_named(name))
     }
 
     /// Creates a bridge or a veth pair that imitates `link`, a link of another namespace. Firewall

@@ -4,9 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use netlink::Connection;
+use netns::Netns;
 use runtime::Directories;
+use tc::{CountedLimit, End};
 
-use super::attachments::attached;
+use super::attachments::{Attached, attached};
 use super::configuration::Configuration;
 use super::range::storage;
 use super::tables::TableState;
@@ -30,10 +32,30 @@ impl Node {
         let connection = Connection::open()?;
         self.links = connection.links()?;
         self.limits = tc::counted_limits(&connection)?;
+        self.egress_limits = egress_limits(&self.attached);
         let counters = connection.link_counters()?.into_iter();
         self.counters = counters.map(|it| (it.link, it)).collect::<BTreeMap<_, _>>();
         Ok(())
     }
+}
+
+/// Returns the limits of what the sandboxes of live attachments send, by the attachment's tag. Leaves
+/// out a sandbox that cannot be entered.
+pub(super) fn egress_limits(attached: &[Attached]) -> BTreeMap<String, CountedLimit> {
+    let alive = attached.iter().filter(|it| it.is_alive);
+    let limits = alive.filter_map(|it| {
+        let owner = it.attachment.owner();
+        let limit = bandwidth::limits_egress(&owner).then(|| egress_limit(it))?;
+        Some((owner, limit.ok()??))
+    });
+    limits.collect()
+}
+
+fn egress_limit(attached: &Attached) -> anyhow::Result<Option<CountedLimit>> {
+    let namespace = Netns::open(attached.entry.netns())?;
+    let sandbox = End::Container(&namespace).connect()?;
+    let link = sandbox.link(attached.attachment.interface.as_str())?;
+    Ok(tc::counted_limits(&sandbox)?.remove(&link.index))
 }
 
 /// Returns the released addresses that are still in their cooldown, each with the name of its

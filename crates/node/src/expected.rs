@@ -1,8 +1,7 @@
 //! Finds the `nf_tables` tables that should have elements of a live attachment, according to the
 //! configuration that ADD used.
 
-use facts::{Added, Elements};
-use netlink::{Link, LinkKind};
+use facts::Added;
 
 use super::lookup::facts;
 use super::{Attached, Node, Traces};
@@ -24,7 +23,6 @@ impl Node {
         let plugins = network.ok().flatten().map(|it| it.all_plugins());
         let addresses = &attached.addresses();
         let owner = attached.attachment.owner();
-        let is_own = |it: &Link| it.kind == LinkKind::Ifb && it.alias.as_ref() == Some(&owner);
         let mut wanted = Vec::new();
         for plugin in plugins.iter().flatten() {
             let added = Added {
@@ -34,24 +32,17 @@ impl Node {
                     .arguments
                     .runtime_config(&plugin.capabilities),
                 addresses,
-                has_ifb: &|| self.links.iter().any(is_own),
+                owner: &owner,
                 sees_frames: &|it| {
                     let bridge = self.link_called(it);
                     bridge.map_or([false; 2], |it| self.sees_frames(it))
                 },
             };
             let tables = facts(&plugin.program).tables.iter();
-            let expected = tables.filter(|it| (it.are_expected)(&added) && !self.does_without(it));
+            let expected = tables.filter(|it| (it.are_expected)(&added));
             wanted.extend(expected.map(|it| it.table));
         }
         wanted
-    }
-
-    /// Returns whether ADD succeeds without these elements, because the kernel does not support
-    /// them.
-    fn does_without(&self, elements: &Elements) -> bool {
-        let mut lacks = self.lacks.iter();
-        !elements.is_required() && lacks.any(|it| it.need == elements.need)
     }
 }
 

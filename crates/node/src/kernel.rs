@@ -10,7 +10,7 @@ use super::plugins::PLUGINS;
 ///
 /// # Errors
 /// The kernel refuses to create the temporary namespace or a socket in it, to look up a link, or to
-/// create a qdisc, filter or ifb for a reason other than a missing module.
+/// create a qdisc or filter for a reason other than a missing module.
 pub(super) fn lacks() -> anyhow::Result<Vec<Lack>> {
     Netns::run_in_new(|| {
         let mut lacks = Vec::<Lack>::new();

@@ -38,7 +38,7 @@ use attach::{BRIDGE_NF_CALL, sees_frames};
 use facts::Lack;
 use netlink::{Address, Link, LinkCounters, Neighbour, Route};
 use runtime::Directories;
-use tc::CountedLimit;
+pub use tc::CountedLimit;
 
 pub use self::attachments::{Attached, Lease};
 use self::attachments::{data_directories, leases};
@@ -92,6 +92,9 @@ pub struct Node {
     /// Limits of the traffic that links send, as this suite or the Go plugin `bandwidth` set them,
     /// by the index of the link.
     pub limits: BTreeMap<u32, CountedLimit>,
+    /// Limits of what the sandboxes of live attachments send, by the attachment's tag. Without
+    /// sandboxes that cannot be entered.
+    pub egress_limits: BTreeMap<String, CountedLimit>,
     /// Traffic counters of links, by the index of the link. Only [`Node::counted`] reads them.
     pub counters: BTreeMap<u32, LinkCounters>,
     /// Kernel features that plugins may need and the kernel lacks.
@@ -238,6 +241,7 @@ impl Node {
         self.routes = connection.routes()?;
         self.discarding_routes = connection.discarding_routes()?;
         self.limits = tc::counted_limits(&connection)?;
+        self.egress_limits = counted::egress_limits(&self.attached);
         Ok(())
     }
 

@@ -43,20 +43,14 @@ pub fn lacks(module: &str) -> String {
 
 /// Names of the kernel modules that limits need.
 pub mod module {
-    /// The ifb device, which queues redirected ingress packets.
-    pub const IFB: &str = "ifb";
     /// The token bucket filter.
     pub const TBF: &str = "sch_tbf";
     /// The fair queue. Limits can do without it.
     pub const FQ_CODEL: &str = "sch_fq_codel";
     /// The hierarchical token bucket, for limits that apply to a part of the traffic.
     pub const HTB: &str = "sch_htb";
-    /// The ingress qdisc, to which the filters for ingress packets are attached.
-    pub const INGRESS: &str = "sch_ingress";
     /// The u32 filter, which selects packets, for example by their addresses.
     pub const U32: &str = "cls_u32";
-    /// The filter action that redirects packets to another link.
-    pub const MIRRED: &str = "act_mirred";
 }
 
 impl Error {

@@ -1,8 +1,8 @@
 //! Limits the traffic of links to rates and bursts, by qdiscs.
 //!
-//! The egress packets of a link queue at the link ([`LinkEgress`]). Ingress packets cannot queue at
-//! their link, so this crate redirects them to an ifb device ([`LinkIngress`]). There they queue at
-//! the egress of the ifb device, and then continue as ingress packets of their link.
+//! Packets queue where they leave into a veth pair ([`LinkEgress`]): packets to a container at the
+//! host's end, packets from it at its own end. The Go plugin `bandwidth` redirects packets from a
+//! container to an ifb device instead; [`LinkIngress`] removes that.
 //!
 //! This crate compares every wanted setting with the kernel's setting and changes only what
 //! differs. It also replaces and removes TBFs of the Go plugin `bandwidth`
@@ -26,6 +26,6 @@ pub use counted::{CountedLimit, counted_limits};
 pub use error::{Error, lacks, module};
 pub use limit::{BitsPerSecond, Burst, Limit, OutOfRange};
 pub use link_egress::{Held, LinkEgress};
-pub use link_ingress::{Hook, LinkIngress};
+pub use link_ingress::LinkIngress;
 pub use probe::missing;
-pub use traffic::{Case, Traffic};
+pub use traffic::{Case, End, Traffic};

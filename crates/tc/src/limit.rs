@@ -123,10 +123,19 @@ impl Limit {
         TokenBucket {
             rate: self.rate.bytes(),
             burst: self.burst.bytes,
+            in_microseconds: !self.burst.is_derived && self.holds_frame_in_microseconds(),
             limit: queue,
             piece: self.piece(),
             longest: 0,
         }
+    }
+
+    /// Returns whether the burst, rounded down to whole microseconds, still holds a frame, and
+    /// whether the kernel can represent its time.
+    fn holds_frame_in_microseconds(&self) -> bool {
+        let time = self.rate.time_of(self.burst.bytes);
+        let held = self.rate.bytes_in(Duration::from_micros(time.into()));
+        held >= self.burst.frame.saturating_add(VLAN_TAGS) && time < LONGEST_BURST
     }
 
     /// Returns the length in bytes above which the TBF splits a segment into frames: the bytes that
@@ -211,6 +220,8 @@ fn saturating(bytes: u128) -> u32 {
     u32::try_from(bytes).unwrap_or(u32::MAX)
 }
 
+/// Longest burst in microseconds whose ticks of 64 ns fit into 32 bits.
+const LONGEST_BURST: u32 = u32::MAX / 16;
 const BITS: u64 = 8;
 const DERIVED: Duration = Duration::from_millis(50);
 const LEAST_MTUS: u32 = 4;

@@ -12,13 +12,14 @@ use netlink::{
 };
 
 use crate::queue::{BELOW_LEAF, OURS, Queue, Step};
-use crate::{Error, Limit, Traffic, module};
+use crate::{Case, End, Error, Limit, Traffic, module};
 
 /// A link, for setting, reading and removing a limit of its egress packets.
 #[derive(Clone, Copy)]
 pub struct LinkEgress<'a> {
     pub(crate) connection: &'a Connection,
     pub(crate) link: &'a Link,
+    pub(crate) end: End<'a>,
 }
 
 /// The qdiscs that limit a link's egress, as the kernel reports them.
@@ -30,6 +31,8 @@ pub struct Held {
     first: Option<Qdisc>,
     /// The qdisc below the TBF of the limited class.
     second: Option<Qdisc>,
+    /// The token bucket of the limited class, if the root is an HTB.
+    class: Option<HeldBucket>,
 }
 
 impl Held {
@@ -44,10 +47,16 @@ impl Held {
         root.is_some_and(|it| it.handle.major == OURS)
     }
 
-    /// Returns the rate, in bytes per second, of a limit for all traffic; `None` if the link has no
-    /// such limit.
+    /// Returns the rate of the limit in bytes per second; `None` if the link has no limit.
     pub fn rate(&self) -> Option<u64> {
-        self.root.as_ref().and_then(tbf).map(|it| it.rate)
+        let bucket = self.root.as_ref().and_then(tbf).or(self.class.as_ref());
+        bucket.map(|it| it.rate)
+    }
+
+    /// Returns whether the limited HTB class exists with this limit.
+    fn has_class(&self, limit: &Limit) -> bool {
+        let class = self.class.as_ref();
+        class.is_some_and(|it| limit.bucket(0).is_held_by(it))
     }
 
     /// Returns the parameters of the TBF below the limited class; `None` if the class has no qdisc
@@ -66,9 +75,13 @@ fn tbf(qdisc: &Qdisc) -> Option<&HeldBucket> {
 }
 
 impl<'a> LinkEgress<'a> {
-    /// Wraps the link and a connection to the link's namespace.
-    pub fn new(connection: &'a Connection, link: &'a Link) -> Self {
-        Self { connection, link }
+    /// Wraps the link, a connection to the link's namespace, and the end that the link is.
+    pub fn new(connection: &'a Connection, link: &'a Link, end: End<'a>) -> Self {
+        Self {
+            connection,
+            link,
+            end,
+        }
     }
 
     /// Limits `traffic` to `limit`. Replaces an earlier limit of this crate or of the Go plugin
@@ -130,18 +143,6 @@ impl<'a> LinkEgress<'a> {
         }
     }
 
-    /// Limits all traffic of a new link. Sends the requests for the limit, and then the requests
-    /// `more`, by one system call. Does not read the link's qdiscs, because a new link has none.
-    ///
-    /// # Errors
-    /// [`Error::Lacks`] and [`Error::Netlink`].
-    pub fn ensure_first(&self, limit: &Limit, more: Vec<Request>) -> Result<(), Error> {
-        let queue = Queue::at_root(self.link.index, ROOT, limit);
-        let mut steps = queue.steps(None, None);
-        steps.extend(more.into_iter().map(|it| Step::new(module::IFB, it)));
-        queue.carry_out(self.connection, steps)
-    }
-
     /// Removes a limit of this crate or of the Go plugin `bandwidth`; qdiscs of other programs
     /// stay.
     ///
@@ -191,7 +192,7 @@ impl<'a> LinkEgress<'a> {
                 let leaf = held.second.as_ref();
                 let splits = |it: &HeldBucket| queue.is_accepted(it, leaf);
                 let is_accepted = self.is_classified(root, traffic)?
-                    && self.has_class(limit)?
+                    && held.has_class(limit)
                     && held.splitter().is_some_and(splits);
                 let bucket = limit.bucket(limit.plain_queue());
                 let difference = format!("the limit of {name} is not {bucket} for these subnets");
@@ -218,10 +219,15 @@ impl<'a> LinkEgress<'a> {
             }
             _ => first,
         };
+        let class = match root.as_ref().map(|it| &it.kind) {
+            Some(QdiscKind::Htb { .. }) => self.class()?,
+            _ => None,
+        };
         Ok(Held {
             root,
             first,
             second,
+            class,
         })
     }
 
@@ -247,7 +253,7 @@ impl<'a> LinkEgress<'a> {
         let queue = Queue::below_class(self.link.index, CLASS, limit);
         let leaf = held.second.as_ref();
         let mut steps = Vec::new();
-        if !self.has_class(limit)? {
+        if !held.has_class(limit) {
             steps.push(Step::new(module::HTB, self.class_request(limit)));
         }
         steps.extend(queue.steps(held.splitter(), leaf));
@@ -266,26 +272,24 @@ impl<'a> LinkEgress<'a> {
     /// Returns whether `root` is an HTB whose default class and filters limit exactly `traffic`.
     fn is_classified(&self, root: &Qdisc, traffic: &Traffic) -> Result<bool, Error> {
         match root.kind {
-            QdiscKind::Htb { default, .. } if default == default_class(traffic) => {
+            QdiscKind::Htb { default, .. } if default == default_class(traffic, self.end) => {
                 self.has_filters(traffic)
             }
             _ => Ok(false),
         }
     }
 
-    /// Returns whether the limited HTB class exists with this limit.
-    fn has_class(&self, limit: &Limit) -> Result<bool, Error> {
+    /// Returns the token bucket of the limited HTB class; `None` if the class does not exist.
+    pub(crate) fn class(&self) -> Result<Option<HeldBucket>, Error> {
         let class = self.connection.class(self.link.index, CLASS)?;
-        Ok(class.is_some_and(|it| match it.kind {
-            QdiscKind::Htb {
-                class: Some(held), ..
-            } => limit.bucket(0).is_held_by(&held),
-            _ => false,
+        Ok(class.and_then(|it| match it.kind {
+            QdiscKind::Htb { class, .. } => class,
+            _ => None,
         }))
     }
 
     pub(crate) fn has_filters(&self, traffic: &Traffic) -> Result<bool, Error> {
-        Ok(self.filters()? == wanted_filters(traffic))
+        Ok(self.filters()? == wanted_filters(traffic, self.end))
     }
 
     pub(crate) fn filters(&self) -> Result<Vec<Filter>, Error> {
@@ -305,31 +309,30 @@ pub(crate) fn is_known(root: &Qdisc) -> bool {
 }
 
 /// Returns the minor number of the class for packets that match no filter. This is the limited
-/// class, or 0 (no class) if only listed subnets are limited.
-pub(crate) fn default_class(traffic: &Traffic) -> u32 {
-    match traffic {
-        Traffic::Only(_) => 0,
-        Traffic::All | Traffic::AllBut(_) => CLASS.minor.into(),
+/// class. Only towards the container, 0 (no class) if only listed subnets are limited.
+pub(crate) fn default_class(traffic: &Traffic, end: End<'_>) -> u32 {
+    match (traffic, end) {
+        (Traffic::Only(_), End::Host) => 0,
+        _ => CLASS.minor.into(),
     }
 }
 
-/// Returns the wanted filters, one for each listed subnet of `traffic`. For [`Traffic::Only`], the
-/// filters assign packets to the limited class. For [`Traffic::AllBut`], packets that match a
-/// filter bypass this class. Filters for IPv4 have priority 1 and filters for IPv6 priority 2,
-/// because all filters of one priority share a protocol.
-pub(crate) fn wanted_filters(traffic: &Traffic) -> Vec<Filter> {
-    let class = match traffic {
-        Traffic::Only(_) => CLASS,
-        // Packets that a filter assigns to the root qdisc bypass the limited class.
-        Traffic::All | Traffic::AllBut(_) => ROOT,
-    };
-    let filter = |subnet: &IpNetwork| Filter {
+/// Returns the wanted filters, one for each of [`Traffic::cases`]. They assign packets to the
+/// limited class, or to the root qdisc, so that the packets bypass this class. Filters for IPv4 have
+/// priority 1 and filters for IPv6 priority 2, because all filters of one priority share a protocol.
+pub(crate) fn wanted_filters(traffic: &Traffic, end: End<'_>) -> Vec<Filter> {
+    let filter = |(subnet, case): (IpNetwork, Case)| Filter {
         priority: if subnet.is_ipv4() { 1 } else { 2 },
-        packets: Packets::From(*subnet),
-        class,
-        redirect: None,
+        packets: match end {
+            End::Host => Packets::From(subnet),
+            End::Container(_) => Packets::To(subnet),
+        },
+        class: match case {
+            Case::Limited => CLASS,
+            Case::Free => ROOT,
+        },
     };
-    let mut filters: Vec<_> = traffic.subnets().iter().map(filter).collect();
+    let mut filters: Vec<_> = traffic.cases().into_iter().map(filter).collect();
     filters.sort_by_key(|it| it.priority);
     filters
 }

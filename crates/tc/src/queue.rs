@@ -162,7 +162,7 @@ impl Queue {
             burst: LARGEST_SEGMENT,
             limit: queue,
             piece: Some(piece.unwrap_or(self.limit.burst.bytes())),
-            longest: 0,
+            ..TokenBucket::default()
         }
     }
 

@@ -41,9 +41,7 @@ impl LinkEgress<'_> {
         let wanted = TokenBucket {
             rate: rate.bytes(),
             burst: burst(bits),
-            limit: 0,
-            piece: None,
-            longest: 0,
+            ..TokenBucket::default()
         };
         let is_same = |held: HeldBucket| {
             held.rate == wanted.rate && (wanted.overflows() || wanted.is_held_by(&held))

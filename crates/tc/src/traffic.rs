@@ -3,11 +3,10 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnetwork::IpNetwork;
+use netlink::Connection;
+use netns::Netns;
 
-/// Traffic of the host's link to a container, selected by the subnets of the container's peers. An
-/// egress packet of the link comes from a peer, and an ingress packet of the link goes to a peer.
-/// So a limit at the egress compares source addresses with the subnets, and a limit at the ingress
-/// compares destination addresses.
+/// Traffic of a container, selected by the subnets of its peers.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Traffic {
     /// All traffic.
@@ -28,27 +27,43 @@ pub enum Case {
     Free,
 }
 
-impl Traffic {
-    /// Returns the listed subnets; none for [`Self::All`].
-    pub(crate) fn subnets(&self) -> &[IpNetwork] {
+/// The end of a veth pair at which packets leave into the pair and are limited.
+#[derive(Debug, Clone, Copy)]
+pub enum End<'a> {
+    /// The host's end: the packets come from the container's peers.
+    Host,
+    /// The container's end, in this namespace: the packets go to the container's peers.
+    Container(&'a Netns),
+}
+
+impl End<'_> {
+    /// Opens a connection to the namespace of this end. The host's end is in the namespace of the
+    /// calling thread.
+    ///
+    /// # Errors
+    /// [`netlink::Error::Open`] and [`netlink::Error::Namespace`].
+    pub fn connect(self) -> Result<Connection, netlink::Error> {
         match self {
-            Self::All => &[],
-            Self::Only(subnets) | Self::AllBut(subnets) => subnets,
+            Self::Host => Connection::open(),
+            // A pod may lengthen lists in its namespace.
+            Self::Container(namespace) => namespace.run(Connection::open_wary)?,
         }
     }
+}
 
-    /// Returns the subnets with which a limit at a link's ingress compares destination addresses.
-    /// The first matching subnet decides whether the limit applies. Packets that match none of the
-    /// returned subnets are limited. Packets that are not IP match no subnet. For the filters of
-    /// this crate, packets with a VLAN tag match no subnet, either.
+impl Traffic {
+    /// Returns the subnets with which a limit compares the peers' addresses. The first matching
+    /// subnet decides whether the limit applies. Packets that are not IP match no subnet. For the
+    /// filters of this crate, packets with a VLAN tag match no subnet, either.
     pub fn cases(&self) -> Vec<(IpNetwork, Case)> {
         const V4: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
         const V6: IpAddr = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
-        let (case, everywhere) = match self {
-            Self::All | Self::AllBut(_) => (Case::Free, None),
-            Self::Only(_) => (Case::Limited, Some([V4, V6])),
+        let (subnets, case, everywhere) = match self {
+            Self::All => (&[][..], Case::Free, None),
+            Self::AllBut(subnets) => (&subnets[..], Case::Free, None),
+            Self::Only(subnets) => (&subnets[..], Case::Limited, Some([V4, V6])),
         };
-        let subnets = self.subnets().iter().map(|it| (*it, case));
+        let subnets = subnets.iter().map(|it| (*it, case));
         let rest = everywhere.into_iter().flatten();
         let rest = rest.filter_map(|it| IpNetwork::new(it, 0).ok());
         subnets.chain(rest.map(|it| (it, Case::Free))).collect()

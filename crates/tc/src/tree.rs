@@ -4,7 +4,7 @@
 //! qdiscs are necessary when a limit has to apply to other traffic than before. One netlink
 //! datagram contains the requests that delete the old qdiscs and create the new ones.
 
-use netlink::{Connection, Filter, Handle, Place, Qdisc, QdiscKind, Request};
+use netlink::{Filter, Handle, Place, Qdisc, QdiscKind, Request};
 
 use crate::link_egress::{CLASS, ROOT, default_class, wanted_filters};
 use crate::queue::{Queue, Step};
@@ -39,8 +39,8 @@ impl LinkEgress<'_> {
         let replaced = self.replace_by(limit, traffic);
         if replaced.is_err() {
             // The connection itself may have failed, so the repair uses a new connection.
-            let connection = &Connection::open()?;
-            let again = LinkEgress::new(connection, self.link);
+            let connection = &self.end.connect()?;
+            let again = LinkEgress::new(connection, self.link, self.end);
             if !again.is_whole(before.as_deref(), traffic)? {
                 again.replace_by(limit, &Traffic::All)?;
             }
@@ -68,7 +68,7 @@ impl LinkEgress<'_> {
         if matches!(root.kind, QdiscKind::Tbf(_)) {
             return Ok(true);
         }
-        let has_class = self.connection.class(self.link.index, CLASS)?.is_some();
+        let has_class = self.class()?.is_some();
         Ok(has_class
             && (before == Some(self.filters()?.as_slice()) || self.has_filters(traffic)?))
     }
@@ -82,10 +82,10 @@ impl LinkEgress<'_> {
             return (queue, queue.steps(None, None));
         }
         let root = Place::new(link, Handle::ROOT, ROOT);
-        let htb = Request::add_htb(root, default_class(traffic));
+        let htb = Request::add_htb(root, default_class(traffic, self.end));
         let classes = [htb, self.class_request(limit)].map(|it| Step::new(module::HTB, it));
         let queue = Queue::below_class(link, CLASS, limit);
-        let filters = wanted_filters(traffic).into_iter();
+        let filters = wanted_filters(traffic, self.end).into_iter();
         let filters = filters.map(|it| Request::add_filter(link, ROOT, &it));
         let filters = filters.map(|it| Step::new(module::U32, it));
         let queues = queue.steps(None, None);

@@ -132,7 +132,6 @@ impl Judge {
         match node::elements_in(table).map(|it| it.proof) {
             _ if owner.is_empty() => Ok(false),
             Some(Proof::Record(exists)) => Ok(exists(owner)),
-            Some(Proof::Ifb) => self.has_link(owner, &LinkKind::Ifb),
             Some(Proof::HostLink) | None => self.has_link(owner, &LinkKind::Veth),
         }
     }

@@ -1,9 +1,9 @@
 //! Listens to deletions in the suite's tables of `nf_tables`, and decides which of them are losses.
 //!
-//! A DEL deletes elements, too. But a DEL also ends the attachment: it deletes the veth link or the
-//! ifb device, or renames the attachment's record file. So a deleted element is a loss only if its
-//! owner still has the veth link, the ifb device or the record file a moment later. A deletion by a
-//! DEL needs no repair, and the decision needs no list of all elements.
+//! A DEL deletes elements, too. But a DEL also ends the attachment: it deletes the veth link,
+//! or renames the attachment's record file. So a deleted element is a loss only if its owner still
+//! has the veth link or the record file a moment later. A deletion by a DEL needs no repair, and the
+//! decision needs no list of all elements.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -50,9 +50,9 @@ impl Loss {
     }
 
     /// Returns whether only elements of known attachments are missing. Such a loss may need no
-    /// repair, so the caller judges the deletions again a little later. The reason: a DEL of
-    /// `bandwidth` deletes the elements before the ifb device, and a failed ADD deletes them before
-    /// the link. While the device or the link exists, the deletion looks like a loss.
+    /// repair, so the caller judges the deletions again a little later. The reason: a
+    /// failed ADD deletes the elements before the link. While the link exists, the deletion looks like
+    /// a loss.
     pub fn may_be_transient(&self) -> bool {
         self.owners.is_some()
     }

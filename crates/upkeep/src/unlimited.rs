@@ -36,7 +36,7 @@ pub fn unlimited(
         let is_settled = cache
             .written(&attachment)
             .is_some_and(|it| age(it) >= SETTLED);
-        if is_settled && !bandwidth::has_record(&attachment.owner()) {
+        if is_settled && !bandwidth::has_allocation(&attachment.owner()) {
             attached.insert(pod);
         } else {
             pods.remove(&pod);

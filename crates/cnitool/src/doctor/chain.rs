@@ -54,7 +54,7 @@ fn twice<'n>(node: &Node, file: &'n File, network: &Network) -> Vec<(&'n File, F
         let (words, impact) = words(task);
         let message = format!("{}: {} both {words}", file.name, names.join(" and "));
         let is_always = holders.iter().all(|it| it.1 == Extent::All);
-        let level = if is_always && task != Task::LimitIngress {
+        let level = if is_always && task == Task::MakeInterface {
             Level::of_file(node, &file.name)
         } else {
             Level::Warning
@@ -77,7 +77,7 @@ fn words(task: Task) -> (&'static str, &'static str) {
         ),
         Task::LimitEgress => (
             "limit what pods send",
-            "The second one refuses: ADDs of pods with such a limit fail. Keep one of them.",
+            "The limit of the last one applies. Keep one of them.",
         ),
     }
 }

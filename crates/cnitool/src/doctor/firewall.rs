@@ -162,28 +162,4 @@ mod tests {
             assert!(tables.contains(&table), "{key} {tables:?}");
         }
     }
-
-    #[test]
-    fn a_limit_that_the_kernel_cannot_back_lacks_nothing() {
-        const LIMITED: &str =
-            r#"{"name": "pods", "plugins": [{"type": "bandwidth", "egressRate": 1000}]}"#;
-        let mut node = node(&[("pods.conflist", LIMITED)]);
-        node.attached = vec![attached_by(LIMITED, "pods", "a")];
-        node.links = vec![netlink::Link {
-            alias: Some("cni:pods/a/eth0".to_owned()),
-            kind: netlink::LinkKind::Ifb,
-            ..netlink::Link::default()
-        }];
-        assert_eq!(levels(&judge(&node)), [Level::Problem]);
-        node.lacks = vec![facts::Lack {
-            reason: "operation not supported".to_owned(),
-            plugins: vec!["bandwidth"],
-            need: facts::Need {
-                keys: &[],
-                consequence: facts::Consequence::LimitsEvadable,
-            },
-            modules: Vec::new(),
-        }];
-        assert_eq!(levels(&judge(&node)), [Level::Ok]);
-    }
 }

@@ -56,8 +56,6 @@ fn lack(node: &Node, lack: &Lack) -> Finding {
     };
     let limited = needing.iter().find(|it| has_rate(**it));
     let finding = match need.consequence {
-        Consequence::LimitsEvadable => Finding::warning(reason)
-            .impact("Only tc limits the egress of pods: root in a pod can exceed its limit."),
         Consequence::OneQueue => Finding::ok(reason)
             .impact("Packets of a limited pod wait behind each other, for 25 ms or ten frames."),
         Consequence::AddFails => Finding::problem(reason).impact(format!(
@@ -164,7 +162,7 @@ mod tests {
         assert_eq!(judged((&["vlan", "vlanTrunk"], fails)), Level::Ok);
         assert_eq!(judged((&["vlanTrunk", "ipMasq"], fails)), Level::Problem);
         assert_eq!(judged((&[], fails)), Level::Problem);
-        assert_eq!(judged((&[], Consequence::LimitsEvadable)), Level::Warning);
+        assert_eq!(judged((&[], Consequence::LimitedAddFails)), Level::Warning);
         assert_eq!(judged((&[], Consequence::OneQueue)), Level::Ok);
     }
 

@@ -1,6 +1,6 @@
 //! Checks network managers that may change links of this suite.
 
-use netlink::{Link, LinkKind};
+use netlink::LinkKind;
 use node::{Managed, Node, owner_of};
 
 use super::finding::{Finding, quoted, some_of};
@@ -77,13 +77,12 @@ fn drop_in(by: &str, link: &str) -> (String, String) {
     }
 }
 
-/// Returns whether the link belongs to this suite: it is the bridge of a network, or a veth link or
-/// an ifb whose alias is the tag of an attachment.
+/// Returns whether the link belongs to this suite: it is the bridge of a network, or a veth link
+/// whose alias is the tag of an attachment.
 fn is_ours(node: &Node, name: &str) -> bool {
-    let is_of_kind = |it: &Link| matches!(it.kind, LinkKind::Veth | LinkKind::Ifb);
     let link = node.link_called(name);
     node.configuration.bridges().contains(name)
-        || link.is_some_and(|it| owner_of(it).is_some() && is_of_kind(it))
+        || link.is_some_and(|it| owner_of(it).is_some() && it.kind == LinkKind::Veth)
 }
 
 const NETWORK_MANAGER: &str = "NetworkManager";

@@ -139,6 +139,10 @@ impl Row {
             container,
             interface,
             state: State::of(owner, traces, node),
+            limits: Limits {
+                egress: node.egress_limits.get(owner).map(bits),
+                ingress: None,
+            },
             ..Self::default()
         };
         if let Some(attached) = traces.cached {
@@ -177,15 +181,13 @@ impl Row {
     }
 
     fn add_link(&mut self, link: &Link, node: &Node) {
-        let limit = node.limits.get(&link.index);
-        let limit = limit.map(|it| it.rate.saturating_mul(8));
-        if link.kind == LinkKind::Ifb {
-            self.limits.egress = limit;
-            return;
-        }
-        self.limits.ingress = limit;
+        self.limits.ingress = node.limits.get(&link.index).map(bits);
         self.host_link = Some(link.name.clone());
     }
+}
+
+fn bits(limit: &node::CountedLimit) -> u64 {
+    limit.rate.saturating_mul(8)
 }
 
 impl Pod {
