@@ -7,8 +7,9 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::environment::COMMAND;
+use crate::network::IPAM_TIMEOUT;
 use crate::process::Process;
-use crate::{AddResult, Error, ErrorObject, Network, Verb, json, note, result};
+use crate::{AddResult, Error, ErrorObject, GOING_ON, Network, Verb, json, or_note, result};
 
 /// Another plugin that this plugin can start, such as an IPAM plugin. It gets the standard input
 /// and the environment of this plugin, with the verb of the call in `CNI_COMMAND`.
@@ -56,11 +57,10 @@ impl<'a> Delegate<'a> {
     ///   use the default, because they must work even if the configuration has become invalid.
     pub fn start(self, verb: Verb) -> Result<Started<'a>, Error> {
         let limit = match self.network.ipam_timeout() {
-            Err(error) if matches!(verb, Verb::Del | Verb::Gc) => {
-                note(format_args!("{error}; going on without it"));
-                IPAM_TIMEOUT
+            asked @ Err(_) if matches!(verb, Verb::Del | Verb::Gc) => {
+                or_note(asked, GOING_ON).unwrap_or(IPAM_TIMEOUT)
             }
-            asked => asked?.unwrap_or(IPAM_TIMEOUT),
+            asked => asked?,
         };
         let mut command = Command::new(&self.program);
         command.env(COMMAND, verb.to_string());
@@ -189,8 +189,3 @@ fn excerpt(output: &[u8]) -> String {
 /// Maximum size of a plugin's output in bytes. A result with a few hundred interfaces takes less
 /// than one MiB.
 const OUTPUT_LIMIT: usize = 16 << 20;
-
-/// Default of the key `ipamTimeout`, which limits one call of the IPAM plugin. The kubelet waits
-/// four minutes for a new sandbox and two minutes for a DEL. An ADD calls the IPAM plugin up to
-/// twice (its rollback calls DEL) and a DEL calls it once, so both verbs fit into these times.
-const IPAM_TIMEOUT: Duration = Duration::from_mins(1);

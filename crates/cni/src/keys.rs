@@ -4,6 +4,7 @@ use std::fmt::Display;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 use ipnetwork::IpNetwork;
 use schemars::JsonSchema;
@@ -86,6 +87,17 @@ pub fn absolute(text: &str, default: &str, key: &str) -> Result<PathBuf, Error> 
     }
     let reason = format!("{path:?} is not an absolute path");
     Err(Error::invalid(key, reason))
+}
+
+/// Returns the duration `text`, the value of `key`, such as `5m`; `default` if the text is empty.
+///
+/// # Errors
+/// Code 7 with the key: the text is not a duration.
+pub fn duration(text: &str, default: Duration, key: &str) -> Result<Duration, Error> {
+    if text.is_empty() {
+        return Ok(default);
+    }
+    parsed::<humantime::Duration>(text, key).map(Into::into)
 }
 
 /// Returns an error if `version` is before 0.3.0 and two of `networks` are of the same IP family. A

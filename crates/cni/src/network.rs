@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::{Error, NetworkName, SearchPath, SpecVersion, json, note, repeated};
+use crate::{Error, NetworkName, SearchPath, SpecVersion, json, keys, note, repeated};
 
 /// The JSON object on standard input, whose keys are not interpreted yet.
 #[derive(Debug, Clone)]
@@ -136,23 +136,20 @@ impl Network {
         Ok(Some(name).filter(|name| !name.is_empty()))
     }
 
-    /// Returns `ipamTimeout`, the delegate's time limit for one verb. Returns `None` if the key is
-    /// missing or empty.
+    /// Returns `ipamTimeout`, the delegate's time limit for one verb. Returns [`IPAM_TIMEOUT`] if the
+    /// key is missing or empty.
     ///
     /// # Errors
     /// [`Error::InvalidConfig`] if the value is not a duration or is zero.
-    pub(crate) fn ipam_timeout(&self) -> Result<Option<Duration>, Error> {
+    pub(crate) fn ipam_timeout(&self) -> Result<Duration, Error> {
         let key = "ipamTimeout";
         let text: String = self.key(key)?;
-        if text.is_empty() {
-            return Ok(None);
-        }
-        let invalid = |reason: String| Error::invalid(key, format!("{text:?}: {reason}"));
-        let time = humantime::parse_duration(&text).map_err(|error| invalid(error.to_string()))?;
+        let time = keys::duration(&text, IPAM_TIMEOUT, key)?;
         if time.is_zero() {
-            return Err(invalid("a plugin needs more time than none".to_owned()));
+            let reason = format!("{text:?}: a plugin needs more time than none");
+            return Err(Error::invalid(key, reason));
         }
-        Ok(Some(time))
+        Ok(time)
     }
 
     /// Parses `runtimeConfig`: the runtime's values for the capabilities that the configuration
@@ -284,6 +281,11 @@ fn section<T: DeserializeOwned + Default>(value: Option<&Value>, at: &str) -> Re
         None => Ok(T::default()),
     }
 }
+
+/// Default of the key `ipamTimeout`, which limits one call of the IPAM plugin. The kubelet waits
+/// four minutes for a new sandbox and two minutes for a DEL. An ADD calls the IPAM plugin up to
+/// twice (its rollback calls DEL) and a DEL calls it once, so both verbs fit into these times.
+pub(crate) const IPAM_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Keys that the configuration of every plugin may contain. No plugin reports them as unknown.
 pub const COMMON_KEYS: &[&str] = &[

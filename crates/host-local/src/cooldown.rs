@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::Context as _;
 use cni::files::if_present;
-use cni::note;
+use cni::note_failure;
 
 use crate::scratch::{make_directory, open};
 
@@ -28,12 +28,9 @@ impl Cooldown {
     /// Starts the cooldown of `address`: sets the modification time of the address's file to the
     /// current time. Only writes a failure to standard error.
     pub fn start(&self, address: IpAddr) {
-        if !self.delay.is_zero()
-            && let Err(error) = self.touch(address)
-        {
-            note(format_args!(
-                "record when {address} was released: {error:#}"
-            ));
+        if !self.delay.is_zero() {
+            let touched = self.touch(address);
+            note_failure(touched.with_context(|| format!("record when {address} was released")));
         }
     }
 
@@ -49,9 +46,11 @@ impl Cooldown {
 
     /// Removes the files whose times of release are older than both `delay` and 24 hours.
     pub fn tidy(&self) {
-        let begin = SystemTime::now().checked_sub(self.delay.max(LONGEST_USUAL));
-        if let Some(Err(error)) = begin.map(|begin| self.remove_older(begin)) {
-            note(format_args!("remove old times of release: {error}"));
+        if let Some(begin) = SystemTime::now().checked_sub(self.delay.max(LONGEST_USUAL)) {
+            note_failure(
+                self.remove_older(begin)
+                    .context("remove old times of release"),
+            );
         }
     }
 

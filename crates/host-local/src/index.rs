@@ -16,8 +16,8 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
-use cni::files::if_present;
-use cni::{FirstFormat, note, or_note};
+use cni::files::{self, if_present};
+use cni::{FirstFormat, note, note_failure, or_note};
 use serde::{Deserialize, Serialize};
 
 use crate::directory::{Directory, Identity, Stamp};
@@ -107,9 +107,7 @@ impl Index {
     /// Marks the index as not trusted until it is rebuilt, for this process and later ones.
     pub fn distrust(&self) {
         self.trust.set(Trust::Distrusted);
-        if let Err(error) = remove_file(&self.state) {
-            note(format_args!("remove {}: {error}", self.state.display()));
-        }
+        note_failure(files::remove(&self.state));
     }
 
     /// Returns the records of `holder`; an empty list if it has none.
@@ -180,9 +178,7 @@ impl Index {
             if parse_name(&name).is_none_or(|holder| !new.contains_key(&holder)) {
                 let path = directory.join(name);
                 let removed = fs::remove_file(&path).or_else(|_| fs::remove_dir_all(&path));
-                if let Err(error) = removed {
-                    note(format_args!("remove record {}: {error}", path.display()));
-                }
+                note_failure(removed.with_context(|| format!("remove record {}", path.display())));
             }
         }
         let changed = new

@@ -4,7 +4,8 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-use cni::{Error, Network, NetworkName, keys, note};
+use cni::keys::{absolute, duration};
+use cni::{Error, GOING_ON, Network, NetworkName, or_note};
 
 use crate::RawConfig;
 use crate::cooldown::Cooldown;
@@ -45,25 +46,18 @@ impl Storage {
         let read = |keys: &[&str]| Self::new(&network.ipam_keys(keys)?);
         let mut valid = vec!["dataDir"];
         let mut storage = read(&valid)?;
-        for key in ["lockTimeout", "reuseDelay"] {
+        for key in ["lockTimeout", "reuseDelay", "reclaimOnBoot"] {
             valid.push(key);
-            match read(&valid) {
-                Ok(read) => storage = read,
-                Err(error) => {
-                    note(format_args!("{error}; going on without it"));
-                    valid.pop();
-                }
+            if let Some(read) = or_note(read(&valid), GOING_ON) {
+                storage = read;
+                continue;
+            }
+            valid.pop();
+            if key == "reclaimOnBoot" {
+                storage.earlier_boot = EarlierBoot::Undecided;
             }
         }
-        valid.push("reclaimOnBoot");
-        Ok(read(&valid).unwrap_or_else(|error| {
-            note(format_args!("{error}; going on without it"));
-            let earlier_boot = EarlierBoot::Undecided;
-            Self {
-                earlier_boot,
-                ..storage
-            }
-        }))
+        Ok(storage)
     }
 
     /// Parses the keys `dataDir`, `lockTimeout`, `reuseDelay` and `reclaimOnBoot` of the `ipam`
@@ -73,9 +67,9 @@ impl Storage {
     /// Code 7: `dataDir` is not an absolute path, or a time is not a duration.
     pub fn new(raw: &RawConfig) -> Result<Self, Error> {
         Ok(Self {
-            data_dir: keys::absolute(&raw.data_dir, DEFAULT_DATA_DIR, "ipam.dataDir")?,
-            lock_timeout: duration("lockTimeout", or(&raw.lock_timeout, DEFAULT_LOCK_TIMEOUT))?,
-            reuse_delay: duration("reuseDelay", or(&raw.reuse_delay, DEFAULT_REUSE_DELAY))?,
+            data_dir: absolute(&raw.data_dir, DEFAULT_DATA_DIR, "ipam.dataDir")?,
+            lock_timeout: duration(&raw.lock_timeout, DEFAULT_LOCK_TIMEOUT, "ipam.lockTimeout")?,
+            reuse_delay: duration(&raw.reuse_delay, DEFAULT_REUSE_DELAY, "ipam.reuseDelay")?,
             earlier_boot: match raw.reclaim_on_boot {
                 None | Some(true) => EarlierBoot::Release,
                 Some(false) => EarlierBoot::Keep,
@@ -118,23 +112,13 @@ impl Storage {
     }
 }
 
-/// Returns `text`, or `default` if `text` is empty.
-fn or<'a>(text: &'a str, default: &'a str) -> &'a str {
-    if text.is_empty() { default } else { text }
-}
-
-fn duration(key: &str, text: &str) -> Result<Duration, Error> {
-    let invalid = |error| Error::invalid(format!("ipam.{key}"), format!("{text:?}: {error}"));
-    humantime::parse_duration(text).map_err(invalid)
-}
-
 /// Default of `lockTimeout`. It is shorter than the kubelet's `runtimeRequestTimeout` (2 minutes by
 /// default), so the plugin can report its error before the runtime kills it.
-const DEFAULT_LOCK_TIMEOUT: &str = "30s";
+const DEFAULT_LOCK_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Default of `reuseDelay`: the round robin alone decides when an address is reused, as in the Go
 /// plugin `host-local`.
-const DEFAULT_REUSE_DELAY: &str = "0s";
+const DEFAULT_REUSE_DELAY: Duration = Duration::ZERO;
 
 /// Default of `dataDir`.
 pub const DEFAULT_DATA_DIR: &str = "/var/lib/cni/networks";

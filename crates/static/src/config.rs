@@ -1,5 +1,7 @@
 //! The configuration: the `ipam` section and the runtime's arguments.
 
+use std::collections::BTreeSet;
+
 use cni::keys::{self, KNOWN_ARGS};
 use cni::result::{Dns, IpConfig, Route};
 use cni::{CniArgs, Error, Network, note};
@@ -63,8 +65,7 @@ fn of_args(args: &CniArgs) -> Result<Vec<IpConfig>, Error> {
         .map(|text| ip(text, "CNI_ARGS IP"))
         .collect::<Result<Vec<_>, _>>()?;
     for text in words(args, "GATEWAY") {
-        let invalid = |error| Error::invalid("CNI_ARGS GATEWAY", format!("{text:?}: {error}"));
-        let gateway = text.parse().map_err(invalid)?;
+        let gateway = keys::parsed(text, "CNI_ARGS GATEWAY")?;
         let mut near = ips.iter_mut().filter(|it| it.address.contains(gateway));
         if near.by_ref().map(|it| it.gateway = Some(gateway)).count() == 0 {
             note(format_args!(
@@ -94,17 +95,27 @@ fn replacement(network: &Network) -> Result<Vec<IpConfig>, Error> {
 }
 
 fn ip(text: &str, key: &str) -> Result<IpConfig, Error> {
-    match text.parse::<IpNetwork>() {
-        Ok(address) if text.contains('/') => match unusable(address) {
-            Some(what) => Err(Error::invalid(key, format!("{text:?} is {what}"))),
-            None => Ok(IpConfig::of(address)),
-        },
-        Ok(_) => Err(Error::invalid(
-            key,
-            format!("{text:?} has no prefix length, as in 10.1.0.2/24"),
-        )),
-        Err(error) => Err(Error::invalid(key, format!("{text:?}: {error}"))),
+    let address = keys::parsed(text, key)?;
+    let problem = if text.contains('/') {
+        unusable(address).map(|what| format!("is {what}"))
+    } else {
+        Some("has no prefix length, as in 10.1.0.2/24".to_owned())
+    };
+    match problem {
+        Some(problem) => Err(Error::invalid(key, format!("{text:?} {problem}"))),
+        None => Ok(IpConfig::of(address)),
     }
+}
+
+/// Returns a message for each address that `addresses` has twice. The interface plugins of this suite
+/// refuse such a result.
+pub fn doubts(ipam: &RawConfig) -> Vec<String> {
+    let addresses = ipam.addresses.iter();
+    let addresses = addresses.filter_map(|it| Some(it.address.parse::<IpNetwork>().ok()?.ip()));
+    let mut seen = BTreeSet::new();
+    let again: BTreeSet<_> = addresses.filter(|it| !seen.insert(*it)).collect();
+    let message = |address| format!("ipam.addresses has {address} twice");
+    again.into_iter().map(message).collect()
 }
 
 /// Returns what `address` is if no interface of a container can use it: if it is unspecified,

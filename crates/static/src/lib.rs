@@ -7,7 +7,6 @@ use cni::{Plugin, SpecVersion};
 use facts::{Addresses, Argument, Facts, lacks_all};
 
 mod config;
-mod doubts;
 mod raw;
 mod verbs;
 
@@ -41,7 +40,7 @@ pub const FACTS: Facts = Facts {
         is_required: false,
         impact: "static has no address: an ADD fails unless the runtime passes one in CNI_ARGS.",
     }),
-    doubts: |keys| facts::read(keys).map_or_else(Vec::new, |raw| doubts::doubts(&raw)),
+    doubts: |keys| facts::read(keys).map_or_else(Vec::new, |raw| config::doubts(&raw)),
     doubts_fail: true,
     ..Facts::of(PLUGIN.name)
 };

@@ -4,8 +4,7 @@ use anyhow::bail;
 use cni::result::IpConfig;
 use cni::{AddRequest, AddResult, Answer, Answered, CheckRequest, CniArgs, StatusRequest, note};
 
-use crate::config::Config;
-use crate::doubts::doubts;
+use crate::config::{Config, doubts};
 
 /// Returns the addresses that the configuration or the runtime names, and the routes and DNS
 /// settings of the configuration.
