@@ -101,7 +101,7 @@ fn packets_below_the_limit_all_pass_and_the_program_stays() {
                 "-n",
                 "-q",
                 "-c",
-                "200",
+                "100",
                 "-i",
                 "0.002",
                 "-s",
@@ -109,12 +109,12 @@ fn packets_below_the_limit_all_pass_and_the_program_stays() {
                 "192.0.2.2",
             ];
             let told = scene.a.run("ping", &echoes);
-            assert!(told.contains(" 200 received"), "{told}");
+            assert!(told.contains(" 100 received"), "{told}");
             let after = seen(host, link);
             for ([before, _], [after, behind]) in before.into_iter().zip(after) {
                 // A few packets are not echoes, such as those of ARP.
                 let expected = if filter.contains(&MIRROR) {
-                    200..230
+                    100..130
                 } else {
                     0..1
                 };
@@ -131,7 +131,7 @@ fn packets_below_the_limit_all_pass_and_the_program_stays() {
 }
 
 /// Checks that floods in both directions at once keep to the limit after their first second, on
-/// average. A busy machine makes single seconds lower, and the next one higher.
+/// average, and reach it. A busy machine makes single seconds lower, and the next one higher.
 #[track_caller]
 fn expect_limits(scene: &RoutedContainer) {
     let (here, there) = ((&scene.a, "10.1.0.2"), (&scene.outside, "192.0.2.2"));
@@ -147,8 +147,9 @@ fn expect_limits(scene: &RoutedContainer) {
         let later = &rates[1..];
         let seconds = f64::from(u32::try_from(later.len()).unwrap());
         let average = later.iter().sum::<f64>() / seconds;
+        let best = later.iter().copied().fold(0.0, f64::max);
         let limit = 10e6;
-        assert!((limit * 0.95..limit * 1.05).contains(&average), "{rates:?}");
+        assert!(average < limit * 1.05 && best > limit * 0.95, "{rates:?}");
     }
 }
 
