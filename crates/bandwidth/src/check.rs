@@ -11,10 +11,10 @@ use tc::{End, LinkEgress, Traffic};
 use crate::limiting::Limiting;
 use crate::pair::Pair;
 use crate::resource::Direction;
-use crate::{Asked, Config, RawConfig, backstop, record};
+use crate::{Asked, Config, RawConfig, backstop};
 
-/// Compares rates, bursts, queue lengths, the backstop (the second egress limit, in `nf_tables`) and
-/// the record with the configuration.
+/// Compares rates, bursts, queue lengths and the backstop (the second egress limit, in `nf_tables`)
+/// with the configuration.
 ///
 /// # Errors
 /// - Code 7: `prevResult` is missing.
@@ -60,9 +60,6 @@ impl Limiting<'_> {
         let mut differences = Vec::from_iter(at_end);
         let backstop = self.backstop(&asked.limit(self.pair.host_link.mtu)?)?;
         let mut restorable = backstop.differences()?;
-        if !record::limits_egress(&self.request.attachment.owner()) {
-            restorable.push("its record is gone".to_owned());
-        }
         if let Some(last) = restorable.last_mut() {
             last.push_str(" (`cnitool reload` puts it back)");
         }

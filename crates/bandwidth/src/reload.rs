@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use cni::{CheckRequest, Error, Undo};
+use cni::{CheckRequest, Error, Undo, or_note};
 use netlink::Connection;
 use tc::{BitsPerSecond, Limit};
 
@@ -129,7 +129,8 @@ impl Reload<'_> {
                 limits_egress: true,
                 ..self.record
             };
-            record::write(&limiting.request.attachment.owner(), record)?;
+            let written = record::write(&limiting.request.attachment.owner(), record);
+            or_note(written, "the agent does not restore this limit");
         }
         let changed = complete(|undo| match (is_named, self.may_exceed) {
             (true, _) => limiting.set(direction, &limit, undo),
@@ -164,13 +165,16 @@ impl Reload<'_> {
             ..
         } = self.limiting;
         let owner = request.attachment.owner();
+        let is_recorded = record::limits_egress(&owner);
+        let mut is_over = self.record.limits_egress && !is_recorded;
         if !self.record.limits_egress {
             cni::step("wait for a concurrent DEL");
-            if host.is_gone_within(pair.host_link.index, REST_OF_A_DEL) {
+            is_over = host.is_gone_within(pair.host_link.index, REST_OF_A_DEL);
+            if is_over {
                 record::files().retire(&owner).remove()?;
             }
         }
-        let is_gone = || Ok(!record::limits_egress(&owner));
+        let is_gone = || Ok(is_over || is_recorded && !record::limits_egress(&owner));
         if !is_gone()? {
             return Ok(());
         }
