@@ -1,6 +1,6 @@
 //! Reads the attachments in the cache of runtimes, and the leases of host-local.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -9,10 +9,12 @@ use std::time::SystemTime;
 use cni::Attachment;
 use host_local::{Content, DEFAULT_DATA_DIR, Holder};
 use ipnetwork::IpNetwork;
+use netns::Netns;
 use runtime::{Cache, Conflist, Entry, may_exist, paths_in};
+use tc::{CountedLimit, End};
 
 use super::configuration::Configuration;
-use super::keys::lease_directories;
+use super::lookup::lease_directories;
 
 /// An attachment that a runtime has in its cache.
 #[derive(Debug)]
@@ -98,18 +100,35 @@ impl Lease {
 pub(super) fn attached(cache: &Cache) -> anyhow::Result<(Vec<Attached>, usize)> {
     let entries = cache.entries()?;
     let files = entries.len();
-    let attached = entries
-        .into_iter()
-        .filter_map(Result::ok)
-        .map(|(attachment, entry)| Attached {
-            is_alive: may_exist(entry.netns()),
-            since: cache.written(&attachment),
-            attachment,
-            entry,
-        });
+    let valid = entries.into_iter().flatten();
+    let attached = valid.map(|(attachment, entry)| Attached {
+        is_alive: may_exist(entry.netns()),
+        since: cache.written(&attachment),
+        attachment,
+        entry,
+    });
     let attached: Vec<_> = attached.collect();
     let invalid = files.saturating_sub(attached.len());
     Ok((attached, invalid))
+}
+
+/// Returns the limits of what the sandboxes of live attachments send, by the attachment's tag. Leaves
+/// out a sandbox that cannot be entered.
+pub(super) fn egress_limits(attached: &[Attached]) -> BTreeMap<String, CountedLimit> {
+    let alive = attached.iter().filter(|it| it.is_alive);
+    let limits = alive.filter_map(|it| {
+        let owner = it.attachment.owner();
+        let limit = bandwidth::limits_egress(&owner).then(|| egress_limit(it))?;
+        Some((owner, limit.ok()??))
+    });
+    limits.collect()
+}
+
+fn egress_limit(attached: &Attached) -> anyhow::Result<Option<CountedLimit>> {
+    let namespace = Netns::open(attached.entry.netns())?;
+    let sandbox = End::Container(&namespace).connect()?;
+    let link = sandbox.link(attached.attachment.interface.as_str())?;
+    Ok(tc::counted_limits(&sandbox)?.remove(&link.index))
 }
 
 /// Returns all directories in which host-local keeps leases: each `dataDir` that a network

@@ -3,18 +3,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use cni::SearchPath;
 use cni::keys::RawRoute;
-use facts::{Addresses, read};
+use cni::{SearchPath, json};
+use facts::{Addresses, Keys, read};
+use host_local::pod_cidr;
 use ipnetwork::IpNetwork;
 use runtime::{Abilities, Conflist, Directories, PluginConfig};
 use rustix::fs::{StatVfsMountFlags, statvfs};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::keys::{bridge_of, is_routed};
-use super::lookup::ipam;
-use super::pod_cidrs;
+use super::lookup::{bridge_of, ipam, is_routed};
 
 /// The configured networks and their plugins.
 #[derive(Debug, Default)]
@@ -185,7 +184,7 @@ impl File {
             let directory = path.parent().unwrap_or(Path::new("."));
             let mut network = Network::parse(&runtime::with_parts(text.clone(), directory)?)?;
             network.text = String::from_utf8_lossy(&text).into_owned();
-            network.pod_cidrs = pod_cidrs::of(&network.plugins);
+            network.pod_cidrs = pod_cidrs(&network.plugins);
             Ok(network)
         };
         let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -241,7 +240,7 @@ impl<'a> Source<'a> {
     /// Returns the node's pod CIDRs if the `ipam` section configures leases from them; empty
     /// otherwise.
     pub fn pod_cidrs(self) -> &'a [IpNetwork] {
-        let file = self.plugin.ipam().and_then(pod_cidrs::file_of);
+        let file = self.plugin.ipam().and_then(pod_cidr_file);
         let cidrs = file.and_then(|it| self.network.pod_cidrs.get(it));
         cidrs.map_or(&[], Vec::as_slice)
     }
@@ -282,6 +281,22 @@ impl<'a> Source<'a> {
     pub fn name(self) -> &'a str {
         self.network.list.name.as_str()
     }
+}
+
+/// Returns the pod CIDRs in each file that an `ipam` section of the plugins uses. The key is the path
+/// of the file. An invalid file counts as empty, because host-local reports it at STATUS.
+fn pod_cidrs(plugins: &[PluginConfig]) -> BTreeMap<PathBuf, Vec<IpNetwork>> {
+    let files = plugins.iter().filter_map(PluginConfig::ipam);
+    let files = files.filter_map(pod_cidr_file);
+    let cidrs = |file: &Path| pod_cidr::read(file).unwrap_or_default();
+    files.map(|file| (file.to_owned(), cidrs(file))).collect()
+}
+
+/// Returns the file with the pod CIDRs for this `ipam` section; `None` if the section's `subnet` is
+/// not `usePodCidr`.
+fn pod_cidr_file(ipam: &Keys) -> Option<&Path> {
+    let text = |key| json::value(ipam, key).and_then(Value::as_str);
+    pod_cidr::file_of(text("subnet")?, text("podCidrFile").unwrap_or_default())
 }
 
 fn program(search: &SearchPath, name: &str) -> Program {

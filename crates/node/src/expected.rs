@@ -21,16 +21,13 @@ impl Node {
     pub fn expected_tables(&self, attached: &Attached) -> Vec<&'static str> {
         let network = attached.entry.network(&self.configuration.directory);
         let plugins = network.ok().flatten().map(|it| it.all_plugins());
-        let addresses = &attached.addresses();
+        let (addresses, arguments) = (&attached.addresses(), &attached.entry.arguments);
         let owner = attached.attachment.owner();
         let mut wanted = Vec::new();
         for plugin in plugins.iter().flatten() {
             let added = Added {
                 keys: &plugin.config,
-                arguments: attached
-                    .entry
-                    .arguments
-                    .runtime_config(&plugin.capabilities),
+                arguments: arguments.runtime_config(&plugin.capabilities),
                 addresses,
                 owner: &owner,
                 sees_frames: &|it| {

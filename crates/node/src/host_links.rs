@@ -74,11 +74,6 @@ impl HostLinks {
         links.find(|link| link.known_addresses().any(|it| it == address))
     }
 
-    /// Returns the tags of all host links that have one.
-    pub fn owners(&self) -> impl Iterator<Item = &str> {
-        self.0.iter().filter_map(|it| it.owner.as_deref())
-    }
-
     /// Returns a host link for which the kernel does not list the addresses in the sandbox; `None`
     /// if there is no such link.
     pub fn hidden(&self) -> Option<&HostLink> {

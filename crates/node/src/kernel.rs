@@ -1,7 +1,12 @@
-//! Finds missing kernel features: tries in a temporary network namespace what the plugins do.
+//! Finds missing kernel features, by trying in a temporary network namespace what the plugins do.
+//! Reads the kernel parameters (sysctls) on which the network of pods depends.
 
+use std::collections::{BTreeMap, BTreeSet};
+
+use attach::BRIDGE_NF_CALL;
 use facts::Lack;
-use netns::Netns;
+use netns::{Netns, Sysctl};
+use rustix::fs::{StatVfsMountFlags, statvfs};
 
 use super::lookup::elements;
 use super::plugins::PLUGINS;
@@ -43,4 +48,24 @@ fn tables() -> anyhow::Result<Vec<Lack>> {
         })
     });
     Ok(lacks.collect())
+}
+
+/// Returns the values of these parameters by name: forwarding, `route_localnet` and
+/// `bridge-nf-call-*` of the node, and IPv4 forwarding of each of `links`. Omits parameters that
+/// the kernel lacks.
+pub(super) fn sysctls(links: &BTreeSet<&str>) -> BTreeMap<String, String> {
+    let ipv4 = Sysctl::new(&["net", "ipv4", "ip_forward"]);
+    let ipv6 = Sysctl::ipv6("all", "forwarding");
+    let localnet = Sysctl::ipv4("all", "route_localnet");
+    let call = BRIDGE_NF_CALL.map(|it| Sysctl::new(&["net", "bridge", it]));
+    let of_links = links.iter().map(|it| Sysctl::ipv4(it, "forwarding"));
+    let all = [ipv4, ipv6, localnet].into_iter();
+    let all = all.chain(call).chain(of_links);
+    all.filter_map(|it| Some((it.key(), it.read().ok()?)))
+        .collect()
+}
+
+/// Returns whether `/proc/sys` is mounted read-only.
+pub(super) fn are_sysctls_read_only() -> bool {
+    statvfs("/proc/sys").is_ok_and(|it| it.f_flag.contains(StatVfsMountFlags::RDONLY))
 }

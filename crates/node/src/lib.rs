@@ -6,28 +6,22 @@
 mod attachments;
 mod configuration;
 mod container_runtimes;
-mod containerd;
-mod counted;
 mod disk;
 mod expected;
 mod firewall;
 mod host_links;
 mod kernel;
-mod keys;
 mod localnet;
 mod lookup;
 mod managers;
 mod occupied;
 pub mod plugins;
-mod pod_cidrs;
 mod pods;
 mod probe;
 mod program;
 mod programs;
 mod range;
 mod sockets;
-mod sysctls;
-mod tables;
 mod traces;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -41,27 +35,30 @@ use runtime::Directories;
 pub use tc::CountedLimit;
 
 pub use self::attachments::{Attached, Lease};
-use self::attachments::{data_directories, leases};
+use self::attachments::{attached, data_directories, egress_limits, leases};
 pub use self::configuration::{Configuration, File, Network, Program, Source};
+use self::container_runtimes::containerd_version;
 pub use self::container_runtimes::{ContainerRuntime, Lookup};
 pub use self::disk::Disk;
 pub use self::firewall::{
-    Firewall, Held, REFERENCE_MASQUERADE, REFERENCE_PORTMAP, REFERENCE_TABLES, RuleComment,
+    Condition, Firewall, Held, REFERENCE_MASQUERADE, REFERENCE_PORTMAP, REFERENCE_TABLES,
+    RuleComment, TableState,
 };
 pub use self::host_links::{HostLink, HostLinks};
-pub use self::keys::{bridge_of, is_routed, lease_directories};
 pub use self::localnet::Localnet;
-pub use self::lookup::{Doubt, doubts, elements, elements_in, facts, ipam, tables};
+pub use self::lookup::{
+    Doubt, bridge_of, doubts, elements, elements_in, facts, ipam, is_routed, lease_directories,
+    tables,
+};
 pub use self::managers::{Managed, Managers};
 pub use self::occupied::RUNTIME_SOCKETS;
 pub use self::plugins::PLUGINS;
 pub use self::pods::{Inside, Pod};
-pub use self::probe::{Access, Outcome, Path as PacketPath, Probe, Stage};
+pub use self::probe::{Outcome, Path as PacketPath, Probe, Stage, Trial};
 pub use self::program::output_of;
 pub use self::programs::Refusal;
 pub use self::range::{Range, pod_networks};
 pub use self::sockets::Socket;
-pub use self::tables::{Condition, TableState};
 pub use self::traces::{Traces, owner_of};
 
 /// The state of a node.
@@ -168,10 +165,10 @@ impl Node {
         node.configuration.find_programs(directories);
         node.container_runtimes = ContainerRuntime::read_all(&node.configuration);
         node.refusals = programs::refusals(directories, &node.configuration);
-        node.containerd = containerd::version();
+        node.containerd = containerd_version();
         node.lacks = node.take(Part::Kernel, kernel::lacks());
-        node.sysctls = sysctls::read(&node.forwarding_links());
-        node.has_read_only_sysctls = sysctls::are_read_only();
+        node.sysctls = kernel::sysctls(&node.forwarding_links());
+        node.has_read_only_sysctls = kernel::are_sysctls_read_only();
         node.pods = node.take(Part::Links, pods::pods(&node));
         node.neighbours = node.take(Part::Links, neighbours());
         node.localnet = node.take(Part::Policies, Localnet::read());
@@ -208,9 +205,22 @@ impl Node {
         let mut node = Self::leased(directories);
         node.firewall = node.take(Part::Firewall, Firewall::read());
         (node.attached, node.invalid_entries) =
-            node.take(Part::Cache, attachments::attached(&directories.cache));
+            node.take(Part::Cache, attached(&directories.cache));
         let links = node.read_links();
         node.take(Part::Links, links);
+        node
+    }
+
+    /// Reads only what metrics need, such as leases, attachments, and counters of links. Calls no
+    /// plugin, and does not read the node's addresses and routes.
+    pub fn counted(directories: &Directories) -> Self {
+        let mut node = Self::leased(directories);
+        node.resting = node.take(Part::Leases, range::resting(&node.configuration));
+        (node.tables, node.firewall.elements) = node.take(Part::Firewall, TableState::read_all());
+        (node.attached, node.invalid_entries) =
+            node.take(Part::Cache, attached(&directories.cache));
+        let counters = node.read_counters();
+        node.take(Part::Links, counters);
         node
     }
 
@@ -241,7 +251,17 @@ impl Node {
         self.routes = connection.routes()?;
         self.discarding_routes = connection.discarding_routes()?;
         self.limits = tc::counted_limits(&connection)?;
-        self.egress_limits = counted::egress_limits(&self.attached);
+        self.egress_limits = egress_limits(&self.attached);
+        Ok(())
+    }
+
+    fn read_counters(&mut self) -> anyhow::Result<()> {
+        let connection = netlink::Connection::open()?;
+        self.links = connection.links()?;
+        self.limits = tc::counted_limits(&connection)?;
+        self.egress_limits = egress_limits(&self.attached);
+        let counters = connection.link_counters()?.into_iter();
+        self.counters = counters.map(|it| (it.link, it)).collect();
         Ok(())
     }
 

@@ -1,8 +1,12 @@
-//! Finds the facts about plugins of a configuration, and about tables.
+//! Finds the facts about plugins of a configuration, and about tables. If a key is absent from the
+//! configuration, its value is the plugin's default.
 
-use facts::{Elements, Facts, Keys};
+use std::path::PathBuf;
+
+use cni::json;
+use facts::{Addresses, Elements, Facts, HostSide, Keys};
 use nft::Table;
-use runtime::PluginConfig;
+use runtime::{Conflist, PluginConfig};
 
 use crate::plugins::PLUGINS;
 
@@ -30,6 +34,37 @@ pub fn facts(name: &str) -> &'static Facts {
 pub fn ipam(plugin: &PluginConfig) -> Option<(&'static Facts, &Keys)> {
     cni::role(plugin.ipam_type()?)?;
     Some((facts(plugin.ipam_type()?), plugin.ipam()?))
+}
+
+/// Returns the name of the bridge whose ports the plugin makes; `None` for other plugins.
+pub fn bridge_of(plugin: &PluginConfig) -> Option<&str> {
+    match facts(&plugin.program).host_side {
+        HostSide::Port(bridge) => Some(bridge(&plugin.config)),
+        HostSide::Routed | HostSide::None => None,
+    }
+}
+
+/// Returns whether the node has a route to each pod of the plugin through the host end of that
+/// pod's veth pair.
+pub fn is_routed(plugin: &PluginConfig) -> bool {
+    matches!(facts(&plugin.program).host_side, HostSide::Routed)
+}
+
+/// Returns the keys of the plugin's `ipam` section if they are those of ranges.
+pub(super) fn ranges_of(plugin: &PluginConfig) -> Option<&Keys> {
+    let (facts, keys) = ipam(plugin)?;
+    matches!(facts.addresses, Addresses::Ranges).then_some(keys)
+}
+
+/// Returns the directories in which host-local keeps leases of the network's plugins.
+pub fn lease_directories(network: &Conflist) -> Vec<PathBuf> {
+    let plugins = network.all_plugins();
+    let directories = plugins.iter().filter_map(ranges_of).map(|keys| {
+        let named = json::value(keys, "dataDir").and_then(|it| it.as_str());
+        let named = named.filter(|it| !it.is_empty());
+        PathBuf::from(named.unwrap_or(host_local::DEFAULT_DATA_DIR))
+    });
+    directories.collect()
 }
 
 /// Returns the doubtful values in the configuration of a plugin and of its IPAM plugin.

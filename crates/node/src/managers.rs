@@ -29,9 +29,8 @@ pub struct Managed {
 
 impl Managers {
     pub(super) fn read(links: &[Link]) -> Self {
-        let managed = links
-            .iter()
-            .flat_map(|link| [networkd(link), network_manager(link)]);
+        let links = links.iter();
+        let managed = links.flat_map(|link| [networkd(link), network_manager(link)]);
         Self {
             managed: managed.flatten().collect(),
             mac_policy: mac_policy(&LINK_FILES.map(Path::new)),

@@ -60,12 +60,8 @@ fn tasks() -> io::Result<BTreeSet<u32>> {
 fn numbers(directory: &Path) -> io::Result<Vec<u32>> {
     let mut numbers = Vec::new();
     for entry in fs::read_dir(directory)? {
-        numbers.extend(
-            entry?
-                .file_name()
-                .to_str()
-                .and_then(|it| it.parse::<u32>().ok()),
-        );
+        let name = entry?.file_name();
+        numbers.extend(name.to_str().and_then(|it| it.parse::<u32>().ok()));
     }
     Ok(numbers)
 }

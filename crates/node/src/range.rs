@@ -1,6 +1,7 @@
 //! Parses ranges of addresses as host-local does. Skips invalid ranges, because STATUS of
 //! host-local reports them.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::net::IpAddr;
 
@@ -8,8 +9,8 @@ use facts::read;
 use host_local::{RawConfig, RawRange, Storage, number};
 use ipnetwork::IpNetwork;
 
-use super::keys::ranges_of;
-use super::{Attached, Node, Source};
+use super::lookup::ranges_of;
+use super::{Attached, Configuration, Node, Source};
 
 /// A range of addresses from which host-local leases.
 #[derive(Debug, Clone)]
@@ -137,10 +138,18 @@ impl<'a> Range<'a> {
     }
 }
 
-/// Returns the directory of the plugin's leases and the settings for it. Returns `None` if the IPAM
-/// plugin is not host-local, or if a setting is invalid.
-pub(super) fn storage(source: Source<'_>) -> Option<Storage> {
-    Storage::new(&read(ranges_of(source.plugin)?)?).ok()
+/// Returns the released addresses that are still in their cooldown, each with the name of its
+/// network. host-local does not lease these addresses unless a caller requests them.
+pub(super) fn resting(configuration: &Configuration) -> anyhow::Result<BTreeSet<(String, IpAddr)>> {
+    let mut resting = BTreeSet::new();
+    for source in configuration.sources() {
+        let raw = ranges_of(source.plugin).and_then(read);
+        if let Some(Ok(storage)) = raw.map(|it| Storage::new(&it)) {
+            let addresses = storage.resting(&source.network.list.name)?.into_iter();
+            resting.extend(addresses.map(|it| (source.name().to_owned(), it)));
+        }
+    }
+    Ok(resting)
 }
 
 /// Returns the subnets of the plugin's pods. If the configuration has no valid range, returns the

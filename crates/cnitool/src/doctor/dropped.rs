@@ -2,8 +2,9 @@
 //! and whether they would pass if the network's list had the plugin `firewall`.
 
 use ipnetwork::IpNetwork;
+use itertools::Itertools as _;
 use nft::{EndVerdict, Ended, Protocol};
-use node::{Access, Node, Outcome, PacketPath, Probe, Stage};
+use node::{Node, Outcome, PacketPath, Probe, Stage, Trial};
 
 use super::finding::{Finding, Level, quoted};
 use super::stages::place;
@@ -13,8 +14,8 @@ use super::stages::place;
 /// returns one warning.
 pub fn dropped(node: &Node, probe: &Probe) -> Vec<Finding> {
     let place = place(&probe.stage);
-    let outcomes = match &probe.outcomes {
-        Ok(outcomes) => outcomes,
+    let trial = match &probe.trial {
+        Ok(trial) => trial,
         Err(reason) => {
             let message = format!("packets of pods {place} could not be tried: {reason}");
             let impact = "It is unknown whether the node's rules accept them.";
@@ -22,17 +23,23 @@ pub fn dropped(node: &Node, probe: &Probe) -> Vec<Finding> {
         }
     };
     let mut ends: Vec<(&Outcome, Vec<PacketPath>)> = Vec::new();
-    for (path, outcome) in outcomes.iter().filter(|it| it.1 != Outcome::Passed) {
+    for (path, outcome) in trial.outcomes.iter().filter(|it| it.1 != Outcome::Passed) {
         match ends.iter_mut().find(|it| it.0 == outcome) {
             Some((_, paths)) => paths.push(*path),
             None => ends.push((outcome, vec![*path])),
         }
     }
     let findings = ends.iter().map(|(outcome, paths)| {
-        let words: Vec<_> = paths.iter().map(|it| words(*it, &place)).collect();
-        let version = if is_ipv4(probe) { "IPv4" } else { "IPv6" };
-        let packets = format!("new {version} packets {}, are", words.join(", "));
-        let group = SameOutcome { node, probe, paths };
+        let words = paths.iter().map(|it| words(*it, &place)).join(", ");
+        let stage = &probe.stage;
+        let version = if stage.pod.is_ipv4() { "IPv4" } else { "IPv6" };
+        let packets = format!("new {version} packets {words}, are");
+        let group = SameOutcome {
+            node,
+            stage,
+            trial,
+            paths,
+        };
         let finding = group.finding(outcome, &packets);
         let is_needed = |it: &PacketPath| {
             let tcp = PacketPath::ToElsewhere(Protocol::Tcp);
@@ -45,10 +52,6 @@ pub fn dropped(node: &Node, probe: &Probe) -> Vec<Finding> {
         Finding { level, ..finding }
     });
     findings.collect()
-}
-
-fn is_ipv4(probe: &Probe) -> bool {
-    probe.stage.pod.is_ipv4()
 }
 
 fn words(path: PacketPath, place: &str) -> String {
@@ -70,7 +73,8 @@ fn words(path: PacketPath, place: &str) -> String {
 /// were lost.
 struct SameOutcome<'a> {
     node: &'a Node,
-    probe: &'a Probe,
+    stage: &'a Stage,
+    trial: &'a Trial,
     paths: &'a [PacketPath],
 }
 
@@ -98,7 +102,7 @@ impl SameOutcome<'_> {
                 let finding = Finding::problem(format!("{packets} dropped by {rule}"));
                 let is_forward = rule.contains("FORWARD") && rule.contains("-t filter:");
                 finding.impact(self.impact()).fix(if is_forward {
-                    opened(program, &self.probe.stage)
+                    opened(program, self.stage)
                 } else {
                     format!("{program}-save -c")
                 })
@@ -131,8 +135,8 @@ impl SameOutcome<'_> {
 
     fn impact(&self) -> String {
         let mut paths = self.paths.iter();
-        let helps = paths.all(|it| self.probe.permitted.contains(it));
-        match &self.probe.stage.permission {
+        let helps = paths.all(|it| self.trial.permitted.contains(it));
+        match &self.stage.permission {
             None if helps => format!("{COPY} {COVERED}"),
             None => format!("{COPY} {NOT_COVERED}"),
             Some(_) => format!("{COPY} {IN_SPITE}"),
@@ -159,7 +163,7 @@ impl SameOutcome<'_> {
                 .fix("firewall-cmd --get-active-zones");
         }
         let impact = "The plugin `firewall` in the network's list adds each new pod to firewalld's zone `trusted`, unless `backend` is iptables or nftables.";
-        let pods = subnet(&self.probe.stage);
+        let pods = subnet(self.stage);
         let command = "firewall-cmd --zone=trusted --add-source";
         finding.impact(impact).fix(format!("{command}={pods}"))
     }
@@ -167,7 +171,7 @@ impl SameOutcome<'_> {
     /// Returns whether the network's list has the plugin `firewall`, and `backend` lets its ADD
     /// add pods to a zone of firewalld.
     fn asks_firewalld(&self) -> bool {
-        let permission = self.probe.stage.permission.as_ref();
+        let permission = self.stage.permission.as_ref();
         permission.is_some_and(firewall::Config::asks_firewalld)
     }
 
@@ -175,7 +179,7 @@ impl SameOutcome<'_> {
     /// an ADD of the plugin ran for the pod.
     fn is_permitted_pod(&self) -> bool {
         let mut elements = self.node.firewall.elements.iter();
-        let pod = Some(self.probe.stage.pod.ip());
+        let pod = Some(self.stage.pod.ip());
         elements.any(|it| it.table == firewall::TABLE && it.address == pod)
     }
 
@@ -183,7 +187,7 @@ impl SameOutcome<'_> {
     /// base chain of the forward hook, the commands insert rules there that accept packets of the
     /// pods. For any other chain, the command only lists the chain.
     fn fix(&self, Ended { place, .. }: &Ended) -> String {
-        let (family, stage) = (place.family(), &self.probe.stage);
+        let (family, stage) = (place.family(), self.stage);
         let chains = self.node.firewall.chains.iter();
         let mut chains = chains.filter(|it| it.is_forward);
         let is_forward = chains.any(|it| {
@@ -215,19 +219,15 @@ fn opened(program: &str, stage: &Stage) -> String {
 /// pods, the second rule matches packets to pods. Each condition is in two syntaxes: first
 /// iptables, then nft.
 fn conditions(stage: &Stage) -> [[String; 2]; 2] {
-    match &stage.access {
-        Access::Bridge(bridge) => {
-            let name = quoted(&bridge.name);
-            [("-i", "iifname"), ("-o", "oifname")]
-                .map(|(flag, word)| [format!("{flag} {name}"), format!("{word} {name}")])
-        }
-        Access::Pair(_) => {
-            let pods = subnet(stage);
-            let family = if pods.is_ipv4() { "ip" } else { "ip6" };
-            [("-s", "saddr"), ("-d", "daddr")]
-                .map(|(flag, word)| [format!("{flag} {pods}"), format!("{family} {word} {pods}")])
-        }
+    if stage.is_routed() {
+        let pods = subnet(stage);
+        let family = if pods.is_ipv4() { "ip" } else { "ip6" };
+        return [("-s", "saddr"), ("-d", "daddr")]
+            .map(|(flag, word)| [format!("{flag} {pods}"), format!("{family} {word} {pods}")]);
     }
+    let name = quoted(&stage.access.name);
+    [("-i", "iifname"), ("-o", "oifname")]
+        .map(|(flag, word)| [format!("{flag} {name}"), format!("{word} {name}")])
 }
 
 /// Returns the subnet of `stage.pod`, the address of a pod.

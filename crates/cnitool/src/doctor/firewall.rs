@@ -40,15 +40,16 @@ pub fn judge(node: &Node) -> Vec<Finding> {
 
 /// Reports rules that the copy of the node's rules lacks.
 fn left_out(probe: &Probe) -> Option<Finding> {
-    let places: BTreeSet<_> = probe.left_out.iter().map(ToString::to_string).collect();
-    let rules = count(probe.left_out.len(), "rule");
+    let left_out = &probe.trial.as_ref().ok()?.left_out;
+    let places: BTreeSet<_> = left_out.iter().map(ToString::to_string).collect();
+    let rules = count(left_out.len(), "rule");
     let message = format!(
         "packets of pods were tried without {rules} of {}",
         some_of(places)
     );
     let impact = "A copy of them is refused, for example because they match an ipset: it is unknown \
          whether they stop packets of pods.";
-    let place = probe.left_out.first()?;
+    let place = left_out.first()?;
     let [table, chain] = [&place.table, &place.chain].map(quoted);
     let fix = format!("nft -a list chain {} {table} {chain}", place.family());
     Some(Finding::warning(message).impact(impact).fix(fix))
@@ -77,9 +78,8 @@ fn taken_away(node: &Node) -> Option<Finding> {
 fn changed_tables(node: &Node) -> Option<Finding> {
     let is_changed = |it: &&TableState| it.condition == Condition::Damaged && it.elements > 0;
     let changed = node.tables.iter().filter(is_changed);
-    let changed: Vec<_> = changed
-        .map(|it| format!("{} {}", it.family, it.name))
-        .collect();
+    let changed = changed.map(|it| format!("{} {}", it.family, it.name));
+    let changed: Vec<_> = changed.collect();
     let message = format!(
         "another program changed nf_tables tables: {}",
         some_of(&changed)

@@ -1,13 +1,14 @@
-//! Checks that the node forwards packets, and whether netfilter sees bridged packets.
+//! Checks that the node forwards packets, whether netfilter sees bridged packets, and that containers
+//! cannot change IPv6 routes by router advertisements.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use cni::Attachment;
 use ipnetwork::IpNetwork;
+use itertools::Itertools as _;
 use netns::Sysctl;
 use node::{Node, Source, pod_networks};
 
-use super::advertisements;
 use super::finding::{Finding, quoted, some_of};
 
 /// Checks the sysctls that networks need: forwarding by the node and by its bridges,
@@ -31,7 +32,7 @@ pub fn judge(node: &Node) -> Vec<Finding> {
         }));
     }
     findings.extend(bridged(node));
-    findings.extend(advertisements::judge(node));
+    findings.extend(advertisements(node));
     findings
 }
 
@@ -121,10 +122,35 @@ fn unseen_bridge(node: &Node, source: &Source<'_>) -> Finding {
     Finding::warning(format!("netfilter does not see frames of {bridge}")).fix(set)
 }
 
+/// Reports bridges that accept router advertisements although they are the gateway of pods, and a
+/// read-only `/proc/sys`, where ADD cannot turn that off.
+fn advertisements(node: &Node) -> Vec<Finding> {
+    let gateways = node.configuration.sources().filter(|it| it.is_gateway());
+    let bridges = gateways.filter_map(|it| node.link_called(it.bridge()?));
+    let accepting = bridges.filter_map(|it| Some((it.name.as_str(), it.ipv6?.accept_ra)));
+    let accepting: BTreeMap<_, _> = accepting.filter(|it| it.1 != 0).collect();
+    let used = accepting.into_iter().filter(|it| node.is_in_use(it.0));
+    let findings = used.map(|(name, value)| {
+        let key = Sysctl::ipv6(name, "accept_ra").key();
+        Finding::warning(format!("{key} is {value}"))
+            .impact("A pod can change the node's IPv6 routes by router advertisements.")
+            .fix(format!("sysctl -w {}", quoted(&format!("{key}=0"))))
+    });
+    let mut findings: Vec<_> = findings.collect();
+    if node.has_read_only_sysctls {
+        let finding = Finding::warning("/proc/sys is read-only").impact(
+            "ADD cannot make new links ignore router advertisements: a pod can change the IPv6 routes of \
+             other pods and of the node. Mount /proc/sys writable for the runtime.",
+        );
+        findings.push(finding);
+    }
+    findings
+}
+
 /// Returns commands that set these sysctls to 1, now and at each boot.
 pub fn set(keys: &[&str]) -> String {
-    let keys = keys.iter().map(|it| quoted(&format!("{it}=1")));
-    let keys = keys.collect::<Vec<_>>().join(" ");
+    let mut keys = keys.iter().map(|it| quoted(&format!("{it}=1")));
+    let keys = keys.join(" ");
     format!("sysctl -w {keys}\nprintf '%s\\n' {keys} >> {SYSCTLS}")
 }
 

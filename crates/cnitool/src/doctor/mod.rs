@@ -3,7 +3,6 @@
 //! doctor reads the state of the node into a [`Node`] once. Then one pure function for each subject
 //! derives findings from it.
 
-mod advertisements;
 mod bridges;
 mod capabilities;
 mod chain;
@@ -11,7 +10,6 @@ mod configuration;
 mod disk;
 mod dropped;
 mod edit;
-mod ends;
 mod finding;
 mod firewall;
 mod forwarding;

@@ -8,7 +8,7 @@ use ipnetwork::IpNetwork;
 use node::{Attached, Node, Probe, Range, Source, is_looked_up};
 
 use super::edit;
-use super::finding::Finding;
+use super::finding::{Finding, Level};
 use super::kube_proxy;
 
 /// Reports networks whose pods have no gateway, no default route, or addresses to which other hosts
@@ -31,14 +31,11 @@ pub fn judge(node: &Node) -> Vec<Finding> {
 /// has no port to other hosts.
 fn no_gateway(node: &Node, source: Source<'_>) -> Option<Finding> {
     let bridge = source.bridge()?;
-    let is_needed = source
-        .ipam_routes()?
-        .iter()
-        .any(|it| is_default(&it.dst) && it.gw.is_empty());
-    let gateways = Range::all_of(source)
-        .into_iter()
-        .filter_map(|it| it.gateway());
-    let mut gateways = gateways.map(|it| it.ip());
+    let routes = source.ipam_routes()?;
+    let mut routes = routes.iter();
+    let is_needed = routes.any(|it| is_default(&it.dst) && it.gw.is_empty());
+    let ranges = Range::all_of(source);
+    let mut gateways = ranges.iter().filter_map(|it| Some(it.gateway()?.ip()));
     let is_there = |gateway: IpAddr| {
         let mut own = node.addresses.iter().map(|it| it.address.ip());
         let mut of_pods = node.alive().flat_map(Attached::addresses);
@@ -72,10 +69,7 @@ fn has_others(node: &Node, bridge: &str) -> bool {
 fn no_route(node: &Node, source: Source<'_>) -> Option<Finding> {
     let (file, network) = (&source.file.name, source.name());
     source.ipam_routes()?;
-    let is_chosen = node
-        .configuration
-        .chosen()
-        .is_some_and(|it| it.name == *file);
+    let is_chosen = Level::of_file(node, file) == Level::Problem;
     let ipam = source.plugin.ipam()?;
     let is_decided =
         json::value(ipam, "routes").is_some() || source.plugin.key("isDefaultGateway").is_some();
@@ -88,12 +82,8 @@ fn no_route(node: &Node, source: Source<'_>) -> Option<Finding> {
     if source.bridge().is_some() {
         let impact = format!("{beyond} If that is wanted, set isDefaultGateway to false.");
         let finding = finding.impact(impact);
-        return Some(edit::give(
-            finding,
-            source,
-            "isDefaultGateway",
-            &true.into(),
-        ));
+        let key = "isDefaultGateway";
+        return Some(edit::give(finding, source, key, &true.into()));
     }
     let impact = format!(
         r#"{beyond} Write "routes": [{{"dst": "0.0.0.0/0"}}] into ipam, or [] if that is wanted."#
@@ -133,8 +123,8 @@ fn leaves_as_itself(node: &Node, probe: &Probe) -> bool {
     });
     let mut of_uplink = node.addresses_of(stage.uplink.index);
     let is_neighbour = of_uplink.any(|it| it.address.contains(pod));
-    probe.sender == Some(pod)
-        && probe.left_out.is_empty()
+    let trial = probe.trial.as_ref();
+    trial.is_ok_and(|it| it.sender == Some(pod) && it.left_out.is_empty())
         && has_default
         && !is_neighbour
         && is_private(pod)
@@ -142,11 +132,11 @@ fn leaves_as_itself(node: &Node, probe: &Probe) -> bool {
 
 fn has_default_route(source: Source<'_>, pod: IpNetwork) -> bool {
     let routes = source.ipam_routes().unwrap_or_default();
-    let mut routes = routes
-        .iter()
-        .filter_map(|it| it.dst.parse::<IpNetwork>().ok());
+    let routes = routes.iter().map(|it| it.dst.parse::<IpNetwork>());
     source.plugin.is_set("isDefaultGateway")
-        || routes.any(|it| it.prefix() == 0 && it.is_ipv4() == pod.is_ipv4())
+        || routes
+            .flatten()
+            .any(|it| it.prefix() == 0 && it.is_ipv4() == pod.is_ipv4())
 }
 
 fn is_default(destination: &str) -> bool {

@@ -4,14 +4,19 @@ use std::collections::{BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
 
 use anyhow::{bail, ensure};
+use glob::{Pattern, glob};
+use itertools::Itertools as _;
 
-use super::document::{Document, entries};
+use super::document::Document;
 use super::lookup::{DEFAULT, Lookup};
+use crate::occupied::RUNTIME_SOCKETS;
+use crate::program::output_of;
 
-/// Returns where containerd looks for plugins, by the file `main` and the files that it imports.
-/// Returns `None` if the file does not exist, or turns the CRI plugin off: containerd then attaches
-/// nothing.
-pub fn read(main: &Path) -> anyhow::Result<Option<Lookup>> {
+/// Returns where containerd looks for plugins, by its configuration file below `root` and the files
+/// that it imports. Returns `None` if the file does not exist, or turns the CRI plugin off:
+/// containerd then attaches nothing.
+pub fn read(root: &Path) -> anyhow::Result<Option<Lookup>> {
+    let main = &root.join("etc/containerd/config.toml");
     let mut merged = Merged::default();
     let mut pending = VecDeque::from([main.to_owned()]);
     let mut loaded = BTreeSet::new();
@@ -20,7 +25,7 @@ pub fn read(main: &Path) -> anyhow::Result<Option<Lookup>> {
             continue;
         }
         let Some(document) = Document::read(&path)? else {
-            ensure!(path == main, "{} is imported and absent", path.display());
+            ensure!(path == *main, "{} is imported and absent", path.display());
             return Ok(None);
         };
         merged.merge(&document)?;
@@ -95,42 +100,33 @@ impl Merged {
 /// Returns the files that an item of `imports` in the file `parent` names. A relative path starts
 /// at the directory of `parent`.
 fn imported(parent: &Path, item: &str) -> anyhow::Result<Vec<PathBuf>> {
-    let path = parent.parent().unwrap_or(parent).join(item);
+    let directory = parent.parent().unwrap_or(parent);
     if !item.contains('*') {
-        return Ok(vec![path]);
+        return Ok(vec![directory.join(item)]);
     }
     if item.contains(['?', '[', '\\']) {
         bail!("{}: cannot read the pattern {item}", parent.display());
     }
-    let mut found = vec![PathBuf::new()];
-    for part in path.components() {
-        let pattern = part.as_os_str().to_string_lossy();
-        if !pattern.contains('*') {
-            found = found.iter().map(|it| it.join(part)).collect();
-            continue;
-        }
-        let directories = std::mem::take(&mut found);
-        for directory in directories.iter().filter(|it| it.is_dir()) {
-            found.extend(entries(directory)?.into_iter().filter(|it| {
-                let name = it.file_name().unwrap_or_default().to_string_lossy();
-                matches(&pattern, &name)
-            }));
-        }
-    }
+    let directory = PathBuf::from(Pattern::escape(&directory.to_string_lossy()));
+    // containerd knows no recursive pattern: `**` means `*`.
+    let pattern = directory.join(item.replace("**", "*"));
+    let mut found: Vec<_> = glob(&pattern.to_string_lossy())?.try_collect()?;
     found.retain(|it| it.exists());
     Ok(found)
 }
 
-/// Returns whether a name matches a pattern with `*`.
-fn matches(pattern: &str, name: &str) -> bool {
-    let Some((head, tail)) = pattern.split_once('*') else {
-        return pattern == name;
-    };
-    let Some(rest) = name.strip_prefix(head) else {
-        return false;
-    };
-    let ends = rest.char_indices().filter_map(|(at, _)| rest.get(at..));
-    ends.chain([""]).any(|it| matches(tail, it))
+/// Returns the version that `containerd --version` prints. Returns `None` if containerd does not run
+/// or does not answer, or if CRI-O runs: then CRI-O may attach the pods.
+pub fn version() -> Option<String> {
+    let [containerd, cri_o] = RUNTIME_SOCKETS.map(|it| Path::new(it).exists());
+    if !containerd || cri_o {
+        return None;
+    }
+    let printed = output_of(&["containerd", "--version"], &[]).ok()??;
+    let printed = String::from_utf8_lossy(&printed);
+    // containerd github.com/containerd/containerd/v2 v2.0.0 207ad711eabd
+    let version = printed.split_whitespace().nth(2)?;
+    Some(version.trim_start_matches('v').to_owned())
 }
 
 /// The CRI plugin of containerd 1.
@@ -147,14 +143,14 @@ mod tests {
     /// Returns the directories and the file that sets them, for a main file and others in `conf.d`.
     fn directories(main: &str, others: &[(&str, &str)]) -> Option<(Vec<PathBuf>, String)> {
         let room = tempfile::tempdir().unwrap();
-        fs::create_dir(room.path().join("conf.d")).unwrap();
-        let place = room.path().join("config.toml");
-        fs::write(&place, main).unwrap();
+        let etc = room.path().join("etc/containerd");
+        fs::create_dir_all(etc.join("conf.d")).unwrap();
+        fs::write(etc.join("config.toml"), main).unwrap();
         for (name, text) in others {
-            fs::write(room.path().join("conf.d").join(name), text).unwrap();
+            fs::write(etc.join("conf.d").join(name), text).unwrap();
         }
-        let lookup = read(&place).unwrap()?;
-        let file = lookup.file.strip_prefix(room.path()).unwrap();
+        let lookup = read(room.path()).unwrap()?;
+        let file = lookup.file.strip_prefix(etc).unwrap();
         Some((lookup.directories, file.display().to_string()))
     }
 
@@ -203,17 +199,18 @@ mod tests {
     #[test]
     fn an_absent_import_and_a_wrong_type_are_errors() {
         let room = tempfile::tempdir().unwrap();
-        let main = room.path().join("config.toml");
-        assert!(read(&main).unwrap().is_none());
+        assert!(read(room.path()).unwrap().is_none());
+        let etc = room.path().join("etc/containerd");
+        fs::create_dir_all(&etc).unwrap();
         for text in [
             "imports = ['more.toml']",
             "[plugins.cri.cni]\nbin_dir = 1",
             "imports = ['[a]*']",
             "version = ",
         ] {
-            fs::write(&main, text).unwrap();
-            let error = format!("{:#}", read(&main).unwrap_err());
-            assert!(error.contains(room.path().to_str().unwrap()), "{error}");
+            fs::write(etc.join("config.toml"), text).unwrap();
+            let error = format!("{:#}", read(room.path()).unwrap_err());
+            assert!(error.contains(etc.to_str().unwrap()), "{error}");
         }
     }
 }

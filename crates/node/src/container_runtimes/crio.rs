@@ -2,19 +2,22 @@
 
 use std::path::{Path, PathBuf};
 
-use super::document::{Document, entries};
+use runtime::paths_in;
+
+use super::document::Document;
 use super::lookup::{DEFAULT, Lookup};
 
-/// Returns where CRI-O looks for plugins, by the file `main` and by all files below `drop_ins`, in
-/// the order of their names. Returns `None` if there is no file.
-pub fn read(main: &Path, drop_ins: &Path) -> anyhow::Result<Option<Lookup>> {
+/// Returns where CRI-O looks for plugins, by its configuration file below `root` and by all files in
+/// the directory of further ones, in the order of their names. Returns `None` if there is no file.
+pub fn read(root: &Path) -> anyhow::Result<Option<Lookup>> {
+    let main = root.join("etc/crio/crio.conf");
+    let mut files = vec![main.clone()];
+    add_files(&root.join("etc/crio/crio.conf.d"), &mut files)?;
     let mut lookup = Lookup {
-        file: main.to_owned(),
+        file: main,
         key: "plugin_dirs of [crio.network]",
         ..Lookup::default()
     };
-    let mut files = vec![main.to_owned()];
-    add_files(drop_ins, &mut files)?;
     let mut is_configured = false;
     // The former name of the key: one directory, which comes last.
     let mut last = None;
@@ -40,7 +43,7 @@ pub fn read(main: &Path, drop_ins: &Path) -> anyhow::Result<Option<Lookup>> {
 
 /// Appends the files of a directory and of its subdirectories.
 fn add_files(directory: &Path, files: &mut Vec<PathBuf>) -> anyhow::Result<()> {
-    for path in entries(directory)? {
+    for path in paths_in(directory)? {
         // CRI-O does not follow a link to a directory.
         if path.is_dir() && !path.is_symlink() {
             add_files(&path, files)?;
@@ -60,10 +63,11 @@ mod tests {
     #[test]
     fn drop_ins_replace_what_earlier_files_say() {
         let room = tempfile::tempdir().unwrap();
-        let (main, drop_ins) = (room.path().join("crio.conf"), room.path().join("d"));
-        let lookup = || read(&main, &drop_ins).unwrap();
+        let etc = room.path().join("etc/crio");
+        let (main, drop_ins) = (etc.join("crio.conf"), etc.join("crio.conf.d"));
+        let lookup = || read(room.path()).unwrap();
         assert!(lookup().is_none());
-        fs::create_dir(&drop_ins).unwrap();
+        fs::create_dir_all(&drop_ins).unwrap();
         assert!(lookup().is_none());
         fs::write(drop_ins.join("10-crio"), "[crio.image]\n").unwrap();
         assert_eq!(lookup().unwrap().directories, [Path::new(DEFAULT)]);
@@ -82,7 +86,7 @@ mod tests {
         assert_eq!(found.directories, ["/d", "/c"].map(Path::new));
         assert_eq!(found.file, drop_ins.join("20/x"));
         fs::write(drop_ins.join("30"), "[crio.network]\nplugin_dirs = '/d'").unwrap();
-        let error = format!("{:#}", read(&main, &drop_ins).unwrap_err());
+        let error = format!("{:#}", read(room.path()).unwrap_err());
         assert!(error.contains("d/30: crio.network.plugin_dirs"), "{error}");
     }
 }

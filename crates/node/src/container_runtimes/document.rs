@@ -1,6 +1,5 @@
 //! TOML files.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, anyhow};
@@ -44,18 +43,4 @@ impl Document {
         let what = || format!("{}: {}", self.path.display(), keys.join("."));
         value.transpose().with_context(what)
     }
-}
-
-/// Returns the entries of a directory, sorted by name; empty if the directory does not exist.
-pub fn entries(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
-    let list = || {
-        let listed = if_present(fs::read_dir(directory))?.into_iter().flatten();
-        let mut paths = Vec::new();
-        for entry in listed {
-            paths.push(entry?.path());
-        }
-        paths.sort();
-        Ok::<_, std::io::Error>(paths)
-    };
-    list().with_context(|| format!("list {}", directory.display()))
 }

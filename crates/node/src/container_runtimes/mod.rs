@@ -12,6 +12,7 @@ mod podman;
 
 use std::path::Path;
 
+pub use self::containerd::version as containerd_version;
 pub use self::lookup::Lookup;
 use super::Configuration;
 
@@ -29,26 +30,19 @@ impl ContainerRuntime {
     /// Returns the runtimes that have a configuration file and call plugins. Compares the plugins
     /// that they find with those of `configuration`.
     pub fn read_all(configuration: &Configuration) -> Vec<Self> {
+        let root = Path::new("/");
         let read = [
-            ("containerd", containerd::read(Path::new(CONTAINERD))),
-            (
-                "CRI-O",
-                crio::read(Path::new(CRIO), Path::new(CRIO_DROP_INS)),
-            ),
-            ("podman", podman::read(&podman::Files::default())),
+            ("containerd", containerd::read(root)),
+            ("CRI-O", crio::read(root)),
+            ("podman", podman::read(root)),
         ];
         let read = read.into_iter();
         let present = read.filter_map(|(name, lookup)| Some((name, lookup.transpose()?)));
-        let compared = present.map(|(name, lookup)| Self {
-            name,
-            lookup: lookup
-                .map(|it| it.compared(configuration))
-                .map_err(super::message),
+        let compared = present.map(|(name, lookup)| {
+            let lookup = lookup.map(|it| it.compared(configuration));
+            let lookup = lookup.map_err(super::message);
+            Self { name, lookup }
         });
         compared.collect()
     }
 }
-
-const CONTAINERD: &str = "/etc/containerd/config.toml";
-const CRIO: &str = "/etc/crio/crio.conf";
-const CRIO_DROP_INS: &str = "/etc/crio/crio.conf.d";

@@ -4,58 +4,26 @@ use std::path::{Path, PathBuf};
 
 use anyhow::bail;
 use cni::files;
+use runtime::paths_in;
 use toml::Value;
 
-use super::document::{Document, entries};
+use super::document::Document;
 use super::lookup::Lookup;
 
-/// The files that show where podman looks for plugins, and whether it uses CNI.
-#[derive(Debug)]
-pub struct Files<'a> {
-    /// The distribution's and the operator's `containers.conf`.
-    pub configuration: [&'a Path; 2],
-    /// The operator's `containers.conf.d`.
-    pub drop_ins: &'a Path,
-    /// The backend that podman chose at its first start.
-    pub backend: &'a Path,
-    /// Possible places of netavark.
-    pub netavark: [&'a Path; 4],
-}
-
-impl Default for Files<'_> {
-    fn default() -> Self {
-        let configuration = [
-            "/usr/share/containers/containers.conf",
-            "/etc/containers/containers.conf",
-        ];
-        Self {
-            configuration: configuration.map(Path::new),
-            drop_ins: Path::new("/etc/containers/containers.conf.d"),
-            backend: Path::new("/var/lib/containers/storage/defaultNetworkBackend"),
-            netavark: [
-                "/usr/local/libexec/podman/netavark",
-                "/usr/local/lib/podman/netavark",
-                "/usr/libexec/podman/netavark",
-                "/usr/lib/podman/netavark",
-            ]
-            .map(Path::new),
-        }
-    }
-}
-
-/// Returns where podman looks for plugins. Returns `None` if there is no configuration file, or if
-/// podman uses netavark.
-pub fn read(files: &Files<'_>) -> anyhow::Result<Option<Lookup>> {
-    let [distribution, operator] = files.configuration;
+/// Returns where podman looks for plugins, by its configuration files below `root`. Returns `None`
+/// if there is none, or if podman uses netavark.
+pub fn read(root: &Path) -> anyhow::Result<Option<Lookup>> {
+    let distribution = root.join("usr/share/containers/containers.conf");
+    let operator = root.join("etc/containers/containers.conf");
+    let drop_ins = paths_in(&root.join("etc/containers/containers.conf.d"))?.into_iter();
+    let mut paths = vec![distribution, operator.clone()];
+    paths.extend(drop_ins.filter(|path| path.extension().is_some_and(|it| it == "conf")));
     let mut lookup = Lookup {
         directories: DIRECTORIES.map(PathBuf::from).to_vec(),
-        file: operator.to_owned(),
+        file: operator,
         key: "cni_plugin_dirs of [network]",
         ..Lookup::default()
     };
-    let mut paths = vec![distribution.to_owned(), operator.to_owned()];
-    let drop_ins = entries(files.drop_ins)?.into_iter();
-    paths.extend(drop_ins.filter(|path| path.extension().is_some_and(|it| it == "conf")));
     let (mut is_configured, mut appends, mut backend) = (false, false, String::new());
     for path in paths {
         let Some(document) = Document::read(&path)? else {
@@ -75,7 +43,7 @@ pub fn read(files: &Files<'_>) -> anyhow::Result<Option<Lookup>> {
             lookup.file = path;
         }
     }
-    let is_used = is_configured && uses_cni(files, &backend)?;
+    let is_used = is_configured && uses_cni(root, &backend)?;
     Ok(is_used.then_some(lookup))
 }
 
@@ -98,13 +66,22 @@ fn list(path: &Path, items: Vec<Value>) -> anyhow::Result<(Vec<PathBuf>, Option<
 
 /// Returns whether podman uses CNI: by the key `network_backend`, else by its earlier choice, else
 /// because netavark is not installed.
-fn uses_cni(files: &Files<'_>, backend: &str) -> anyhow::Result<bool> {
-    let chosen = files::if_present(files::read(files.backend))?.unwrap_or_default();
+fn uses_cni(root: &Path, backend: &str) -> anyhow::Result<bool> {
+    let chosen = files::read(&root.join("var/lib/containers/storage/defaultNetworkBackend"));
+    let chosen = files::if_present(chosen)?.unwrap_or_default();
     Ok(match (backend.as_bytes(), chosen.as_slice()) {
-        (b"", b"") => !files.netavark.iter().any(|it| it.exists()),
+        (b"", b"") => !NETAVARK.iter().any(|it| root.join(it).exists()),
         (b"", named) | (named, _) => named == b"cni",
     })
 }
+
+/// Possible places of netavark.
+const NETAVARK: [&str; 4] = [
+    "usr/local/libexec/podman/netavark",
+    "usr/local/lib/podman/netavark",
+    "usr/libexec/podman/netavark",
+    "usr/lib/podman/netavark",
+];
 
 /// Where podman looks if no file sets the directories (`DefaultCNIPluginDirs` of containers/common).
 const DIRECTORIES: [&str; 5] = [
@@ -124,16 +101,17 @@ mod tests {
     #[test]
     fn later_files_replace_or_append() {
         let room = tempfile::tempdir().unwrap();
-        let path = |name: &str| room.path().join(name);
-        let (usr, etc, drop_ins) = (path("usr"), path("etc"), path("etc.d"));
-        let (backend, netavark) = (path("backend"), path("netavark"));
-        let files = Files {
-            configuration: [&usr, &etc],
-            drop_ins: &drop_ins,
-            backend: &backend,
-            netavark: [&netavark; 4],
+        let path = |directory: &str, name: &str| {
+            let directory = room.path().join(directory);
+            fs::create_dir_all(&directory).unwrap();
+            directory.join(name)
         };
-        let lookup = || read(&files).unwrap();
+        let usr = path("usr/share/containers", "containers.conf");
+        let etc = path("etc/containers", "containers.conf");
+        let backend = path("var/lib/containers/storage", "defaultNetworkBackend");
+        let netavark = path("usr/lib/podman", "netavark");
+        let drop_ins = room.path().join("etc/containers/containers.conf.d");
+        let lookup = || read(room.path()).unwrap();
         assert!(lookup().is_none());
         fs::write(&usr, "[network]\n").unwrap();
         let found = lookup().unwrap();
@@ -153,7 +131,7 @@ mod tests {
         fs::write(&usr, "[network]\nnetwork_backend = 'netavark'").unwrap();
         assert!(lookup().is_none());
         fs::write(drop_ins.join("more.conf"), more.replace("'/b'", "1")).unwrap();
-        let error = read(&files).unwrap_err().to_string();
+        let error = read(room.path()).unwrap_err().to_string();
         assert!(
             error.contains("more.conf: network.cni_plugin_dirs"),
             "{error}"

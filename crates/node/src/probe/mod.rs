@@ -7,19 +7,16 @@
 //! node does not change. The copy lacks BPF and tc programs, legacy ebtables, and the node's marks
 //! and connections.
 
-mod legacy;
 mod replica;
 mod rules;
 mod stage;
 mod traffic;
 
-use std::net::IpAddr;
-
-use nft::RulePlace;
 use serde_json::{Map, Value};
 
+pub use self::replica::Trial;
 use self::rules::Rules;
-pub use self::stage::{Access, Path, Stage};
+pub use self::stage::{Path, Stage};
 pub use self::traffic::Outcome;
 
 /// The outcomes of the packets that were sent with the links and addresses of one [`Stage`].
@@ -27,45 +24,23 @@ pub use self::traffic::Outcome;
 pub struct Probe {
     /// The links and addresses with which the packets were sent.
     pub stage: Stage,
-    /// The outcome on each path, or why no packets could be sent.
-    pub outcomes: Result<Vec<(Path, Outcome)>, String>,
-    /// Rules of `nf_tables` without which the packets were sent, because the kernel refuses a copy
-    /// of them.
-    pub left_out: Vec<RulePlace>,
-    /// Paths on which packets pass only if the plugin `firewall` permits them. Empty if the
-    /// network's list already contains this plugin.
-    pub permitted: Vec<Path>,
-    /// The address from which another host receives the pod's TCP packets: the pod's own, unless a
-    /// rule of the node masquerades it. `None` if none arrived.
-    pub sender: Option<IpAddr>,
+    /// What happened to the packets, or why none could be sent.
+    pub trial: Result<Trial, String>,
 }
 
 /// Sends packets with the links and addresses of each stage through a copy of the node's rules.
 /// `legacy` names the IP families whose rules of legacy iptables are copied, too.
 pub(super) fn probe(stages: &[Stage], legacy: &[String]) -> Vec<Probe> {
     let rules = Rules::read(legacy).map_err(super::message);
-    let probes = stages.iter().map(|stage| {
-        let trial = match &rules {
-            Ok(rules) => replica::run(rules, stage).map_err(super::message),
-            Err(reason) => Err(reason.clone()),
-        };
-        let (outcomes, left_out, sender) = match trial {
-            Ok(trial) => (Ok(trial.outcomes), trial.left_out, trial.sender),
-            Err(reason) => (Err(reason), Vec::new(), None),
-        };
-        let permitted = match (&rules, &outcomes) {
-            (Ok(rules), Ok(outcomes)) => permitted(rules, stage, outcomes),
-            _ => Vec::new(),
-        };
-        Probe {
-            stage: stage.clone(),
-            outcomes,
-            left_out,
-            permitted,
-            sender,
-        }
-    });
-    probes.collect()
+    let probe = |stage: &Stage| Probe {
+        stage: stage.clone(),
+        trial: rules.as_ref().map_err(Clone::clone).and_then(|rules| {
+            let trial = replica::run(rules, stage).map_err(super::message)?;
+            let permitted = permitted(rules, stage, &trial.outcomes);
+            Ok(Trial { permitted, ..trial })
+        }),
+    };
+    stages.iter().map(probe).collect()
 }
 
 /// If a packet did not pass and the network's list lacks the plugin `firewall`, sends all packets

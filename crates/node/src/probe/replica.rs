@@ -9,19 +9,23 @@ use netlink::{Connection, Dad, Link, LinkChange, MacAddress, NewRoute, Request, 
 use netns::{Netns, Sysctl};
 use nft::{Copied, RulePlace, Tracer};
 
-use super::legacy::Saved;
-use super::rules::Rules;
-use super::stage::{Access, Path, Stage};
-use super::traffic;
-use super::traffic::{Outcome, Sides};
+use super::rules::{Rules, Saved};
+use super::stage::{Path, Stage};
+use super::traffic::{self, Outcome, Sides};
 
-/// What packets met in a copy of the node's rules.
-pub(super) struct Trial {
+/// What happened to the packets in a copy of the node's rules.
+#[derive(Debug)]
+pub struct Trial {
     /// The outcome on each path.
     pub outcomes: Vec<(Path, Outcome)>,
-    /// Rules of the node that the copy lacks, because the kernel refuses them there.
+    /// Rules of `nf_tables` without which the packets were sent, because the kernel refuses a copy
+    /// of them.
     pub left_out: Vec<RulePlace>,
-    /// See [`super::Probe::sender`].
+    /// Paths on which packets pass only if the plugin `firewall` permits them. Empty if the
+    /// network's list already contains this plugin.
+    pub permitted: Vec<Path>,
+    /// The address from which another host receives the pod's TCP packets: the pod's own, unless a
+    /// rule of the node masquerades it. `None` if none arrived.
     pub sender: Option<IpAddr>,
 }
 
@@ -35,7 +39,7 @@ pub(super) fn run(rules: &Rules, stage: &Stage) -> anyhow::Result<Trial> {
             firewall::permit(config, stage.pod.ip())?;
         }
         let port = port_name();
-        let links = [&stage.access.link().name, &stage.uplink.name, &port].map(String::as_str);
+        let links = [&stage.access.name, &stage.uplink.name, &port].map(String::as_str);
         let tracer = Tracer::start(&nft::Connection::open()?, &links)?;
         let (mut outcomes, sender) = traffic::outcomes(&sides, stage, &tracer)?;
         for (_, outcome) in &mut outcomes {
@@ -45,10 +49,10 @@ pub(super) fn run(rules: &Rules, stage: &Stage) -> anyhow::Result<Trial> {
                 Outcome::Passed => {}
             }
         }
-        let left_out = copied.left_out;
         Ok(Trial {
             outcomes,
-            left_out,
+            left_out: copied.left_out,
+            permitted: Vec::new(),
             sender,
         })
     })?
@@ -73,14 +77,14 @@ fn set_up(stage: &Stage) -> anyhow::Result<Sides> {
 
 fn connect(sides: &Sides, stage: &Stage) -> anyhow::Result<()> {
     let connection = Connection::open()?;
-    let access = stage.access.link();
+    let access = &stage.access;
     let uplink = StandIn::Pair(&sides.elsewhere, FAR_END);
     connection.add_stand_in(&stage.uplink, uplink)?;
     let mut names = vec!["lo", &access.name, &stage.uplink.name];
     let pair = StandIn::Pair(&sides.pod, IN_POD);
     let port = port_of(access);
-    if let Access::Pair(link) = &stage.access {
-        connection.add_stand_in(link, pair)?;
+    if stage.is_routed() {
+        connection.add_stand_in(access, pair)?;
     } else {
         connection.add_stand_in(access, StandIn::Bridge)?;
         // The kernel chooses the port's index. The bridge and the uplink need the indexes that
@@ -92,8 +96,8 @@ fn connect(sides: &Sides, stage: &Stage) -> anyhow::Result<()> {
     let addresses = stage.addresses.iter();
     requests.extend(addresses.map(|(link, it)| Request::add_address(*link, *it, Dad::Skip)));
     let (pod, elsewhere) = (stage.pod.ip(), traffic::elsewhere(stage.pod.is_ipv4()));
-    if let Access::Pair(link) = &stage.access {
-        requests.push(route(pod.into(), None, link.index));
+    if stage.is_routed() {
+        requests.push(route(pod.into(), None, access.index));
     }
     requests.push(route(
         IpNetwork::new(elsewhere, 0)?,

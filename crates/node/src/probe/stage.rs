@@ -4,7 +4,7 @@
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
-use netlink::Link;
+use netlink::{Link, LinkKind};
 use nft::Protocol;
 
 /// Source and destination of a packet.
@@ -25,8 +25,9 @@ pub enum Path {
 pub struct Stage {
     /// The network's name.
     pub network: String,
-    /// How the node reaches the pod.
-    pub access: Access,
+    /// The link through which the node reaches the pod: a bridge, or the host's end of the pod's
+    /// veth pair.
+    pub access: Link,
     /// The link through which the node reaches other hosts.
     pub uplink: Link,
     /// Addresses of the links `access` and `uplink`, each after the index of its link.
@@ -46,20 +47,9 @@ pub struct Stage {
     pub bridge_calls: Vec<(String, String)>,
 }
 
-/// The link through which the node exchanges packets with a pod.
-#[derive(Debug, Clone)]
-pub enum Access {
-    /// A bridge. The host's end of the pod's veth pair is one of its ports.
-    Bridge(Link),
-    /// The host's end of the pod's veth pair, without a bridge.
-    Pair(Link),
-}
-
-impl Access {
-    /// Returns the bridge, or without a bridge the host's end of the veth pair.
-    pub fn link(&self) -> &Link {
-        match self {
-            Self::Bridge(link) | Self::Pair(link) => link,
-        }
+impl Stage {
+    /// Returns whether the node reaches the pod without a bridge.
+    pub fn is_routed(&self) -> bool {
+        self.access.kind == LinkKind::Veth
     }
 }

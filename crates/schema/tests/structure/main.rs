@@ -43,7 +43,7 @@ fn tools_name_no_plugin() {
 fn names_of_plugins_in_tools_are_found() {
     let whole = Tree::read();
     for (name, line) in [
-        ("node/src/keys.rs", r#"if plugin.program == "bridge" {}"#),
+        ("node/src/lookup.rs", r#"if plugin.program == "bridge" {}"#),
         ("upkeep/src/judge.rs", r#"let [name] = ["ptp"];"#),
         (
             "metrics/src/ports.rs",
