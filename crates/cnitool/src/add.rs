@@ -2,6 +2,7 @@
 
 use anyhow::{Context as _, anyhow, ensure};
 use cni::{del_command, note};
+use itertools::Itertools as _;
 use netlink::Connection;
 use netns::Netns;
 use node::Node;
@@ -60,21 +61,15 @@ fn was_there(chain: &Chain<'_>, sandbox: &Sandbox) -> anyhow::Result<Option<Stri
 fn note_unused(chain: &Chain<'_>, arguments: &Arguments) {
     let plugins = chain.network.plugins.iter();
     let taken: Vec<_> = plugins.flat_map(|it| &it.capabilities).collect();
-    let named = || {
-        taken
-            .iter()
-            .map(|it| it.as_str())
-            .collect::<Vec<_>>()
-            .join(", ")
+    let named = match taken.iter().join(", ") {
+        names if names.is_empty() => "none".to_owned(),
+        names => names,
     };
     let keys = arguments.capabilities.keys();
     for key in keys.filter(|key| !taken.contains(key)) {
         note(format_args!(
-            "CAP_ARGS: no plugin of network {} gets {key}; the capabilities of its list are: {}",
-            chain.network.name,
-            Some(named())
-                .filter(|it| !it.is_empty())
-                .unwrap_or_else(|| "none".to_owned())
+            "CAP_ARGS: no plugin of network {} gets {key}; the capabilities of its list are: {named}",
+            chain.network.name
         ));
     }
 }

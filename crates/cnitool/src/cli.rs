@@ -10,9 +10,10 @@ use std::sync::LazyLock;
 
 use anyhow::Context as _;
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
-use cni::{Attachment, InterfaceName, NetworkName, SpecVersion, note};
+use cni::{InterfaceName, NetworkName, SpecVersion, note};
+use itertools::Itertools as _;
 use metrics::Pods;
-use runtime::{Arguments, Chain, Conflist, Entry, Sandbox};
+use runtime::{Chain, Conflist, Entry};
 use serde::Serialize;
 
 use crate::add::add;
@@ -22,7 +23,6 @@ use crate::install::Install;
 use crate::limit::Change;
 use crate::migrate::Migrate;
 use crate::ps::ps;
-use crate::sandbox;
 use crate::scrape::scrape;
 use crate::settings::Settings;
 use upkeep::{follow_firewalld, reload};
@@ -238,12 +238,12 @@ fn execute_on(command: &OfNetwork, settings: &Settings) -> anyhow::Result<()> {
     let chain = Chain::new(network, directories);
     match command {
         OfNetwork::Add(target) => {
-            let sandbox = target.sandbox(&network.name, settings)?;
+            let sandbox = settings.sandbox(&network.name, &target.netns)?;
             let result = add(&chain, sandbox, settings)?;
             print(&format!("{result:#}"))
         }
         OfNetwork::Check(target) | OfNetwork::Del(target) => {
-            let sandbox = target.sandbox(&network.name, settings)?;
+            let sandbox = settings.sandbox(&network.name, &target.netns)?;
             let mut sandbox = cache.find(&sandbox)?.unwrap_or(sandbox);
             sandbox.arguments = settings.arguments(sandbox.arguments);
             match command {
@@ -273,25 +273,12 @@ impl OfNetwork {
 }
 
 impl Target {
-    fn sandbox(&self, network: &NetworkName, settings: &Settings) -> anyhow::Result<Sandbox> {
-        let netns = sandbox::absolute(&self.netns)?;
-        Ok(Sandbox {
-            attachment: Attachment {
-                network: network.clone(),
-                container: sandbox::container_id(&netns)?,
-                interface: settings.interface.clone(),
-            },
-            netns,
-            arguments: Arguments::default(),
-        })
-    }
-
     /// Returns the configuration that the cache has from the sandbox's ADD. Returns `None` if the
     /// cache has no entry for the sandbox, or if the entry has no configuration.
     fn cached_network(&self, settings: &Settings) -> anyhow::Result<Option<Conflist>> {
         let directories = &settings.directories;
         let cache = &directories.cache;
-        let sandbox = self.sandbox(&self.network.parse()?, settings)?;
+        let sandbox = settings.sandbox(&self.network.parse()?, &self.netns)?;
         let attachment = cache.find(&sandbox)?.unwrap_or(sandbox).attachment;
         let network = |entry: Entry| entry.network(&directories.networks);
         Ok(cache.read(&attachment)?.map(network).transpose()?.flatten())
@@ -317,14 +304,12 @@ fn print(text: &str) -> anyhow::Result<()> {
 static LONG_VERSION: LazyLock<String> = LazyLock::new(|| {
     let version = env!("CARGO_PKG_VERSION");
     let protocol = SpecVersion::list(SpecVersion::ALL);
-    let plugins: Vec<_> = schema::plugins().collect();
-    let missing: Vec<_> = schema::missing_plugins().collect();
+    let plugins = schema::plugins().join(", ");
+    let missing = schema::missing_plugins().join(", ");
     format!(
         "{version}\nCNI protocol versions supported: {protocol}\n\
-         plugins of this suite: {}\n\
-         only in containernetworking/plugins: {}",
-        plugins.join(", "),
-        missing.join(", ")
+         plugins of this suite: {plugins}\n\
+         only in containernetworking/plugins: {missing}"
     )
 });
 

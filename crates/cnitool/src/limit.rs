@@ -10,12 +10,9 @@ use bandwidth::{ANNOTATIONS, CAPABILITY, POD_ANNOTATIONS};
 use clap::Args;
 use cni::files::Hold;
 use cni::{Attachment, ContainerId, NetworkName, SearchPath, Verb};
-use runtime::{
-    Arguments, Cache, Chain, Conflist, Directories, HeldEntry, PluginConfig, Sandbox, may_exist,
-};
+use runtime::{Cache, Chain, Conflist, Directories, HeldEntry, PluginConfig, may_exist};
 use serde_json::{Map, Value, json};
 
-use crate::sandbox;
 use crate::settings::Settings;
 
 /// The attachment and its new rates.
@@ -78,14 +75,10 @@ impl Change {
             interface: settings.interface.clone(),
         };
         if wanted.contains('/') {
-            let netns = sandbox::absolute(Path::new(wanted))?;
-            let attachment = with_container(sandbox::container_id(&netns)?);
-            let found = cache.find(&Sandbox {
-                attachment: attachment.clone(),
-                netns,
-                arguments: Arguments::default(),
-            })?;
-            return Ok(found.with_context(|| Cache::lacks(&attachment))?.attachment);
+            let sandbox = settings.sandbox(&self.network, Path::new(wanted))?;
+            let found = cache.find(&sandbox)?;
+            let found = found.with_context(|| Cache::lacks(&sandbox.attachment))?;
+            return Ok(found.attachment);
         }
         let cached = cache.of_network(&self.network)?.into_iter();
         let of_interface = cached.filter(|(it, _)| it.interface == settings.interface);
@@ -124,9 +117,8 @@ impl Change {
             other => bail!("the cached argument bandwidth is {other}"),
         };
         let is_rate = |key: &str| KEYS.iter().any(|it| it[0].eq_ignore_ascii_case(key));
-        let asks = asked
-            .iter()
-            .any(|(key, value)| is_rate(key) && value.as_u64() != Some(0));
+        let mut keys = asked.iter();
+        let asks = keys.any(|(key, value)| is_rate(key) && value.as_u64() != Some(0));
         let annotations = capabilities.get_mut(POD_ANNOTATIONS);
         let mut annotations = annotations.and_then(Value::as_object_mut);
         let changes = KEYS

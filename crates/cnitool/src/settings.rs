@@ -2,12 +2,14 @@
 
 use std::env;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use cni::{InterfaceName, SearchPath};
-use runtime::{Arguments, Cache, Directories};
+use cni::{Attachment, InterfaceName, NetworkName, SearchPath};
+use runtime::{Arguments, Cache, Directories, Sandbox};
 use serde_json::{Map, Value};
+
+use crate::sandbox;
 
 #[derive(Debug)]
 pub struct Settings {
@@ -36,22 +38,37 @@ impl Settings {
             .map(|text| serde_json::from_str(&text).context("CAP_ARGS: expected a JSON object"));
         let plugins = text("CNI_PATH")?.unwrap_or_else(|| "/opt/cni/bin".into());
         let interface = text("CNI_IFNAME")?.unwrap_or_else(|| "eth0".into());
+        let cache = set("CNI_CACHE_DIR").map_or_else(Cache::default, |directories| {
+            let directories = env::split_paths(&directories);
+            Cache(directories.filter(|it| *it != Path::new("")).collect())
+        });
         Ok(Self {
             directories: Directories {
                 networks: path("NETCONFPATH", "/etc/cni/net.d"),
                 plugins: SearchPath::parse(&plugins),
-                cache: set("CNI_CACHE_DIR").map_or_else(Cache::default, |directories| {
-                    let directories = env::split_paths(&directories);
-                    Cache(
-                        directories
-                            .filter(|it| !it.as_os_str().is_empty())
-                            .collect(),
-                    )
-                }),
+                cache,
             },
             interface: interface.parse().context("CNI_IFNAME")?,
             cni_args: cni_args.transpose()?,
             capability_args: capability_args.transpose()?,
+        })
+    }
+
+    /// Returns the sandbox at the path `netns` with the interface that is to be in `network`, and
+    /// without arguments. Its container ID depends on the path only.
+    ///
+    /// # Errors
+    /// The path is empty, or relative to a working directory that cannot be found.
+    pub fn sandbox(&self, network: &NetworkName, netns: &Path) -> anyhow::Result<Sandbox> {
+        let netns = sandbox::absolute(netns)?;
+        Ok(Sandbox {
+            attachment: Attachment {
+                network: network.clone(),
+                container: sandbox::container_id(&netns)?,
+                interface: self.interface.clone(),
+            },
+            netns,
+            arguments: Arguments::default(),
         })
     }
 

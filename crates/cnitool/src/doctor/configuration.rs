@@ -72,11 +72,8 @@ fn unsupported(node: &Node, file: &File, network: &Network) -> Option<Finding> {
 /// Returns whether this version of containerd supports 1.1.0 of the specification: 2.0 and later do
 /// (libcni 1.2.3), 1.7 and earlier do not (libcni 1.1.2). Returns `true` for an unknown version.
 fn supports_newest(containerd: &str) -> bool {
-    let major = containerd
-        .split('.')
-        .next()
-        .and_then(|it| it.parse::<u32>().ok());
-    major.is_none_or(|it| it >= 2)
+    let major = containerd.split('.').next().unwrap_or_default();
+    !major.parse::<u32>().is_ok_and(|it| it < 2)
 }
 
 /// Returns whether runtimes of libcni 1.1 and earlier use a version that they do not support. They do

@@ -1,9 +1,10 @@
 //! Checks for conflicts about ports of the host: a port is forwarded to two pods, or a process of
 //! the host listens on a port that is forwarded to a pod.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
 
+use itertools::Itertools as _;
 use nft::IpVersion;
 use node::{Node, Socket};
 use portmap::HostPort;
@@ -21,7 +22,7 @@ pub fn judge(node: &Node) -> Vec<Finding> {
     // A port has one element in `nf_tables` for each IP family or address of the host. The message
     // counts the port only once.
     let ports = held.iter().map(|(it, owner)| (it.protocol, it.port, owner));
-    let ports = ports.collect::<BTreeSet<_>>().len();
+    let ports = ports.unique().count();
     let ok = || format!("ports forwarded to pods: {ports}, each to one");
     or_ok(findings, (ports > 0).then(ok))
 }
@@ -29,18 +30,15 @@ pub fn judge(node: &Node) -> Vec<Finding> {
 /// Finds a port that is forwarded to one pod for a single address of the host, and to another pod
 /// for all addresses.
 fn twice(held: &[(HostPort, &str)]) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    for (place, (one, owner)) in held.iter().enumerate() {
-        let later = held.iter().skip(place + 1);
-        let same = later.filter(|(other, holder)| holder != owner && is_same_as(other, one));
-        findings.extend(same.map(|(_, holder)| {
-            let message = format!("{} is forwarded to {owner} and to {holder}", one.name());
-            Finding::problem(message)
-                .impact("The destination address decides which of them receives a connection.")
-                .fix(format!("nft list table inet {}", portmap::TABLE))
-        }));
-    }
-    findings
+    let pairs = held.iter().array_combinations();
+    let same = pairs.filter(|[one, other]| one.1 != other.1 && is_same_as(&other.0, &one.0));
+    let findings = same.map(|[(port, owner), (_, holder)]| {
+        let message = format!("{} is forwarded to {owner} and to {holder}", port.name());
+        Finding::problem(message)
+            .impact("The destination address decides which of them receives a connection.")
+            .fix(format!("nft list table inet {}", portmap::TABLE))
+    });
+    findings.collect()
 }
 
 /// Finds a process of the node that listens on a port that is forwarded to a pod.

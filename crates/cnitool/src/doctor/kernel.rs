@@ -1,6 +1,7 @@
 //! Checks the kernel's features, and STATUS of the plugins.
 
 use facts::{Consequence, Lack};
+use itertools::Itertools as _;
 use node::{Node, Refusal, Source};
 use serde_json::Value;
 
@@ -74,8 +75,8 @@ fn lack(node: &Node, lack: &Lack) -> Finding {
 
 /// Returns commands that load the modules with the missing feature.
 fn loading(lack: &Lack) -> String {
-    let commands = lack.modules.iter().map(|it| format!("modprobe {it}"));
-    commands.collect::<Vec<_>>().join("\n")
+    let mut commands = lack.modules.iter().map(|it| format!("modprobe {it}"));
+    commands.join("\n")
 }
 
 /// Returns whether the configuration of `bandwidth` limits every pod of the network.

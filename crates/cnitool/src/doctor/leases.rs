@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use cni::Attachment;
+use itertools::Itertools as _;
 use node::{Held, Lease, Node, Program, lease_directories};
 use serde_json::json;
 
@@ -93,8 +94,7 @@ pub fn elements(node: &Node) -> Vec<Finding> {
             let is_alone = !traces.elements.iter().any(|it| is_in_sandbox(node, it));
             return is_alone.then(|| untagged(&owner, &tables));
         };
-        let names: Vec<_> = tables.iter().copied().collect();
-        let has = format!("{owner} has elements in {}", names.join(", "));
+        let has = format!("{owner} has elements in {}", tables.iter().join(", "));
         match liveness(node, &candidate) {
             Liveness::Live | Liveness::Young => None,
             Liveness::Unseen(reason) => Some(
@@ -113,17 +113,15 @@ pub fn elements(node: &Node) -> Vec<Finding> {
 
 /// Returns the finding for elements in `tables` whose tag `owner` names no attachment.
 fn untagged(owner: &str, tables: &BTreeSet<&str>) -> Finding {
-    let names: Vec<_> = tables.iter().copied().collect();
-    let names = names.join(", ");
+    let names = tables.iter().join(", ");
     let message = format!("elements of {owner:?}, which is not an attachment, in {names}");
-    let mut ours = node::tables();
-    ours.retain(|it| tables.contains(it.name));
-    ours.sort_by_key(|it| it.name);
-    let lists = ours.iter().map(|it| (it.family.name(), it.name));
-    let lists = lists.map(|(family, name)| format!("nft list table {family} {name}"));
+    let ours = node::tables().into_iter();
+    let ours = ours.filter(|it| tables.contains(it.name));
+    let ours = ours.sorted_by_key(|it| it.name);
+    let mut lists = ours.map(|it| format!("nft list table {} {}", it.family.name(), it.name));
     Finding::warning(message)
         .impact("No DEL matches them. Remove the listed elements with `nft delete element`.")
-        .fix(lists.collect::<Vec<_>>().join("\n"))
+        .fix(lists.join("\n"))
 }
 
 /// Returns shell commands that call DEL of a plugin for each of `tables`, one in each line. Several
@@ -132,15 +130,14 @@ fn deletions(node: &Node, attachment: &Attachment, tables: &BTreeSet<&str>) -> S
     let network = node.configuration.network(attachment.network.as_str());
     let is_used =
         |name: &&&str| network.is_some_and(|it| it.plugins.iter().any(|it| it.program == **name));
-    let mut ours = node::elements();
-    ours.retain(|(_, it)| tables.contains(it.table));
-    let plugins = ours.iter().filter_map(|(plugins, _)| {
+    let ours = node::elements().into_iter();
+    let ours = ours.filter(|(_, it)| tables.contains(it.table));
+    let plugins = ours.filter_map(|(plugins, _)| {
         let used = plugins.iter().find(is_used);
-        used.or(plugins.first())
+        used.or(plugins.first()).copied()
     });
-    let plugins = plugins.collect::<BTreeSet<_>>().into_iter();
-    let commands = plugins.map(|it| delete(node, attachment, it));
-    commands.collect::<Vec<_>>().join("\n")
+    let plugins = plugins.sorted().dedup();
+    plugins.map(|it| delete(node, attachment, it)).join("\n")
 }
 
 /// Returns a shell command that calls DEL of `plugin` for the attachment.
@@ -159,10 +156,8 @@ fn delete(node: &Node, attachment: &Attachment, plugin: &str) -> String {
 
 /// Returns whether the sandbox behind an untagged link has the element's address.
 fn is_in_sandbox(node: &Node, element: &Held) -> bool {
-    let links = &node.host_links;
-    element
-        .address
-        .is_some_and(|it| links.of_address(it).is_some())
+    let address = element.address;
+    address.is_some_and(|it| node.host_links.of_address(it).is_some())
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 
 use attach::GatewayConflict;
 use ipnetwork::IpNetwork;
+use itertools::Itertools as _;
 use netlink::{Link, LinkKind, Route};
 use node::{Node, Range, is_looked_up};
 
@@ -29,24 +30,20 @@ pub fn judge(node: &Node) -> Vec<Finding> {
 
 /// Finds overlapping ranges of one network or of different networks.
 fn overlaps(ranges: &[Range<'_>]) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    for (place, one) in ranges.iter().enumerate() {
-        let later = ranges.iter().skip(place + 1);
-        for other in later.filter(|it| it.overlaps(one)) {
-            let file = |it: &Range<'_>| it.source.file.name.clone();
-            let of = |it: &Range<'_>| format!("{it} of {} ({})", it.source.name(), file(it));
-            let message = format!("{} overlaps {}", of(one), of(other));
-            findings.push(if file(one) == file(other) {
-                Finding::problem(message).impact("host-local refuses it: every ADD fails.")
-            } else {
-                Finding::warning(message).impact(
-                    "If both networks are used, two pods may get the same address, unless they \
-                     share one bridge and one directory of leases.",
-                )
-            });
+    let pairs = ranges.iter().array_combinations();
+    let overlaps = pairs.filter(|[one, other]| other.overlaps(one));
+    let findings = overlaps.map(|[one, other]| {
+        let file = |it: &Range<'_>| it.source.file.name.clone();
+        let of = |it: &Range<'_>| format!("{it} of {} ({})", it.source.name(), file(it));
+        let message = format!("{} overlaps {}", of(one), of(other));
+        if file(one) == file(other) {
+            return Finding::problem(message).impact("host-local refuses it: every ADD fails.");
         }
-    }
-    findings
+        let impact = "If both networks are used, two pods may get the same address, unless they \
+             share one bridge and one directory of leases.";
+        Finding::warning(message).impact(impact)
+    });
+    findings.collect()
 }
 
 /// Finds a gateway outside the subnet of a network of `bridge`. The pods have no route to it.
@@ -150,10 +147,8 @@ fn foreign_routes(node: &Node, range: &Range<'_>) -> Vec<Finding> {
         let (network, to) = (range.source.name(), route.destination);
         let message = format!("packets to {range} of {network} match the route to {to} by {link}");
         let fix = format!("ip route delete {to} dev {}", quoted(link));
-        let finding = Finding::problem(message);
-        finding
-            .impact("Packets to pods leave by that link.")
-            .fix(fix)
+        let finding = Finding::problem(message).impact("Packets to pods leave by that link.");
+        finding.fix(fix)
     };
     let routes = routes.filter(|it| !is_of_address(it));
     routes.map(finding).collect()

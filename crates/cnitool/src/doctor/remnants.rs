@@ -18,11 +18,9 @@ use crate::reference::{LiveAttachments, Mark};
 /// or stale. Returns no finding if there are no such rules, or if no network of the node uses a
 /// plugin of this suite in place of one that made them.
 pub fn judge(node: &Node) -> Vec<Finding> {
-    let mut ours = PLUGINS
-        .iter()
-        .filter(|it| node.configuration.has_ours(it.name));
+    let mut replacing = PLUGINS.iter().filter(|it| it.replaces_rules);
     let marks = marks(node);
-    if marks.is_empty() || !ours.any(|it| it.replaces_rules) {
+    if marks.is_empty() || !replacing.any(|it| node.configuration.has_ours(it.name)) {
         return Vec::new();
     }
     let attachments = match LiveAttachments::of(node) {

@@ -14,11 +14,9 @@ pub fn judge(node: &Node) -> Vec<Finding> {
     }
     let mut findings = discarding(node);
     let uplinks = node.uplinks();
-    let carriers = uplinks
-        .iter()
-        .filter_map(|it| without_carrier(&uplinks, it));
-    findings.extend(carriers);
-    findings.extend(uplinks.iter().filter_map(|it| not_forwarding(node, it)));
+    let links = uplinks.iter();
+    findings.extend(links.clone().filter_map(|it| without_carrier(&uplinks, it)));
+    findings.extend(links.filter_map(|it| not_forwarding(node, it)));
     if uplinks.is_empty() {
         findings.extend(node.links.iter().filter_map(|it| down(node, it)));
     }

@@ -14,8 +14,7 @@ use cni::files::{Links, read_regular};
 use cni::{Undo, note, process};
 use serde_json::Value;
 
-use super::files::{self, Aside};
-use super::lock::Lock;
+use super::files::{self, Aside, Lock};
 
 /// Returns the names of the executables in a release of this suite.
 fn released() -> impl Iterator<Item = &'static str> {
@@ -140,9 +139,7 @@ impl Executables {
     fn put_aside(&self, name: &str) -> anyhow::Result<Aside> {
         let place = self.directory.join(name);
         ensure!(!place.is_dir(), "{} is a directory", place.display());
-        let aside = Aside::write(place, &self.read(name)?, 0o755);
-        let aside =
-            aside.map_err(|error| files::with_advice(error, &self.directory, self.room()))?;
+        let aside = Aside::write(place, &self.read(name)?, 0o755, self.room())?;
         self.verify(name, aside.path())?;
         Ok(aside)
     }

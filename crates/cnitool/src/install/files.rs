@@ -1,11 +1,14 @@
-//! Writes files so that a new file is complete or absent, even after a crash of the machine.
+//! Writes files so that a new file is complete or absent, even after a crash of the machine. Locks a
+//! directory that executables are installed into.
 
-use std::fs::{self, File, Permissions};
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{ErrorKind, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use cni::files::{Hold, lock, open_writable};
 use cni::{Undo, note};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
@@ -21,7 +24,8 @@ pub struct Aside {
 
 impl Aside {
     /// Writes and syncs the temporary file, so that the destination never names an incomplete file.
-    pub fn write(place: PathBuf, content: &[u8], mode: u32) -> anyhow::Result<Self> {
+    /// `room` is for [`with_advice`].
+    pub fn write(place: PathBuf, content: &[u8], mode: u32, room: u64) -> anyhow::Result<Self> {
         let (directory, name) = parts(&place)?;
         let write = || {
             let prefix = format!("{PREFIX}{name}-");
@@ -35,7 +39,8 @@ impl Aside {
             // Closes the file, because the kernel refuses to run a file that is open for writing.
             Ok::<_, std::io::Error>(file.into_temp_path())
         };
-        let path = write().with_context(|| format!("write {}", place.display()))?;
+        let path = write().with_context(|| format!("write {}", place.display()));
+        let path = path.map_err(|error| with_advice(error, directory, room))?;
         Ok(Self { path, place })
     }
 
@@ -81,13 +86,42 @@ impl Wanted {
         let room = content.len() as u64;
         make_directory(directory, room)?;
         let mut undo = Undo::default();
-        let aside = Aside::write(place.clone(), &content, 0o644);
-        let aside = aside.map_err(|error| with_advice(error, directory, room))?;
-        aside.take_place(&mut undo)?;
+        Aside::write(place.clone(), &content, 0o644, room)?.take_place(&mut undo)?;
         sync(directory)?;
         undo.keep();
         note(format_args!("{}: written", place.display()));
         Ok(())
+    }
+}
+
+/// A locked file in the directory of executables, removed on drop before the lock is released. If it
+/// cannot be removed, it stays, empty and harmless.
+///
+/// The lock is on a file, because any user that can open the directory could lock the directory
+/// itself. Other users cannot open this file.
+#[derive(Debug)]
+pub struct Lock {
+    _path: TempPath,
+    _file: File,
+}
+
+impl Lock {
+    /// Waits until no other installation into `directory` runs, and takes the lock (flock(2)).
+    /// `room` is for [`with_advice`].
+    ///
+    /// # Errors
+    /// The file cannot be created or locked, or another process holds the lock for [`PATIENCE`].
+    pub fn take(directory: &Path, room: u64) -> anyhow::Result<Self> {
+        let path = directory.join(LOCK);
+        let open = |path: &Path| open_writable(path, OpenOptions::new().read(true).create(true));
+        let action = || format!("lock {}", directory.display());
+        let taken = lock(&path, open, Hold::Exclusive, PATIENCE).with_context(action);
+        let file = taken.map_err(|error| with_advice(error, directory, room))?;
+        let file = file.context("another installation has had the lock for an hour");
+        Ok(Self {
+            _file: file.with_context(action)?,
+            _path: TempPath::try_from_path(path)?,
+        })
     }
 }
 
@@ -132,7 +166,7 @@ fn parts(place: &Path) -> anyhow::Result<(&Path, &str)> {
 
 /// Adds to `error` what the operator can do if `directory` cannot be written. `room` is the free
 /// space in bytes that all new files need there.
-pub fn with_advice(error: anyhow::Error, directory: &Path, room: u64) -> anyhow::Error {
+fn with_advice(error: anyhow::Error, directory: &Path, room: u64) -> anyhow::Error {
     let cause = error.root_cause().downcast_ref::<std::io::Error>();
     let needed = format!("make room for {} MiB in", room.div_ceil(1 << 20));
     let advice = match cause.map(std::io::Error::kind) {
@@ -148,3 +182,10 @@ pub fn with_advice(error: anyhow::Error, directory: &Path, room: u64) -> anyhow:
 
 /// Prefix of temporary files, which no runtime mistakes for a configuration or a plugin.
 const PREFIX: &str = ".cni-install-";
+
+/// Name of the locked file. It does not have the prefix of temporary files, so an installation that
+/// deletes old temporary files keeps it.
+const LOCK: &str = ".cni-install.lock";
+
+/// Longest wait for another installation, which takes seconds.
+const PATIENCE: Duration = Duration::from_hours(1);

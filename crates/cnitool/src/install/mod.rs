@@ -6,7 +6,6 @@
 
 mod executables;
 mod files;
-mod lock;
 mod neighbours;
 
 use std::env;

@@ -16,11 +16,8 @@ pub fn report_executables(directory: &Path) {
     let runtimes = ContainerRuntime::read_all(&Configuration::default());
     let lookups = runtimes.into_iter().filter_map(|it| it.lookup.ok());
     let configured = lookups.flat_map(|it| it.directories);
-    let places: BTreeSet<_> = SEARCHED
-        .map(PathBuf::from)
-        .into_iter()
-        .chain(configured)
-        .collect();
+    let searched = SEARCHED.iter().map(PathBuf::from);
+    let places: BTreeSet<_> = searched.chain(configured).collect();
     let own = identity(fs::metadata(directory));
     for place in places {
         let names = schema::plugins().filter(|it| place.join(it).is_file());
@@ -42,7 +39,6 @@ pub fn report_configurations(directory: &Path, name: &OsStr) -> anyhow::Result<(
     let mut paths = runtime::candidates(directory)?;
     paths.sort();
     let own = directory.join(name);
-    let network = network_of(&own);
     if let Some(first) = paths.first().filter(|it| **it < own) {
         note(format_args!(
             "{}: sorts before {}, so containerd and CRI-O use it",
@@ -50,15 +46,11 @@ pub fn report_configurations(directory: &Path, name: &OsStr) -> anyhow::Result<(
             name.display()
         ));
     }
-    for path in paths.iter().filter(|it| **it != own) {
-        if let Some(network) = network
-            .as_ref()
-            .filter(|it| network_of(path) == Some((*it).clone()))
-        {
-            note(format_args!(
-                "{}: has the network name {network}, too",
-                path.display()
-            ));
+    if let Some(network) = network_of(&own) {
+        let others = paths.iter().filter(|it| **it != own);
+        for path in others.filter(|it| network_of(it).as_ref() == Some(&network)) {
+            let path = path.display();
+            note(format_args!("{path}: has the network name {network}, too"));
         }
     }
     Ok(())

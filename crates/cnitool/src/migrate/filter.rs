@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use super::iptables::{Saved, is_in};
-use super::remnant::{Remnant, Shared, Table};
+use super::remnant::{Remnant, Table};
 use crate::reference::Mark;
 
 /// Returns the rules of the Go plugin `firewall` in the table `filter`.
@@ -17,19 +17,10 @@ pub(super) fn table(saved: Saved) -> Table {
     let bridges = bridges(&saved);
     let isolating = saved.existing(&ISOLATING);
     Table {
-        title: saved.title(),
         remnants: remnants(&saved.rules),
-        is_shared: bridges.is_some(),
+        shared: bridges.as_ref().map(|_| saved.without_chains(&isolating)),
         bridges: bridges.unwrap_or_default(),
-        remove: Box::new(move |gone, shared| {
-            let addresses = gone.iter().flat_map(|it| &it.addresses);
-            let rules = addresses.flat_map(|it| rules_of(*it));
-            let mut commands: Vec<_> = rules.map(|it| format!("-D {it}")).collect();
-            if shared == Shared::Remove {
-                commands.extend(saved.without_chains(&isolating));
-            }
-            saved.restore(&commands)
-        }),
+        place: saved.place,
     }
 }
 
@@ -49,6 +40,7 @@ fn remnants(rules: &[String]) -> Vec<Remnant> {
         owner: address.to_string(),
         mark: Mark::Address(address),
         addresses: BTreeSet::from([address]),
+        commands: rules_of(address).map(|it| format!("-D {it}")).to_vec(),
     });
     remnants.collect()
 }

@@ -5,14 +5,13 @@ use std::fs;
 
 use node::output_of;
 
+use super::remnant::Place;
+
 /// The chains and rules of an iptables table, as `iptables-save` prints them. Each IP family has
 /// its own tables, and so has each implementation of iptables: legacy and `nf_tables`.
 #[derive(Debug)]
 pub(super) struct Saved {
-    /// Prefix of the implementation's programs, such as `iptables-nft`.
-    program: String,
-    /// The table's name.
-    table: &'static str,
+    pub place: Place,
     /// Names of the chains.
     pub chains: Vec<String>,
     /// Rules as `iptables-save` prints them, without `-A `.
@@ -41,7 +40,8 @@ pub(super) fn saved(table: &'static str) -> anyhow::Result<Vec<Saved>> {
 /// Returns the table as `PROGRAM-save` prints it; `None` if that program is not installed.
 fn saved_by(program: String, table: &'static str) -> anyhow::Result<Option<Saved>> {
     let saved = output_of(&[&format!("{program}-save"), "-t", table], b"")?;
-    Ok(saved.map(|it| Saved::parse(program, table, &String::from_utf8_lossy(&it))))
+    let place = Place::Iptables { program, table };
+    Ok(saved.map(|it| Saved::parse(place, &String::from_utf8_lossy(&it))))
 }
 
 /// Returns whether the kernel has this table of legacy iptables. `names` is the path of the file in
@@ -52,21 +52,15 @@ fn is_listed(names: &str, table: &str) -> bool {
 }
 
 impl Saved {
-    pub fn parse(program: String, table: &'static str, saved: &str) -> Self {
+    pub fn parse(place: Place, saved: &str) -> Self {
         let rules = saved.lines().filter_map(|line| line.strip_prefix("-A "));
         let chains = saved.lines().filter_map(|line| line.strip_prefix(':'));
         let chains = chains.filter_map(|line| line.split(' ').next());
         Self {
-            program,
-            table,
+            place,
             chains: chains.map(str::to_owned).collect(),
             rules: rules.map(str::to_owned).collect(),
         }
-    }
-
-    /// Returns the command with which an administrator lists the table.
-    pub fn title(&self) -> String {
-        format!("{}-save -t {}", self.program, self.table)
     }
 
     /// Returns the names in `chains` that are chains of the table.
@@ -76,7 +70,7 @@ impl Saved {
         existing
     }
 
-    /// Returns the commands for [`Self::restore`] that delete these chains, their rules, and rules
+    /// Returns the commands for [`Place::execute`] that delete these chains, their rules, and rules
     /// that jump to the chains.
     pub fn without_chains(&self, chains: &[&str]) -> Vec<String> {
         let into = |rule: &&String| chains.iter().any(|chain| leads_to(rule, chain));
@@ -87,13 +81,6 @@ impl Saved {
             commands.extend(chains.iter().map(|chain| format!("{flag} {chain}")));
         }
         commands
-    }
-
-    /// Passes the commands to `iptables-restore`, which applies all of them or none.
-    pub fn restore(&self, commands: &[String]) -> anyhow::Result<()> {
-        let restore = format!("{}-restore", self.program);
-        let script = format!("*{}\n{}\nCOMMIT\n", self.table, commands.join("\n"));
-        output_of(&[&restore, "--wait", "--noflush"], script.as_bytes()).map(drop)
     }
 }
 

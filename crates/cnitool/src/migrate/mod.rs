@@ -7,11 +7,9 @@
 
 mod filter;
 mod iptables;
-mod listing;
 mod nat;
 mod nftables;
 mod remnant;
-mod spoof;
 
 use anyhow::Context as _;
 use clap::Args;
@@ -20,7 +18,7 @@ use runtime::Directories;
 use upkeep::Liveness;
 
 use self::iptables::saved;
-use self::remnant::{Remnant, Shared, Table};
+use self::remnant::{Remnant, Table};
 use crate::reference::LiveAttachments;
 
 /// Arguments of `migrate`.
@@ -55,7 +53,7 @@ impl Migrate {
         }
         let outcomes = tables.iter().map(|table| {
             let lines = self.clean(table, &attachments);
-            let lines = lines.with_context(|| table.title.clone())?;
+            let lines = lines.with_context(|| table.place.to_string())?;
             lines.iter().try_for_each(|line| tell(line))
         });
         all(outcomes)
@@ -66,29 +64,27 @@ impl Migrate {
         let remnants = table.remnants.iter();
         let (kept, gone): (Vec<_>, Vec<_>) = remnants.partition(|it| judge(it) != Liveness::Gone);
         let is_in_use = !kept.is_empty() || table.bridges.iter().any(|it| attachments.is_on(it));
-        let shared = if table.is_shared && !is_in_use {
-            Shared::Remove
-        } else {
-            Shared::Keep
-        };
-        if self.remove && (!gone.is_empty() || shared == Shared::Remove) {
-            (table.remove)(&gone, shared)?;
+        let unused = table.shared.iter().filter(|_| !is_in_use);
+        let commands = gone.iter().map(|it| &it.commands).chain(unused);
+        let commands: Vec<_> = commands.flatten().cloned().collect();
+        if self.remove && !commands.is_empty() {
+            table.place.execute(commands)?;
         }
-        let line = |state: &str, what: &str| format!("{state:<8}{}: {what}", table.title);
+        let line = |state: &str, what: &str| format!("{state:<8}{}: {what}", table.place);
         let of = |state, it: &Remnant| line(state, &format!("{}, {}", it.name, it.owner));
         let state = if self.remove { "removed" } else { "gone" };
+        let shared = if is_in_use {
+            kept.is_empty().then_some("live")
+        } else {
+            Some(state)
+        };
+        let shared = shared.filter(|_| table.shared.is_some());
+        let shared = shared.map(|it| line(it, "what all attachments shared"));
         let kept = kept.into_iter().map(|it| match judge(it) {
             Liveness::Unseen(reason) => of("unseen", it) + &format!(", may be live: {reason}"),
             _ => of("live", it),
         });
         let gone = gone.into_iter().map(|it| of(state, it));
-        let shared = match shared {
-            Shared::Remove => Some(line(state, "what all attachments shared")),
-            Shared::Keep if table.is_shared && kept.len() == 0 => {
-                Some(line("live", "what all attachments shared"))
-            }
-            Shared::Keep => None,
-        };
         Ok(kept.chain(gone).chain(shared).collect())
     }
 }

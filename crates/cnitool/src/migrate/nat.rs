@@ -5,24 +5,17 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
 use super::iptables::{Saved, is_in, leads_to};
-use super::remnant::{Remnant, Shared, Table};
+use super::remnant::{Remnant, Table};
 use crate::reference::Mark;
 
 /// Returns the Go plugins' chains in the table `nat`.
 pub(super) fn table(saved: Saved) -> Table {
     let shared = saved.existing(&SHARED);
     Table {
-        title: saved.title(),
         remnants: remnants(&saved),
-        is_shared: !shared.is_empty(),
+        shared: (!shared.is_empty()).then(|| saved.without_chains(&shared)),
         bridges: BTreeSet::new(),
-        remove: Box::new(move |gone, what| {
-            let mut chains: Vec<_> = gone.iter().map(|it| it.name.as_str()).collect();
-            if what == Shared::Remove {
-                chains.extend(&shared);
-            }
-            saved.restore(&saved.without_chains(&chains))
-        }),
+        place: saved.place,
     }
 }
 
@@ -34,6 +27,7 @@ fn remnants(saved: &Saved) -> Vec<Remnant> {
             owner: owner(&saved.rules, chain),
             mark: Mark::of_chain(chain)?,
             addresses: addresses(&saved.rules, chain),
+            commands: saved.without_chains(&[chain.as_str()]),
         })
     });
     remnants.collect()
@@ -76,6 +70,7 @@ const SHARED: [&str; 3] = [
 
 #[cfg(test)]
 mod tests {
+    use super::super::remnant::Place;
     use super::*;
 
     /// The output of `iptables-save` 1.8.9 for one pod of Debian's containernetworking-plugins
@@ -93,9 +88,15 @@ mod tests {
 COMMIT
 "#;
 
+    fn place() -> Place {
+        let program = "iptables".to_owned();
+        let table = "nat";
+        Place::Iptables { program, table }
+    }
+
     #[test]
     fn chains_say_whose_they_are_and_those_of_others_are_none() {
-        let saved = Saved::parse("iptables".to_owned(), "nat", SAVED);
+        let saved = Saved::parse(place(), SAVED);
         let remnants = remnants(&saved);
         let found: Vec<_> = remnants
             .iter()
@@ -134,7 +135,7 @@ COMMIT
 
     #[test]
     fn rules_that_lead_to_a_chain_go_before_it() {
-        let saved = Saved::parse("iptables".to_owned(), "nat", SAVED);
+        let saved = Saved::parse(place(), SAVED);
         let lines = saved.without_chains(&["CNI-DN-64e2b30124778559e7bbb", "CNI-HOSTPORT-DNAT"]);
         assert_eq!(
             lines,

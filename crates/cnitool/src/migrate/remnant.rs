@@ -1,40 +1,32 @@
 //! Rules of the Go plugins in a firewall.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::net::IpAddr;
+
+use node::output_of;
 
 use crate::reference::Mark;
 
 /// A table of a firewall with rules of the Go plugins.
+#[derive(Debug)]
 pub(super) struct Table {
-    /// The command with which an administrator lists the table.
-    pub title: String,
+    pub place: Place,
     /// The chains or rules of single attachments.
     pub remnants: Vec<Remnant>,
-    /// Whether the table has rules that all attachments share.
-    pub is_shared: bool,
+    /// Commands for [`Place::execute`] that remove what all attachments share; `None` if the table
+    /// has nothing of this.
+    pub shared: Option<Vec<String>>,
     /// Bridges that the rules in `CNI-ISOLATION-STAGE-1` and `-2` isolate. All attachments share
     /// these rules.
     pub bridges: BTreeSet<String>,
-    /// Removes the given `remnants` and, with [`Shared::Remove`], the rules that all attachments
-    /// share. Removes all of them in one transaction.
-    pub remove: Box<Remove>,
 }
 
 impl Table {
     /// Returns whether the table has rules of the Go plugins.
     pub fn has_rules(&self) -> bool {
-        !self.remnants.is_empty() || self.is_shared
+        !self.remnants.is_empty() || self.shared.is_some()
     }
-}
-
-type Remove = dyn Fn(&[&Remnant], Shared) -> anyhow::Result<()>;
-
-/// Whether `Table::remove` keeps or removes the rules that all attachments share.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Shared {
-    Keep,
-    Remove,
 }
 
 /// A chain or rule that a Go plugin made for one attachment, live or not.
@@ -49,4 +41,49 @@ pub(super) struct Remnant {
     /// Addresses in the rules: those of the sandbox, and perhaps addresses of the host, such as
     /// 127.0.0.1.
     pub addresses: BTreeSet<IpAddr>,
+    /// Commands for [`Place::execute`] that remove the chain or rule.
+    pub commands: Vec<String>,
+}
+
+/// Where a table is. Its `Display` is the command with which an administrator lists the table.
+#[derive(Debug, Clone)]
+pub(super) enum Place {
+    /// In iptables.
+    Iptables {
+        /// Prefix of the implementation's programs, such as `iptables-nft`.
+        program: String,
+        /// The table's name.
+        table: &'static str,
+    },
+    /// In `nf_tables`: family and name.
+    Nft(String),
+}
+
+impl Place {
+    /// Executes commands of the firewall's own program, all of them or none.
+    pub fn execute(&self, mut commands: Vec<String>) -> anyhow::Result<()> {
+        let output = match self {
+            Self::Iptables { program, table } => {
+                // Rules are deleted (-D) before chains are flushed (-F) and deleted (-X).
+                commands.sort_by_key(|it| it.get(..2).map(str::to_owned));
+                let script = format!("*{table}\n{}\nCOMMIT\n", commands.join("\n"));
+                let restore = format!("{program}-restore");
+                output_of(&[&restore, "--wait", "--noflush"], script.as_bytes())
+            }
+            Self::Nft(_) => {
+                let script = commands.join("\n") + "\n";
+                output_of(&["nft", "--file", "-"], script.as_bytes())
+            }
+        };
+        output.map(drop)
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Iptables { program, table } => write!(f, "{program}-save -t {table}"),
+            Self::Nft(name) => write!(f, "nft list table {name}"),
+        }
+    }
 }

@@ -26,8 +26,8 @@ const OTHERS: [(&str, &str); 5] = [
         r#"("firewall", firewall::judge, "#,
     ),
     (
-        "crates/cnitool/src/migrate/spoof.rs",
-        r#"const FAMILY: &str = "bridge";"#,
+        "crates/cnitool/src/migrate/nftables.rs",
+        r#"const SPOOF: (&str, &str) = ("bridge", "nat");"#,
     ),
     (
         "crates/metrics/src/unread.rs",
