@@ -217,10 +217,8 @@ impl<'a> Chain<'a> {
         let key = "changeLimits";
         let mut sandbox = entry.sandbox(attachment);
         let mut plugin = plugin.clone();
-        sandbox
-            .arguments
-            .capabilities
-            .insert(key.to_owned(), json!(directions));
+        let capabilities = &mut sandbox.arguments.capabilities;
+        capabilities.insert(key.to_owned(), json!(directions));
         plugin.capabilities.push(key.to_owned());
         let result = entry.result(self.network.version)?;
         let call = Call::on(&sandbox, Verb::Reload, result);

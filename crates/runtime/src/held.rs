@@ -6,12 +6,12 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, fchown};
+use std::os::unix::fs::{MetadataExt as _, fchown};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
-use cni::files::{self, Hold, Links, if_present, lock, open_regular};
+use cni::files::{self, Hold, Links, if_present, lock, open_regular, open_writable};
 use cni::{Attachment, note};
 use rustix::fs::{AtFlags, CWD, RenameFlags, StatxFlags, renameat_with, statx};
 use serde_json::{Map, Value};
@@ -127,12 +127,7 @@ impl Replacement {
         // A process that was killed while it had the lock on the entry may have left a file with
         // this name.
         if_present(fs::remove_file(&self.new))?;
-        let options = &mut File::options();
-        let mut file = options
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&self.new)?;
+        let mut file = open_writable(&self.new, File::options().create_new(true))?;
         let old = &self.held.file;
         ensure!(
             mount_of(&file)? == mount_of(old)?,

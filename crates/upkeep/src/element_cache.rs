@@ -10,8 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use nft::Element;
 
-use crate::judge::Judge;
-use crate::lost::Name;
+use crate::judge::{Judge, Name};
 
 /// Elements that were seen in the suite's tables, each with its owner. All clones share one
 /// collection.

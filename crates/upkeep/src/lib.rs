@@ -3,12 +3,10 @@
 
 mod element_cache;
 mod gc;
-mod interface_missing;
 mod judge;
 mod leftover;
 mod liveness;
 mod loss;
-mod lost;
 mod ports;
 mod reload;
 mod unlimited;
@@ -17,10 +15,10 @@ mod uplinks;
 pub use element_cache::{ElementCache, MissingElements};
 pub use firewall::follow as hear_firewalld;
 pub use gc::{Removal, judge, read_node, remove, remove_leftover};
+pub use judge::Loss;
 pub use leftover::Leftover;
 pub use liveness::{Candidate, Liveness, Unseen, liveness};
 pub use loss::{Deletions, Losses};
-pub use lost::Loss;
 pub use nft::Notification;
 pub use ports::{Renamed, UnknownPort};
 pub use reload::{Outcome, Reloads, follow_firewalld, reload, reload_each};

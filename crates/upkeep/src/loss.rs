@@ -11,8 +11,7 @@ use std::time::Duration;
 use nft::{Deletion, Notification, Table, Watch};
 
 use crate::element_cache::ElementCache;
-use crate::judge::Judge;
-use crate::lost::Loss;
+use crate::judge::{Judge, Loss};
 
 /// Listens to deletions in the suite's tables, in the network namespace of the thread that called
 /// [`Self::open`].

@@ -15,8 +15,6 @@ use cni::{Attachment, NetworkName, SearchPath, Verb, note};
 use netlink::{Connection, Link};
 use runtime::{Chain, Conflist, Directories, Entry, may_exist};
 
-use crate::interface_missing::deprivation;
-
 /// Calls RELOAD of the plugins for every cached and live attachment of all networks, or of the
 /// network `only`.
 ///
@@ -223,8 +221,43 @@ impl Remembered {
 
     fn deprivation(&self) -> Option<Outcome> {
         // A sandbox that cannot be read does not count as one without its interface.
-        let lost = deprivation(&self.attachment, &self.entry);
-        lost.ok().flatten().map(Outcome::InterfaceMissing)
+        let lost = self.lost_interface().ok().flatten();
+        lost.map(Outcome::InterfaceMissing)
+    }
+
+    /// Returns a message if the sandbox's interface is missing, or if another link has replaced the
+    /// one that ADD created. If the result of ADD names no link of the host, only the addresses show
+    /// whether the interface is that of ADD, so the function also returns a message if the interface
+    /// has lost all of them. Returns `None` if nothing of this is lost, or if the sandbox does not
+    /// exist.
+    ///
+    /// A process with `CAP_NET_ADMIN` in a container can delete the container's interface. Then no
+    /// plugin can restore the attachment until the container has the interface again. An interface
+    /// without addresses is no such loss if it is the one that ADD created: gVisor, for example,
+    /// removes the addresses from the interface, because it has a network stack of its own.
+    fn lost_interface(&self) -> anyhow::Result<Option<String>> {
+        let interface = self.attachment.interface.as_str();
+        let Some((namespace, sandbox)) = Connection::open_if_present(self.entry.netns())? else {
+            return Ok(None);
+        };
+        let Some(link) = sandbox.find_link(interface)? else {
+            return Ok(Some(format!("its sandbox has no {interface} any more")));
+        };
+        let host_links = self.entry.host_links();
+        if !host_links.is_empty() {
+            let other_end = Connection::open()?.other_end(&link, &namespace)?;
+            let is_of_add =
+                |it: &Link| host_links.contains(&it.name) || is_host_end(it, &self.attachment);
+            let is_of_add = other_end.as_ref().is_some_and(is_of_add);
+            let lost = format!("{interface} in its sandbox is not the link that ADD made");
+            return Ok((!is_of_add).then_some(lost));
+        }
+        let present = sandbox.addresses(link.index)?;
+        let is_present = |address| present.iter().any(|it| it.address.ip() == address);
+        let reported = self.entry.reported().ips;
+        let is_kept = reported.is_empty() || reported.iter().any(|it| is_present(it.address.ip()));
+        let lost = format!("{interface} in its sandbox has no address of its ADD any more");
+        Ok((!is_kept).then_some(lost))
     }
 
     /// Calls RELOAD of the attachment's plugins that are in `reloading`, the names of all plugins

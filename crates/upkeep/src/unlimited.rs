@@ -21,21 +21,15 @@ pub fn unlimited(
     let cache = &directories.cache;
     let mut attached = BTreeSet::new();
     for (attachment, entry) in cache.entries()?.into_iter().flatten() {
-        let argument = |name| {
-            entry
-                .arguments
-                .cni_value(name)
-                .unwrap_or_default()
-                .to_owned()
-        };
-        let pod = (argument("K8S_POD_NAMESPACE"), argument("K8S_POD_NAME"));
+        let argument = |name| entry.arguments.cni_value(name).unwrap_or_default();
+        let pod = ["K8S_POD_NAMESPACE", "K8S_POD_NAME"].map(|it| argument(it).to_owned());
+        let pod = PodName::from(pod);
         if !pods.contains(&pod) || !may_exist(entry.netns()) {
             continue;
         }
         let age = |it| SystemTime::now().duration_since(it).unwrap_or_default();
-        let is_settled = cache
-            .written(&attachment)
-            .is_some_and(|it| age(it) >= SETTLED);
+        let written = cache.written(&attachment);
+        let is_settled = written.is_some_and(|it| age(it) >= SETTLED);
         if is_settled && !bandwidth::has_allocation(&attachment.owner()) {
             attached.insert(pod);
         } else {
