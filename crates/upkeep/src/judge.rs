@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use facts::Proof;
-use netlink::{Link, LinkKind};
+use netlink::Link;
 use nft::{Connection, Deleted, Deletion, Element, Family, Table, accompanied};
 
 /// Decides for deletions in the suite's tables of `nf_tables` whether an existing attachment now
@@ -123,7 +123,7 @@ impl Judge {
 
     /// Returns whether the attachment with this tag exists and has a veth link on the host.
     pub fn is_attached(&mut self, table: &str, owner: &str) -> anyhow::Result<bool> {
-        Ok(self.is_owner(table, owner)? && self.has_link(owner, &LinkKind::Veth)?)
+        Ok(self.is_owner(table, owner)? && self.has_link(owner)?)
     }
 
     /// Returns whether the attachment whose tag is `owner` exists. It exists if it has what the
@@ -132,20 +132,17 @@ impl Judge {
         match node::elements_in(table).map(|it| it.proof) {
             _ if owner.is_empty() => Ok(false),
             Some(Proof::Record(exists)) => Ok(exists(owner)),
-            Some(Proof::HostLink) | None => self.has_link(owner, &LinkKind::Veth),
+            Some(Proof::HostLink) | None => self.has_link(owner),
         }
     }
 
-    fn has_link(&mut self, owner: &str, kind: &LinkKind) -> anyhow::Result<bool> {
+    fn has_link(&mut self, owner: &str) -> anyhow::Result<bool> {
         let links = match &mut self.links {
             Some(links) => links,
             none => none.insert(netlink::Connection::open()?.links()?),
         };
-        let is_of = |it: &Link| match kind {
-            LinkKind::Veth => attach::is_host_end_of(it, owner),
-            _ => it.kind == *kind && it.alias.as_deref() == Some(owner),
-        };
-        Ok(links.iter().any(is_of))
+        let is_end = |it: &Link| attach::is_host_end_of(it, owner);
+        Ok(links.iter().any(is_end))
     }
 
     /// Returns whether the element exists, or whether another existing attachment has taken over
