@@ -35,7 +35,7 @@ pub(crate) fn events<T: Send + 'static>(
 /// The kernel refuses a netlink socket.
 pub(crate) fn route_events() -> anyhow::Result<Events<RouteEvent>> {
     let socket = RouteEvents::open()?;
-    Ok(events(move || Ok(socket.hear()?)))
+    Ok(events(move || Ok(socket.receive()?)))
 }
 
 /// Maximum number of events that wait for the event loop.

@@ -8,7 +8,7 @@ use std::thread::{self, ThreadId};
 
 use netns::Netns;
 
-use crate::{Content, Datagram, Error, Message, Protocol, Received, Request, Silence, Socket};
+use crate::{Error, Message, Protocol, Request, Silence, Socket};
 
 /// A netlink socket for requests; it belongs to the namespace in which it was opened.
 pub struct Connection {
@@ -140,14 +140,9 @@ impl Connection {
 
     /// Sends a batch and returns the sequence number of its first request.
     fn send(&self, batch: &[Request]) -> Result<u32, Error> {
-        let first = self.socket.numbers(batch.len());
-        let mut datagram = Datagram::default();
-        for (request, number) in batch.iter().zip(first..) {
-            request.append_to(&mut datagram, number);
-        }
-        match (self.socket.send(&datagram), batch.first()) {
-            (Err(_), Some(request)) => Err(request.unanswered("it cannot be sent")),
-            _ => Ok(first),
+        match (self.socket.send(batch.iter().map(|it| &it.message)), batch) {
+            (Err(_), [request, ..]) => Err(request.unanswered("it cannot be sent")),
+            (sent, _) => Ok(sent.unwrap_or_default()),
         }
     }
 
@@ -156,7 +151,7 @@ impl Connection {
     /// this function then sends the request again, up to the connection's number of attempts.
     fn outcome(&self, request: &Request, mut number: u32) -> Result<Outcome, Error> {
         for attempt in 1.. {
-            if let Some(outcome) = self.heard(request, number)? {
+            if let Some(outcome) = self.reply(request, number)? {
                 return Ok(outcome);
             }
             if attempt == self.attempts {
@@ -168,38 +163,25 @@ impl Connection {
     }
 
     /// Reads the answers to `request`, whose sequence number is `number`. Returns `None` if objects
-    /// were added or deleted while the kernel listed them (`NLM_F_DUMP_INTR`), because the list may
-    /// be incomplete.
-    fn heard(&self, request: &Request, number: u32) -> Result<Option<Outcome>, Error> {
-        let (mut reply, mut is_whole) = (Vec::new(), true);
-        loop {
-            let answer = self.socket.answer(&(number..number.saturating_add(1)));
-            let Received { header, content } = answer.map_err(|silence| match silence {
-                Silence::Deadline => request.unanswered("the kernel did not answer"),
-                Silence::Lost | Silence::Socket(_) => request.unanswered("the answer is lost"),
-            })?;
-            is_whole &= !header.is_interrupted();
-            let outcome = match content {
-                Content::Object(body) => {
-                    let kind = header.kind;
-                    let message = Message { kind, body };
-                    if reply.len() == self.length {
-                        return Err(request.unanswered("the list is too long"));
-                    }
-                    if request.keeps(&message) {
-                        reply.push(message);
-                    }
-                    if header.is_of_list() {
-                        continue;
-                    }
-                    Ok(reply)
-                }
-                _ if !is_whole => return Ok(None),
-                Content::Refused(refusal) => Err(request.refused(refusal)),
-                Content::End => Ok(reply),
-            };
-            return Ok(Some(outcome));
-        }
+    /// were added or deleted while the kernel listed them, because the list may be incomplete.
+    fn reply(&self, request: &Request, number: u32) -> Result<Option<Outcome>, Error> {
+        let mut objects = Vec::new();
+        let reply = self.socket.reply(number, |object| {
+            if objects.len() == self.length {
+                return Err(Silence::TooLong);
+            }
+            objects.extend(Some(object).filter(|it| request.keeps(it)));
+            Ok(())
+        });
+        let reply = reply.map_err(|silence| match silence {
+            Silence::Deadline => request.unanswered("the kernel did not answer"),
+            Silence::TooLong => request.unanswered("the list is too long"),
+            Silence::Lost | Silence::Socket(_) => request.unanswered("the answer is lost"),
+        })?;
+        Ok(reply.is_whole.then(|| match reply.refusal {
+            Some(refusal) => Err(request.refused(refusal)),
+            None => Ok(objects),
+        }))
     }
 }
 
@@ -227,24 +209,24 @@ mod tests {
     use nix::libc::{NLMSG_DONE, RTM_GETLINK};
 
     use super::*;
-    use crate::socket::{self, Header};
+    use crate::socket;
 
     /// Returns the outcome of a request for a list of links. Instead of the kernel, this helper
     /// answers the request: with the end of the list, this error code and these flags. The kernel
     /// answers only if [`Connection::outcome`] repeats the request.
     fn outcome(code: i32, flags: u16) -> Outcome {
         let connection = Connection::open().unwrap();
-        let mut datagram = Datagram::default();
-        let header = Header {
+        let message = Message {
             kind: u16::try_from(NLMSG_DONE).unwrap(),
             flags: NLM_F_MULTIPART | flags,
-            number: connection.socket.numbers(1),
+            body: code.to_ne_bytes().to_vec(),
         };
-        datagram.add(header, &code.to_ne_bytes());
-        let received = socket::parse(datagram.bytes()).unwrap();
+        let mut datagram = Vec::new();
+        message.append_to(&mut datagram, 0);
+        let received = socket::parse(&datagram).unwrap();
         connection.socket.received.replace(received);
         let request = Request::list("read links", RTM_GETLINK, &LinkMessage::default());
-        connection.outcome(&request, header.number).unwrap()
+        connection.outcome(&request, 0).unwrap()
     }
 
     #[test]

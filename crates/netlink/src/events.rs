@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use nix::libc::{RTM_DELADDR, RTM_DELLINK, RTM_DELROUTE, RTM_NEWADDR, RTM_NEWLINK, RTM_NEWROUTE};
 
-use crate::monitor::next_event;
 use crate::{Connection, Error, Message, Protocol, Silence, Socket};
 
 /// A socket that receives the kernel's notifications about changes of links, addresses and routes
@@ -44,13 +43,13 @@ impl RouteEvents {
     ///
     /// # Errors
     /// The socket failed.
-    pub fn hear(&self) -> io::Result<RouteEvent> {
+    pub fn receive(&self) -> io::Result<RouteEvent> {
         loop {
-            match next_event(&self.socket, Duration::MAX) {
+            match self.socket.notification(Duration::MAX) {
                 Ok(message) => return Ok(RouteEvent::read(&message)),
                 Err(Silence::Deadline) => {}
-                Err(Silence::Lost) => return Ok(RouteEvent::Lost),
                 Err(Silence::Socket(error)) => return Err(error),
+                Err(Silence::Lost | Silence::TooLong) => return Ok(RouteEvent::Lost),
             }
         }
     }
@@ -80,7 +79,11 @@ mod tests {
     fn event_names_the_link_or_the_default_route() {
         let event = |kind, body: &[u8]| {
             let body = body.to_vec();
-            RouteEvent::read(&Message { kind, body })
+            RouteEvent::read(&Message {
+                kind,
+                flags: 0,
+                body,
+            })
         };
         let of_link = [&[0, 0, 1, 0][..], &7_u32.to_ne_bytes()].concat();
         assert_eq!(event(RTM_NEWLINK, &of_link), RouteEvent::Link(7));

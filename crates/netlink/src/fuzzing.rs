@@ -1,8 +1,8 @@
 //! The function that the fuzz target `netlink_reply` calls.
 
 use crate::{
-    Address, Content, CountedQdisc, HeldFilter, Link, LinkCounters, Message, Neighbour, PortVlans,
-    Qdisc, Route, forwarding, socket,
+    Address, Content, CountedQdisc, HeldFilter, Link, LinkCounters, Neighbour, PortVlans, Qdisc,
+    Route, forwarding, socket,
 };
 
 /// Parses `bytes` as messages of the kernel, and each message as every kind of object. No parser
@@ -10,11 +10,9 @@ use crate::{
 pub fn read_reply(bytes: &[u8]) {
     socket::extended_message(bytes);
     for received in socket::parse(bytes).unwrap_or_default() {
-        let Content::Object(body) = received.content else {
+        let Content::Object(message) = received.content else {
             continue;
         };
-        let kind = received.header.kind;
-        let message = Message { kind, body };
         message.subject();
         Link::from_answer(&message);
         PortVlans::read(&message);

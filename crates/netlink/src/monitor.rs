@@ -9,9 +9,7 @@ use nix::libc::{
     RTNLGRP_LINK,
 };
 
-use crate::{
-    Address, Connection, Content, Error, Link, Message, Protocol, Received, Silence, Socket,
-};
+use crate::{Address, Connection, Error, Link, Message, Protocol, Silence, Socket};
 
 /// Waits for changes of links, IPv6 addresses and their local routes in one namespace.
 ///
@@ -103,12 +101,12 @@ impl Monitor {
     /// if the event reports the deletion of the link, and [`Verdict::Nothing`] if another event or
     /// none arrives. Returns [`Verdict::MayBe`] if the monitor may have missed the deletion: the
     /// socket lost events or failed, or the monitor does not listen.
-    pub(crate) fn hear_of_end(&self, link: u32, patience: Duration) -> Verdict<()> {
+    pub(crate) fn deletion_within(&self, link: u32, patience: Duration) -> Verdict<()> {
         let Some(socket) = &self.socket else {
             return Verdict::MayBe;
         };
         let unlisted = (RTM_DELLINK, Some((AddressFamily::Unspec, link)));
-        match next_event(socket, patience) {
+        match socket.notification(patience) {
             Ok(it) if (it.kind, it.subject()) == unlisted => Verdict::Found(()),
             Ok(_) | Err(Silence::Deadline) => Verdict::Nothing,
             Err(_) => Verdict::MayBe,
@@ -213,7 +211,7 @@ impl Monitor {
             }
             let rest = end.saturating_duration_since(Instant::now());
             is_over = rest.is_zero();
-            let verdict = next_event(socket, patience.min(rest).max(SILENCE));
+            let verdict = socket.notification(patience.min(rest).max(SILENCE));
             may_be = match verdict.map_or(Verdict::MayBe, |message| judge(&message)) {
                 Verdict::Found(found) => return Ok(found),
                 Verdict::MayBe => true,
@@ -251,16 +249,6 @@ impl<T> Verdict<T> {
 
 fn open() -> Result<Socket, Error> {
     Connection::to(Protocol::Route, &GROUPS).map(|it| it.socket)
-}
-
-/// Returns the next event, or the reason why none arrived within `patience`.
-pub(crate) fn next_event(socket: &Socket, patience: Duration) -> Result<Message, Silence> {
-    let Received { header, content } = socket.receive(patience)?;
-    let Content::Object(body) = content else {
-        return Err(Silence::Lost);
-    };
-    let kind = header.kind;
-    Ok(Message { kind, body })
 }
 
 /// Multicast groups that a monitor's socket joins when it opens.

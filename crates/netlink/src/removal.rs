@@ -48,7 +48,7 @@ impl Connection {
         };
         let start = Instant::now();
         while start.elapsed() < DEADLINE {
-            let is_gone = match monitor.hear_of_end(link.index, BETWEEN_LOOKS) {
+            let is_gone = match monitor.deletion_within(link.index, BETWEEN_LOOKS) {
                 Verdict::Found(()) => true,
                 Verdict::Nothing => false,
                 Verdict::MayBe => {

@@ -4,14 +4,13 @@
 
 use netlink_packet_core::{Emitable, NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL};
 
-use crate::{Datagram, Error, Header, Message, Refusal};
+use crate::{Error, Message, Refusal};
 
 /// A request, to be sent alone or with others by [`crate::Connection::execute`].
 #[derive(Debug, Clone)]
 pub struct Request {
     operation: String,
-    message: Message,
-    flags: u16,
+    pub(crate) message: Message,
     keeps: Option<fn(&Message) -> bool>,
 }
 
@@ -22,7 +21,6 @@ impl Request {
         Self {
             operation: operation.into(),
             message: Message::new(kind, content),
-            flags: 0,
             keeps: None,
         }
     }
@@ -44,9 +42,9 @@ impl Request {
     }
 
     /// Adds these flags (`NLM_F_…`) to the header of the request.
-    pub(crate) fn with(self, flags: u16) -> Self {
-        let flags = self.flags | flags;
-        Self { flags, ..self }
+    pub(crate) fn with(mut self, flags: u16) -> Self {
+        self.message.flags |= flags;
+        self
     }
 
     /// Makes the connection drop all answers for which `keeps` returns `false`, as soon as it
@@ -62,7 +60,7 @@ impl Request {
 
     /// Returns whether the kernel answers with a list of messages.
     pub(crate) fn asks_for_list(&self) -> bool {
-        self.flags & NLM_F_DUMP == NLM_F_DUMP
+        self.message.flags & NLM_F_DUMP == NLM_F_DUMP
     }
 
     pub(crate) fn unanswered(&self, reason: &'static str) -> Error {
@@ -73,14 +71,5 @@ impl Request {
     pub(crate) fn refused(&self, refusal: Refusal) -> Error {
         let operation = self.operation.clone();
         Error::Refused { operation, refusal }
-    }
-
-    pub(crate) fn append_to(&self, datagram: &mut Datagram, number: u32) {
-        let header = Header {
-            kind: self.message.kind,
-            flags: self.flags,
-            number,
-        };
-        datagram.add(header, &self.message.body);
     }
 }

@@ -12,8 +12,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use netlink_packet_core::{
-    NLM_F_DUMP_INTR, NLM_F_MULTIPART, NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR, NLMSG_NOOP,
-    NLMSG_OVERRUN, NetlinkBuffer,
+    NLM_F_DUMP_INTR, NLMSG_DONE, NLMSG_ERROR, NLMSG_NOOP, NLMSG_OVERRUN, NetlinkBuffer,
 };
 use netlink_sys::SocketAddr;
 use netlink_sys::protocols::{NETLINK_NETFILTER, NETLINK_ROUTE, NETLINK_XFRM};
@@ -22,7 +21,9 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::sockopt::{RcvBuf, RcvBufForce, SndBuf, SndBufForce};
 use nix::sys::socket::{MsgFlags, setsockopt};
 
+use crate::Message;
 use crate::attributes::{attribute, text};
+use crate::message::{ALIGNMENT, HEADER};
 
 /// A netlink socket to the kernel; it belongs to the namespace in which it was opened.
 pub struct Socket {
@@ -49,26 +50,13 @@ pub enum Protocol {
     Netfilter = NETLINK_NETFILTER,
 }
 
-/// Messages to the kernel, to be sent together by one system call.
-#[derive(Debug, Default)]
-pub struct Datagram(Vec<u8>);
-
-/// Header of a message (`struct nlmsghdr`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Header {
-    /// Type of the message, such as `RTM_NEWLINK`.
-    pub kind: u16,
-    /// `NLM_F_…`; each message to the kernel also has `NLM_F_REQUEST`.
-    pub flags: u16,
-    /// Number of the message. The kernel's answers to a message have the same number.
-    pub number: u32,
-}
-
 /// A message from the kernel.
 #[derive(Debug, Clone)]
 pub struct Received {
-    /// The message's header.
-    pub header: Header,
+    /// Number of the message that the kernel answers.
+    pub number: u32,
+    /// Objects were added or deleted while the kernel listed them (`NLM_F_DUMP_INTR`).
+    pub is_interrupted: bool,
     /// The message's meaning.
     pub content: Content,
 }
@@ -76,13 +64,22 @@ pub struct Received {
 /// Meaning of a message from the kernel.
 #[derive(Debug, Clone)]
 pub enum Content {
-    /// Bytes that describe an object, such as a link. [`Header::kind`] is the type, such as
-    /// `RTM_NEWLINK`.
-    Object(Vec<u8>),
+    /// A description of an object, such as a link.
+    Object(Message),
     /// The kernel has carried out the request, or has described all objects of a list.
     End,
     /// The kernel refuses the request.
     Refused(Refusal),
+}
+
+/// How the kernel's reply to a request ended.
+#[derive(Debug)]
+pub struct Reply {
+    /// Why the kernel refused the request; `None` if it carried the request out.
+    pub refusal: Option<Refusal>,
+    /// No object was added or deleted while the kernel listed them. Otherwise, the list may even
+    /// lack objects that did not change.
+    pub is_whole: bool,
 }
 
 /// The kernel's reason to refuse a request.
@@ -112,6 +109,8 @@ pub enum Silence {
     Deadline,
     /// Messages are lost: the socket overflowed, or a message does not parse.
     Lost,
+    /// The reply contains more objects than the receiver accepts.
+    TooLong,
     /// The socket failed.
     Socket(io::Error),
 }
@@ -165,27 +164,56 @@ impl Socket {
         Ok(())
     }
 
-    /// Reserves `messages` consecutive unused numbers and returns the first one. The kernel's
-    /// answers to a message have the number of this message. So a caller can distinguish these
-    /// answers from unread answers to earlier messages.
-    pub fn numbers(&self, messages: usize) -> u32 {
-        let first = self.next_number.get();
-        let messages = u32::try_from(messages).unwrap_or(u32::MAX);
-        self.next_number.set(first.wrapping_add(messages));
-        first
-    }
-
-    /// Sends the messages of `datagram`, which may be of any size.
+    /// Sends `messages`, which may be of any size, by one system call. They get consecutive unused
+    /// numbers; returns the first one. The kernel's answers to a message have the number of this
+    /// message. So a caller can distinguish these answers from unread answers to earlier messages.
     ///
     /// # Errors
     /// The socket failed.
-    pub fn send(&self, Datagram(bytes): &Datagram) -> io::Result<()> {
-        if bytes.len() > SURELY_SENT {
-            let size = 2 * bytes.len();
+    pub fn send<'m>(&self, messages: impl IntoIterator<Item = &'m Message>) -> io::Result<u32> {
+        let first = self.next_number.get();
+        let mut datagram = Vec::new();
+        for (message, number) in messages.into_iter().zip(first..) {
+            message.append_to(&mut datagram, number);
+            self.next_number.set(number.wrapping_add(1));
+        }
+        if datagram.len() > SURELY_SENT {
+            let size = 2 * datagram.len();
             setsockopt(&self.inner, SndBufForce, &size)
                 .or_else(|_| setsockopt(&self.inner, SndBuf, &size))?;
         }
-        self.inner.send(bytes, 0).map(drop)
+        self.inner.send(&datagram, 0)?;
+        Ok(first)
+    }
+
+    /// Reads the kernel's reply to the request with this number, and passes each object in it to
+    /// `read`.
+    ///
+    /// # Errors
+    /// The reply does not arrive as a whole, or `read` returns an error.
+    pub fn reply(
+        &self,
+        number: u32,
+        mut read: impl FnMut(Message) -> Result<(), Silence>,
+    ) -> Result<Reply, Silence> {
+        let mut is_whole = true;
+        loop {
+            let received = self.answer(&(number..number.saturating_add(1)))?;
+            is_whole &= !received.is_interrupted;
+            let refusal = match received.content {
+                Content::Object(object) => {
+                    let is_of_list = object.is_of_list();
+                    read(object)?;
+                    if is_of_list {
+                        continue;
+                    }
+                    None
+                }
+                Content::End => None,
+                Content::Refused(refusal) => Some(refusal),
+            };
+            return Ok(Reply { refusal, is_whole });
+        }
     }
 
     /// Returns the next answer of the kernel to one of the messages whose numbers are in `numbers`.
@@ -196,17 +224,25 @@ impl Socket {
     pub fn answer(&self, numbers: &Range<u32>) -> Result<Received, Silence> {
         loop {
             let received = self.receive(ANSWER_DEADLINE)?;
-            if numbers.contains(&received.header.number) {
+            if numbers.contains(&received.number) {
                 return Ok(received);
             }
         }
     }
 
-    /// Returns the next message, with any sequence number. Waits up to `deadline` for the message.
+    /// Returns the kernel's next notification. Waits up to `deadline` for it.
     ///
     /// # Errors
-    /// No message came, or some were lost.
-    pub fn receive(&self, deadline: Duration) -> Result<Received, Silence> {
+    /// No notification came, or some were lost.
+    pub fn notification(&self, deadline: Duration) -> Result<Message, Silence> {
+        match self.receive(deadline)?.content {
+            Content::Object(object) => Ok(object),
+            Content::Refused(_) | Content::End => Err(Silence::Lost),
+        }
+    }
+
+    /// Returns the next message, with any number. Waits up to `deadline` for the message.
+    fn receive(&self, deadline: Duration) -> Result<Received, Silence> {
         loop {
             if let Some(received) = self.received.borrow_mut().pop_front() {
                 return Ok(received);
@@ -260,46 +296,11 @@ impl AsFd for Socket {
     }
 }
 
-impl Datagram {
-    /// Appends a message with this header and body.
-    pub fn add(&mut self, header: Header, body: &[u8]) {
-        let length = u32::try_from(HEADER + body.len()).unwrap_or(u32::MAX);
-        let Self(bytes) = self;
-        bytes.extend(length.to_ne_bytes());
-        bytes.extend(header.kind.to_ne_bytes());
-        bytes.extend((NLM_F_REQUEST | header.flags).to_ne_bytes());
-        bytes.extend(header.number.to_ne_bytes());
-        // The sender's port may be 0, because the kernel knows the sender.
-        bytes.extend([0; 4]);
-        bytes.extend(body);
-        bytes.resize(bytes.len().next_multiple_of(ALIGNMENT), 0);
-    }
-}
-
-#[cfg(test)]
-impl Datagram {
-    pub(crate) fn bytes(&self) -> &[u8] {
-        &self.0
-    }
-}
-
-impl Header {
-    /// Returns whether the message is part of a list (`NLM_F_MULTIPART`).
-    pub(crate) fn is_of_list(self) -> bool {
-        self.flags & NLM_F_MULTIPART != 0
-    }
-
-    /// Returns whether objects were added or deleted while the kernel listed them.
-    pub(crate) fn is_interrupted(self) -> bool {
-        self.flags & NLM_F_DUMP_INTR != 0
-    }
-}
-
 impl From<Silence> for io::Error {
     fn from(silence: Silence) -> Self {
         match silence {
             Silence::Deadline => ErrorKind::TimedOut.into(),
-            Silence::Lost => Errno::ENOBUFS.into(),
+            Silence::Lost | Silence::TooLong => Errno::ENOBUFS.into(),
             Silence::Socket(error) => error,
         }
     }
@@ -310,19 +311,22 @@ pub(crate) fn parse(mut bytes: &[u8]) -> Option<VecDeque<Received>> {
     let mut messages = VecDeque::new();
     while !bytes.is_empty() {
         let message = NetlinkBuffer::new_checked(bytes).ok()?;
-        let header = Header {
-            kind: message.message_type(),
-            flags: message.flags(),
-            number: message.sequence_number(),
-        };
-        let body = message.payload();
-        let content = match header.kind {
+        let (kind, flags, body) = (message.message_type(), message.flags(), message.payload());
+        let content = match kind {
             NLMSG_NOOP | NLMSG_OVERRUN => None,
             NLMSG_ERROR => Some(outcome(body, extended_message)?),
             NLMSG_DONE => Some(outcome(body, |_| None)?),
-            _ => Some(Content::Object(body.to_vec())),
+            _ => Some(Content::Object(Message {
+                kind,
+                flags,
+                body: body.to_vec(),
+            })),
         };
-        messages.extend(content.map(|content| Received { header, content }));
+        messages.extend(content.map(|content| Received {
+            number: message.sequence_number(),
+            is_interrupted: flags & NLM_F_DUMP_INTR != 0,
+            content,
+        }));
         let length = usize::try_from(message.length()).ok()?;
         let next = length.next_multiple_of(ALIGNMENT);
         bytes = bytes.get(next..).unwrap_or_default();
@@ -351,10 +355,6 @@ pub(crate) fn extended_message(bytes: &[u8]) -> Option<String> {
     const MESSAGE: u16 = 1;
     attribute(bytes.get(HEADER..)?, MESSAGE).map(text)
 }
-
-/// Size of `struct nlmsghdr`, and the alignment of messages and attributes, in bytes.
-const HEADER: usize = 16;
-const ALIGNMENT: usize = 4;
 
 /// Longest wait for an answer. The slowest request is to delete a link under load, because the
 /// kernel answers after it has freed the link.

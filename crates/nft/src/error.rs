@@ -124,5 +124,7 @@ pub(crate) fn failed(action: &'static str) -> impl FnOnce(io::Error) -> Error {
     move |source| Error::Socket { action, source }
 }
 
-/// The argument of [`failed`] if a socket cannot receive.
-pub(crate) const RECEIVE: &str = "receive from the kernel";
+/// Returns the error of a socket that cannot receive.
+pub(crate) fn unreceived(reason: impl Into<io::Error>) -> Error {
+    failed("receive from the kernel")(reason.into())
+}

@@ -1,13 +1,14 @@
 //! Sends transactions and requests to netfilter and reads the kernel's answers.
 
 use std::ops::Range;
+use std::slice;
 
-use netlink::{Content, Datagram, Header, Received, Refusal};
+use netlink::{Content, Received, Refusal, Silence};
 use netlink_packet_core::{NLM_F_ACK, NLM_F_DUMP};
 use nix::errno::Errno;
 
 use crate::attributes::Attributes;
-use crate::error::{RECEIVE, failed};
+use crate::error::{failed, unreceived};
 use crate::raw::RawMessage;
 use crate::register::u32_of;
 use crate::{Connection, Error, Message};
@@ -22,10 +23,13 @@ pub(crate) enum Committed {
     Outdated,
 }
 
-/// How a transaction ends: the kernel commits it, or only checks it and then rolls it back.
+/// How a transaction ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum End {
+pub(crate) enum End {
+    /// The kernel commits the transaction.
     Commit,
+    /// The kernel only checks the messages and then rolls them back, like `nft --check`, because
+    /// the transaction lacks the message that ends it.
     RollBack,
 }
 
@@ -35,33 +39,8 @@ impl Connection {
     /// [`Committed::Outdated`].
     ///
     /// # Errors
-    /// The kernel refuses a message. It has then carried out nothing of the transaction.
+    /// The kernel's first refusal of a message. It has then carried out nothing of the transaction.
     pub(crate) fn transact(
-        &self,
-        messages: &[Message],
-        generation: Option<u32>,
-    ) -> Result<Committed, Error> {
-        let committed = self.exchange(messages, generation, End::Commit)?;
-        if committed == Committed::Yes && messages.iter().any(Message::is_deletion) {
-            self.has_deleted.set(true);
-        }
-        Ok(committed)
-    }
-
-    /// Sends `messages` as a transaction without the message that ends it: the kernel checks the
-    /// messages and then rolls them back, like `nft --check`. Returns [`Committed::Yes`] if the
-    /// kernel would commit them. If the rules no longer have this `generation`, the kernel checks
-    /// nothing, and this function returns [`Committed::Outdated`].
-    ///
-    /// # Errors
-    /// The kernel's first refusal of a message.
-    pub(crate) fn check(&self, messages: &[Message], generation: u32) -> Result<Committed, Error> {
-        self.exchange(messages, Some(generation), End::RollBack)
-    }
-
-    /// Sends a transaction and waits for the kernel's answer. Returns the error for the first
-    /// message that the kernel refuses.
-    fn exchange(
         &self,
         messages: &[Message],
         generation: Option<u32>,
@@ -70,28 +49,26 @@ impl Connection {
         let Some((last, others)) = messages.split_last() else {
             return Ok(Committed::Yes);
         };
-        let first = self.socket.numbers(messages.len() + 2);
-        let mut datagram = Datagram::default();
         let expected = generation.map(|it| Attributes::new().number(BATCH_GENERATION, it));
-        let expected = expected.unwrap_or_default();
-        add_boundary(&mut datagram, (BATCH_BEGIN, first), &expected);
-        let mut numbers = first + 1..;
-        for (message, number) in others.iter().zip(numbers.by_ref()) {
-            message.append_to(&mut datagram, (number, 0));
-        }
-        let past = first + u32_of(messages.len()) + 1;
+        let mut sent = vec![boundary(BATCH_BEGIN, &expected.unwrap_or_default())];
+        sent.extend(others.iter().map(|it| it.encode(0)));
         // The kernel sends refusals in the order of the messages, even without NLM_F_ACK. Only the
         // last message has this flag. The answer to the last message arrives last, so no refusal
         // follows it.
-        last.append_to(&mut datagram, (past - 1, NLM_F_ACK));
+        sent.push(last.encode(NLM_F_ACK));
+        let answered = u32_of(sent.len());
         if end == End::Commit {
-            add_boundary(&mut datagram, (BATCH_END, past), &Attributes::new());
+            sent.push(boundary(BATCH_END, &Attributes::new()));
         }
-        self.send(&datagram)?;
-        match self.outcome(&(first..past))? {
-            Ok(()) => Ok(Committed::Yes),
-            Err((0, refusal)) if refusal.errno == Errno::ERESTART => Ok(Committed::Outdated),
-            Err((place, refusal)) => {
+        let first = self.send(&sent)?;
+        match self.refusal(&(first..first + answered))? {
+            None => {
+                let has_deleted = end == End::Commit && messages.iter().any(Message::is_deletion);
+                self.has_deleted.set(self.has_deleted.get() || has_deleted);
+                Ok(Committed::Yes)
+            }
+            Some((0, refusal)) if refusal.errno == Errno::ERESTART => Ok(Committed::Outdated),
+            Some((place, refusal)) => {
                 let message = place.checked_sub(1).and_then(|it| messages.get(it));
                 let operation = "change the rules".to_owned();
                 Err(match message {
@@ -106,19 +83,20 @@ impl Connection {
     /// as a whole. `numbers` are the sequence numbers of the transaction's messages, without the
     /// message that ends it. Returns the first refusal with the index of the refused message in
     /// `numbers`. The index 0 is the message that begins the transaction.
-    fn outcome(&self, numbers: &Range<u32>) -> Result<Result<(), (usize, Refusal)>, Error> {
-        let mut refused = Ok(());
+    fn refusal(&self, numbers: &Range<u32>) -> Result<Option<(usize, Refusal)>, Error> {
+        let mut refused = None;
         loop {
-            let Received { header, content } = self.answer(numbers)?;
-            let place = header.number - numbers.start;
+            let answer = self.socket.answer(numbers).map_err(unreceived)?;
+            let Received {
+                number, content, ..
+            } = answer;
+            let place = number - numbers.start;
             match content {
                 Content::Object(_) => continue,
-                Content::Refused(refusal) if refused.is_ok() => {
-                    refused = Err((place as usize, refusal));
-                }
-                Content::Refused(_) | Content::End => {}
+                Content::Refused(refusal) => refused = refused.or(Some((place as usize, refusal))),
+                Content::End => {}
             }
-            if place == 0 || header.number + 1 == numbers.end {
+            if place == 0 || number + 1 == numbers.end {
                 return Ok(refused);
             }
         }
@@ -158,18 +136,18 @@ impl Connection {
         let messages: Vec<_> = messages.into_iter().collect();
         let mut found = Vec::with_capacity(messages.len());
         for messages in messages.chunks(MOST_QUESTIONS) {
-            let first = self.ask(messages, 0)?;
-            for (message, number) in messages.iter().zip(first..) {
-                // Without NLM_F_ACK, the object or the refusal is the only answer.
-                let Received { header, content } = self.answer(&(number..number + 1))?;
-                found.push(match content {
-                    Content::Object(body) => RawMessage::read(header.kind, &body),
-                    Content::Refused(refusal) => match message.refused(refusal) {
-                        error if error.is_not_found() => None,
-                        error => return Err(error),
-                    },
-                    Content::End => None,
+            let requests: Vec<_> = messages.iter().map(|it| it.encode(0)).collect();
+            for (message, number) in messages.iter().zip(self.send(&requests)?..) {
+                let mut object = None;
+                let reply = self.reply(message, number, |it| {
+                    object = Some(it);
+                    Ok(())
                 });
+                match reply {
+                    Err(error) if error.is_not_found() => {}
+                    reply => reply?,
+                }
+                found.push(object);
             }
         }
         Ok(found)
@@ -187,82 +165,66 @@ impl Connection {
         mut react: impl FnMut(RawMessage) -> Option<Message>,
     ) -> Result<(), Error> {
         self.converse(message, NLM_F_DUMP, |reply| {
-            let Some(reaction) = react(reply) else {
-                return Ok(());
-            };
-            self.ask(&[reaction], 0).map(drop)
+            let reaction = react(reply).map(|it| it.encode(0));
+            let sent = self.socket.send(&reaction);
+            sent.map(drop).map_err(Silence::Socket)
         })
     }
 
     /// Sends `message` with `flags` in addition to its own, and passes each object in the kernel's
-    /// answer to `hear`. A list may be incomplete if rules change while the kernel sends it. A
+    /// answer to `read`. A list may be incomplete if rules change while the kernel sends it. A
     /// caller that needs a complete list has to read the generation before and after the list and
     /// compare both.
     fn converse(
         &self,
         message: &Message,
         flags: u16,
-        mut hear: impl FnMut(RawMessage) -> Result<(), Error>,
+        read: impl FnMut(RawMessage) -> Result<(), Silence>,
     ) -> Result<(), Error> {
-        let number = self.ask(std::slice::from_ref(message), flags)?;
-        loop {
-            let Received { header, content } = self.answer(&(number..number + 1))?;
-            match content {
-                Content::Object(body) => {
-                    let reply = RawMessage::read(header.kind, &body);
-                    reply.map_or(Ok(()), &mut hear)?;
-                }
-                Content::Refused(refusal) => return Err(message.refused(refusal)),
-                Content::End => return Ok(()),
-            }
-        }
+        let number = self.send(slice::from_ref(&message.encode(flags)))?;
+        self.reply(message, number, read)
     }
 
-    /// Sends `messages` outside of a transaction, with `flags` in addition to their own. Gives them
-    /// consecutive sequence numbers, and returns the number of the first message.
-    fn ask(&self, messages: &[Message], flags: u16) -> Result<u32, Error> {
-        let first = self.socket.numbers(messages.len());
-        let mut datagram = Datagram::default();
-        for (message, number) in messages.iter().zip(first..) {
-            message.append_to(&mut datagram, (number, flags));
-        }
-        self.send(&datagram)?;
-        Ok(first)
+    /// Passes each object in the kernel's reply to `message`, whose sequence number is `number`, to
+    /// `read`.
+    fn reply(
+        &self,
+        message: &Message,
+        number: u32,
+        mut read: impl FnMut(RawMessage) -> Result<(), Silence>,
+    ) -> Result<(), Error> {
+        let reply = self.socket.reply(number, |object| {
+            RawMessage::read(&object).map_or(Ok(()), &mut read)
+        });
+        let refusal = reply.map_err(unreceived)?.refusal;
+        refusal.map_or(Ok(()), |it| Err(message.refused(it)))
     }
 
-    fn send(&self, datagram: &Datagram) -> Result<(), Error> {
-        let sent = self.socket.send(datagram);
+    fn send(&self, messages: &[netlink::Message]) -> Result<u32, Error> {
+        let sent = self.socket.send(messages);
         sent.map_err(failed("send to the kernel"))
-    }
-
-    fn answer(&self, numbers: &Range<u32>) -> Result<Received, Error> {
-        let answer = self.socket.answer(numbers);
-        answer.map_err(|silence| failed(RECEIVE)(silence.into()))
     }
 }
 
 impl Message {
-    /// Adds the message to `datagram`, with the sequence number `number`, and with `flags` in
-    /// addition to its own.
-    fn append_to(&self, datagram: &mut Datagram, (number, flags): (u32, u16)) {
-        let header = Header {
+    /// Returns the message as the socket sends it, with `flags` in addition to its own.
+    fn encode(&self, flags: u16) -> netlink::Message {
+        netlink::Message {
             kind: self.raw.kind,
             flags: self.flags | flags,
-            number,
-        };
-        datagram.add(header, &self.raw.body());
+            body: self.raw.body(),
+        }
     }
 }
 
-/// Adds the message that begins or ends a transaction of `nf_tables` (`NFNL_MSG_BATCH_BEGIN`,
+/// Returns the message that begins or ends a transaction of `nf_tables` (`NFNL_MSG_BATCH_BEGIN`,
 /// `…_END`).
-fn add_boundary(datagram: &mut Datagram, (kind, number): (u16, u32), attributes: &Attributes) {
-    let header = Header {
+fn boundary(kind: u16, attributes: &Attributes) -> netlink::Message {
+    netlink::Message {
         kind,
         flags: 0,
-        number,
-    };
-    datagram.add(header, &[&[0, 0, 0, SUBSYSTEM], &**attributes].concat());
+        body: [&[0, 0, 0, SUBSYSTEM], &**attributes].concat(),
+    }
 }
 
 /// Messages that begin and end a transaction, and the attribute with the generation. In this order:

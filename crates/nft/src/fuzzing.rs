@@ -1,5 +1,7 @@
 //! The function that the fuzz target `nft_reply` calls.
 
+use netlink::Message;
+
 use crate::comment::comment_of;
 use crate::elements;
 use crate::raw::RawMessage;
@@ -14,7 +16,12 @@ pub fn read_reply(bytes: &[u8]) {
     let Some((kind, payload)) = bytes.split_first_chunk() else {
         return;
     };
-    if let Some(reply) = RawMessage::read(u16::from_ne_bytes(*kind), payload) {
+    let message = Message {
+        kind: u16::from_ne_bytes(*kind),
+        flags: 0,
+        body: payload.to_vec(),
+    };
+    if let Some(reply) = RawMessage::read(&message) {
         for element in elements::read_elements("holders", &reply) {
             let _ = (element.to_string(), element.chain());
         }

@@ -142,7 +142,11 @@ mod tests {
         assert!(!is_heard(&report(DELETE_ELEMENTS, "cni-another")));
         assert!(is_heard(&report(NEW_ELEMENTS, "cni-portmap")));
         assert!(!is_heard(&report(NEW_ELEMENTS, "cni-another")));
-        let torn = RawMessage::read(DELETE_ELEMENTS, &[1, 0, 0, 0, 200]).unwrap();
-        assert!(!is_heard(&torn));
+        let torn = netlink::Message {
+            kind: DELETE_ELEMENTS,
+            flags: 0,
+            body: vec![1, 0, 0, 0, 200],
+        };
+        assert!(!is_heard(&RawMessage::read(&torn).unwrap()));
     }
 }

@@ -1,6 +1,8 @@
 //! Netlink messages of netfilter, with their attributes as raw bytes. So this crate can copy an
 //! object to another namespace without parsing the attributes that the kernel reports for it.
 
+use netlink::Message;
+
 use crate::attributes::{Attributes, attributes, number, text, value};
 use crate::comment::comment_of;
 
@@ -51,11 +53,10 @@ impl RawMessage {
         Self::new(kind, self.family, attributes)
     }
 
-    /// Parses the content of a message of type `kind`; `None` if `body` is too short for the header
-    /// (`struct nfgenmsg`).
-    pub fn read(kind: u16, body: &[u8]) -> Option<Self> {
+    /// Parses a message of netfilter; `None` if it is too short for the header (`struct nfgenmsg`).
+    pub fn read(Message { kind, body, .. }: &Message) -> Option<Self> {
         let ([family, ..], attributes) = body.split_first_chunk::<4>()?;
-        Some(Self::new(kind, *family, Attributes::new().and(attributes)))
+        Some(Self::new(*kind, *family, Attributes::new().and(attributes)))
     }
 
     /// Returns the content of the message: the header (`struct nfgenmsg`) and the attributes.

@@ -12,6 +12,7 @@ use netlink::IpVersion;
 use netlink_packet_core::{NLM_F_APPEND, NLM_F_CREATE};
 
 use crate::attributes::{Attributes, attributes, number, text, value};
+use crate::exchange::End;
 use crate::expression::parts;
 use crate::message::{HOOK_LINKS, TABLE_FLAGS};
 use crate::raw::{
@@ -107,7 +108,7 @@ impl Connection {
             Message::new(of, raw).with(NLM_F_CREATE | NLM_F_APPEND)
         });
         let messages: Vec<_> = messages.collect();
-        self.transact(&messages, None).map(drop)
+        self.transact(&messages, None, End::Commit).map(drop)
     }
 }
 

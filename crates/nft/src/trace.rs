@@ -6,23 +6,21 @@
 use std::fmt;
 use std::time::Duration;
 
-use netlink::Silence;
+use netlink::{Message, Silence, Socket};
 
 use crate::attributes::{Attributes, number, value};
-use crate::error::{RECEIVE, failed};
+use crate::error::unreceived;
 use crate::expression::VERDICT_CODE;
 use crate::message::{HOOK_LINKS, HOOK_NUMBER, HOOK_PRIORITY};
 use crate::raw::{
     CHAIN_HOOK, CHAIN_NAME, CHAIN_TYPE, ITEM, NEW_CHAIN, NEW_RULE, NEW_TABLE, RULE_CHAIN,
     RULE_EXPRESSIONS, RawMessage, TABLE as TABLE_NAME, TRACE,
 };
-use crate::watch::Listener;
+use crate::watch::listen;
 use crate::{Connection, Error, Field, Rule, RulePlace};
 
 /// Receives the kernel's trace reports about packets of one namespace.
-pub struct Tracer {
-    listener: Listener,
-}
+pub struct Tracer(Socket);
 
 /// A verdict that ended a packet's path, with the rule or chain that has this verdict.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,8 +49,7 @@ impl Tracer {
     /// [`Error::Socket`]. If the kernel refuses a table of one family, packets of that family are
     /// not traced, which is no error.
     pub fn start(connection: &Connection, links: &[&str]) -> Result<Self, Error> {
-        let listener = Listener::open(TRACES)?;
-        listener.enlarge_buffer()?;
+        let socket = listen(TRACES)?;
         let names = links.iter();
         let names = names.fold(Attributes::new(), |all, it| all.text(ITEM, it));
         let netdev = Attributes::new().nest(HOOK_LINKS, &names);
@@ -67,7 +64,7 @@ impl Tracer {
                 return Err(error);
             }
         }
-        Ok(Self { listener })
+        Ok(Self(socket))
     }
 
     /// Returns where the kernel dropped or queued packets since the last call. Does not wait for
@@ -78,14 +75,14 @@ impl Tracer {
     pub fn ended(&self) -> Result<Vec<Ended>, Error> {
         let mut ended = Vec::new();
         loop {
-            match self.listener.report(Duration::ZERO) {
-                Ok(report) => ended.extend(report.as_ref().and_then(Ended::read)),
+            match self.0.notification(Duration::ZERO) {
+                Ok(report) => ended.extend(Ended::read(&report)),
                 Err(Silence::Deadline) => return Ok(ended),
                 // Reports were lost because the socket overflowed. That is harmless: a sender
                 // without an answer repeats its packet, and the kernel reports on the repeated
                 // packet.
-                Err(Silence::Lost) => {}
-                Err(Silence::Socket(source)) => return Err(failed(RECEIVE)(source)),
+                Err(Silence::Lost | Silence::TooLong) => {}
+                Err(Silence::Socket(source)) => return Err(unreceived(source)),
             }
         }
     }
@@ -94,7 +91,8 @@ impl Tracer {
 impl Ended {
     /// Parses a trace report. Returns `None` unless it reports a verdict that drops or queues the
     /// packet.
-    fn read(message: &RawMessage) -> Option<Self> {
+    fn read(message: &Message) -> Option<Self> {
+        let message = &RawMessage::read(message)?;
         let is_policy = message.number(TYPE) == POLICY;
         let of_policy = message.value(POLICY_VERDICT).filter(|_| is_policy);
         let verdict = of_policy.or_else(|| value(message.value(VERDICT)?, VERDICT_CODE))?;

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use nix::errno::Errno;
 
-use crate::exchange::Committed;
+use crate::exchange::{Committed, End};
 use crate::repair::Repairs;
 use crate::{Change, Connection, Element, Error, Message, Table, Updated};
 
@@ -67,7 +67,8 @@ impl Connection {
         until_current(|| {
             let generation = self.generation()?;
             let repairs = self.repairs(table)?;
-            let outcome = self.check(&repairs.into_messages(), generation);
+            let repairs = repairs.into_messages();
+            let outcome = self.transact(&repairs, Some(generation), End::RollBack);
             outcome.map_err(|error| self.explained(table, error))
         })
     }
@@ -126,7 +127,7 @@ impl Connection {
         if messages.is_empty() && self.generation()? != generation {
             return Ok(Committed::Outdated);
         }
-        let committed = self.transact(messages, Some(generation));
+        let committed = self.transact(messages, Some(generation), End::Commit);
         committed.map_err(|error| self.explained(table, error))
     }
 

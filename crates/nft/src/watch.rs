@@ -3,17 +3,15 @@
 use std::slice;
 use std::time::{Duration, Instant};
 
-use netlink::{Content, Protocol, Received, Silence, Socket};
+use netlink::{Protocol, Silence, Socket};
 
-use crate::error::{RECEIVE, failed};
+use crate::error::{failed, unreceived};
 use crate::raw::RawMessage;
 use crate::{Error, Notification, Table};
 
 /// A socket that receives only the kernel's notifications about `nf_tables`. Requests use another
 /// socket, so no answer to a request is lost if this socket overflows.
-pub struct Watch {
-    listener: Listener,
-}
+pub struct Watch(Socket);
 
 impl Watch {
     /// Starts to receive notifications of the calling thread's namespace.
@@ -21,17 +19,7 @@ impl Watch {
     /// # Errors
     /// [`Error::Socket`].
     pub fn open() -> Result<Self, Error> {
-        let listener = Listener::open(NFTABLES)?;
-        Ok(Self { listener })
-    }
-
-    /// Enlarges the socket's receive buffer, so that fewer notifications are lost while this
-    /// process does something else.
-    ///
-    /// # Errors
-    /// [`Error::Socket`].
-    pub fn enlarge_buffer(&self) -> Result<(), Error> {
-        self.listener.enlarge_buffer()
+        listen(NFTABLES).map(Self)
     }
 
     /// Waits up to `patience` for the next notification. Returns `None` if none arrives. A
@@ -39,19 +27,20 @@ impl Watch {
     ///
     /// # Errors
     /// [`Error::Socket`].
-    pub fn hear(
+    pub fn receive(
         &self,
         tables: &[Table],
         patience: Duration,
     ) -> Result<Option<Notification>, Error> {
-        match self.listener.report(patience) {
+        match self.0.notification(patience) {
             Ok(report) => {
-                let heard = report.map(|it| Notification::read(&it, tables));
-                Ok(Some(heard.unwrap_or(Notification::Other)))
+                let report = RawMessage::read(&report);
+                let read = report.map(|it| Notification::read(&it, tables));
+                Ok(Some(read.unwrap_or(Notification::Other)))
             }
             Err(Silence::Deadline) => Ok(None),
-            Err(Silence::Lost) => Ok(Some(Notification::Lost)),
-            Err(Silence::Socket(source)) => Err(failed(RECEIVE)(source)),
+            Err(Silence::Socket(source)) => Err(unreceived(source)),
+            Err(Silence::Lost | Silence::TooLong) => Ok(Some(Notification::Lost)),
         }
     }
 
@@ -68,7 +57,7 @@ impl Watch {
             if left.is_zero() {
                 return Ok(false);
             }
-            match self.hear(slice::from_ref(table), left)? {
+            match self.receive(slice::from_ref(table), left)? {
                 None => return Ok(false),
                 Some(Notification::Deletion(_) | Notification::Lost) => return Ok(true),
                 Some(Notification::Addition { .. } | Notification::Other) => {}
@@ -81,33 +70,13 @@ impl Watch {
 /// (include/uapi/linux/netfilter/nfnetlink.h).
 const NFTABLES: u32 = 7;
 
-/// A netlink socket that listens to one multicast group of netfilter.
-pub(crate) struct Listener(Socket);
-
-impl Listener {
-    pub fn open(group: u32) -> Result<Self, Error> {
-        let socket = Socket::open(Protocol::Netfilter, &[group]);
-        socket.map(Self).map_err(failed(LISTEN))
-    }
-
-    /// Enlarges the receive buffer, so that fewer notifications are lost between two reads.
-    pub fn enlarge_buffer(&self) -> Result<(), Error> {
-        self.0.enlarge_buffer(ROOM).map_err(failed(LISTEN))
-    }
-
-    /// Returns the next notification; `None` if it cannot be parsed. Returns the error
-    /// [`Silence::Deadline`] if no notification arrives within `patience`, and [`Silence::Lost`] if
-    /// notifications were lost.
-    pub fn report(&self, patience: Duration) -> Result<Option<RawMessage>, Silence> {
-        let Received { header, content } = self.0.receive(patience)?;
-        Ok(match content {
-            Content::Object(body) => RawMessage::read(header.kind, &body),
-            Content::Refused(_) | Content::End => None,
-        })
-    }
+/// Opens a socket that listens to one multicast group of netfilter. Its receive buffer is large, so
+/// that few notifications are lost while this process does something else.
+pub(crate) fn listen(group: u32) -> Result<Socket, Error> {
+    let socket = Socket::open(Protocol::Netfilter, &[group]);
+    let enlarged = socket.and_then(|it| it.enlarge_buffer(ROOM).map(|()| it));
+    enlarged.map_err(failed("listen to a netfilter socket"))
 }
 
-const LISTEN: &str = "listen to a netfilter socket";
-
-/// Size in bytes of the enlarged receive buffer.
+/// Size in bytes of the receive buffer.
 const ROOM: usize = 16 << 20;

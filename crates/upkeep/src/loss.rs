@@ -39,7 +39,6 @@ impl Losses {
     /// The kernel has no `nf_tables`, or opens no socket.
     pub fn open(element_cache: ElementCache) -> anyhow::Result<Self> {
         let watch = Watch::open()?;
-        watch.enlarge_buffer()?;
         Ok(Self {
             watch,
             tables: node::tables(),
@@ -54,7 +53,7 @@ impl Losses {
     /// The socket failed.
     pub fn hear(&self) -> anyhow::Result<Notification> {
         loop {
-            match self.watch.hear(&self.tables, Duration::MAX)? {
+            match self.watch.receive(&self.tables, Duration::MAX)? {
                 None | Some(Notification::Other) => {}
                 Some(Notification::Addition {
                     family,
