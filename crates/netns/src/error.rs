@@ -1,5 +1,6 @@
 //! Errors of namespaces and sysctls.
 
+use std::error::Error as _;
 use std::io;
 use std::path::PathBuf;
 
@@ -85,14 +86,8 @@ impl Error {
 
     /// Returns whether the namespace's file or the sysctl does not exist.
     pub fn is_not_found(&self) -> bool {
-        match self {
-            Self::Open { source, .. }
-            | Self::Enter { source, .. }
-            | Self::Make { source }
-            | Self::Read { source, .. }
-            | Self::Write { source, .. } => source.kind() == io::ErrorKind::NotFound,
-            Self::NotANamespace { .. } => false,
-        }
+        let source = self.source().and_then(|it| it.downcast_ref::<io::Error>());
+        source.is_some_and(|it| it.kind() == io::ErrorKind::NotFound)
     }
 }
 

@@ -13,7 +13,7 @@ use nix::sched::{CloneFlags, setns, unshare};
 use nix::sys::statfs::{NSFS_MAGIC, fstatfs};
 
 use crate::error::Error;
-use crate::sysctl::Directories;
+use crate::sysctl::{Directories, OPENED};
 
 /// An open network namespace. The kernel keeps the namespace as long as this value exists.
 #[derive(Debug)]
@@ -134,8 +134,9 @@ impl Entered {
     fn new(namespace: BorrowedFd<'_>) -> io::Result<Self> {
         enter(namespace)?;
         IS_AWAY.set(true);
-        let directories = Directories::take();
-        Ok(Self { directories })
+        Ok(Self {
+            directories: OPENED.take(),
+        })
     }
 }
 
@@ -151,7 +152,7 @@ impl Drop for Entered {
             eprintln!("a thread cannot return from a network namespace");
             std::process::abort();
         }
-        std::mem::take(&mut self.directories).put_back();
+        OPENED.set(std::mem::take(&mut self.directories));
         IS_AWAY.set(false);
     }
 }

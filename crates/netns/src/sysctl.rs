@@ -139,7 +139,7 @@ impl Sysctl {
         let directory: PathBuf = ["/proc/sys"].into_iter().chain(strs(directory)).collect();
         let file: PathBuf = strs(file).collect();
         let (flags, mode) = (flags | OFlag::O_CLOEXEC, Mode::empty());
-        OPENED.with_borrow_mut(|Directories(opened)| {
+        OPENED.with_borrow_mut(|opened| {
             let directory = match opened.entry(directory) {
                 Entry::Occupied(entry) => entry.into_mut(),
                 Entry::Vacant(entry) => {
@@ -162,23 +162,11 @@ fn strs(parts: &[String]) -> impl Iterator<Item = &str> {
 /// To find such a directory, the kernel compares the directories of all namespaces one by one
 /// (`proc_sys_compare` in `fs/proc/proc_sysctl.c`). With 500 pods this takes 100 to 400 µs; the
 /// lookup of a file below the directory takes 15 µs. So a thread opens each directory only once.
-#[derive(Debug, Default)]
-pub(crate) struct Directories(HashMap<PathBuf, OwnedFd>);
+pub(crate) type Directories = HashMap<PathBuf, OwnedFd>;
 
 thread_local! {
-    static OPENED: RefCell<Directories> = RefCell::default();
-}
-
-impl Directories {
-    /// Takes the calling thread's directories, because it has entered another namespace.
-    pub fn take() -> Self {
-        OPENED.take()
-    }
-
-    /// Makes these the calling thread's directories, because it has come back to their namespace.
-    pub fn put_back(self) {
-        OPENED.set(self);
-    }
+    /// The directories of the namespace that the calling thread is in.
+    pub(crate) static OPENED: RefCell<Directories> = RefCell::default();
 }
 
 /// Maximum number of bytes that [`Sysctl::read`] returns. It calls read(2) once, because the kernel
