@@ -6,7 +6,7 @@ use netlink_packet_route::route::{RouteAttribute, RouteFlags, RouteMessage, Rout
 use nix::libc::{RTM_GETROUTE, RTM_NEWROUTE};
 
 use crate::connection::Outcome;
-use crate::route::{address, list};
+use crate::route::list;
 use crate::{Connection, Error, IpVersion, Message, Request, Route};
 
 impl Connection {
@@ -141,7 +141,7 @@ fn lookup(to: IpAddr, flags: RouteFlags, through: Option<u32>) -> Request {
     message.header.address_family = IpVersion::of(to).into();
     message.header.destination_prefix_length = if to.is_ipv4() { 32 } else { 128 };
     message.header.flags = flags;
-    message.attributes = vec![RouteAttribute::Destination(address(to))];
+    message.attributes = vec![RouteAttribute::Destination(to.into())];
     message.attributes.extend(through.map(RouteAttribute::Oif));
     Request::read(format!("look up the route to {to}"), RTM_GETROUTE, &message)
 }

@@ -276,12 +276,12 @@ impl NewRoute {
             self.advmss.map(RouteMetric::Advmss),
         ];
         let metrics: Vec<_> = metrics.into_iter().flatten().collect();
-        let destination = RouteAttribute::Destination(address(self.destination.network()));
+        let destination = RouteAttribute::Destination(self.destination.network().into());
         message.attributes = vec![destination, RouteAttribute::Oif(self.link)];
         message.attributes.extend(
             [
-                self.gateway.map(address).map(RouteAttribute::Gateway),
-                self.source.map(address).map(RouteAttribute::PrefSource),
+                self.gateway.map(|it| RouteAttribute::Gateway(it.into())),
+                self.source.map(|it| RouteAttribute::PrefSource(it.into())),
                 self.priority.map(RouteAttribute::Priority),
                 self.table.map(RouteAttribute::Table),
                 (!metrics.is_empty()).then_some(RouteAttribute::Metrics(metrics)),
@@ -325,12 +325,5 @@ fn ip(address: &RouteAddress) -> Option<IpAddr> {
         RouteAddress::Inet(address) => Some((*address).into()),
         RouteAddress::Inet6(address) => Some((*address).into()),
         _ => None,
-    }
-}
-
-pub(crate) fn address(ip: IpAddr) -> RouteAddress {
-    match ip {
-        IpAddr::V4(address) => RouteAddress::Inet(address),
-        IpAddr::V6(address) => RouteAddress::Inet6(address),
     }
 }
