@@ -34,6 +34,11 @@ impl Connection {
     /// Returns the elements of `table` whose owner satisfies `is_meant`. Elements that another
     /// process adds or deletes during this call may be missing.
     ///
+    /// The kernel's list may lack other elements, too, if another process changes rules meanwhile.
+    /// In this case, this function lists the elements again. After [`LISTS`] such lists, it returns
+    /// the elements of all lists together, because different lists are unlikely to lack the same
+    /// element.
+    ///
     /// # Errors
     /// [`Error::Refused`] and [`Error::Unsupported`].
     pub fn elements_owned(
@@ -41,9 +46,17 @@ impl Connection {
         table: &Table,
         is_meant: impl Fn(&str) -> bool,
     ) -> Result<Vec<Element>, Error> {
-        let mut elements = self.listed(table)?;
-        elements.retain(|element| is_meant(&element.owner));
-        Ok(elements)
+        let mut seen = HashSet::new();
+        for _ in 0..LISTS {
+            let generation = self.generation()?;
+            let mut elements = self.elements(table)?;
+            elements.retain(|element| is_meant(&element.owner));
+            if self.generation()? == generation {
+                return Ok(elements);
+            }
+            seen.extend(elements);
+        }
+        Ok(seen.into_iter().collect())
     }
 
     /// Deletes like [`Self::delete`], but only those of the elements `known` that still have the
@@ -136,23 +149,6 @@ impl Connection {
         let uses = usize::try_from(number(Some(uses))).unwrap_or(usize::MAX);
         let rules = self.dump(&table.list_rules(chain))?;
         Ok(Some(uses.saturating_sub(rules.len())))
-    }
-
-    /// Returns the elements of `table`. The kernel's list may lack elements if another process
-    /// changes rules meanwhile. In this case, this function lists the elements again. After
-    /// [`LISTS`] such lists, it returns the elements of all lists together, because different lists
-    /// are unlikely to lack the same element.
-    fn listed(&self, table: &Table) -> Result<Vec<Element>, Error> {
-        let mut seen = HashSet::new();
-        for _ in 0..LISTS {
-            let generation = self.generation()?;
-            let elements = self.elements(table)?;
-            if self.generation()? == generation {
-                return Ok(elements);
-            }
-            seen.extend(elements);
-        }
-        Ok(seen.into_iter().collect())
     }
 }
 
