@@ -3,7 +3,7 @@
 use std::fs;
 use std::net::IpAddr;
 
-use nft::{Connection, Element, Family, HeldChain, Table, Value};
+use nft::{Connection, Element, Family, KernelChain, Table, Value};
 use portmap::Forward;
 
 use super::lookup::tables;
@@ -16,7 +16,7 @@ pub struct Firewall {
     pub elements: Vec<Held>,
     /// All chains of the families `inet`, `ip` and `ip6`. The names show which program made a
     /// chain.
-    pub chains: Vec<HeldChain>,
+    pub chains: Vec<KernelChain>,
     /// Comments of all rules in [`REFERENCE_TABLES`], the tables of the Go plugins.
     pub rule_comments: Vec<RuleComment>,
     /// Container addresses whose packets the Go plugin `firewall` accepts by rules in `nf_tables`.
@@ -191,7 +191,7 @@ fn pod(table: &Table, element: &Element) -> Option<IpAddr> {
 
 fn rule_comments(
     connection: &Connection,
-    chains: &[HeldChain],
+    chains: &[KernelChain],
 ) -> Result<Vec<RuleComment>, nft::Error> {
     let mut rule_comments = Vec::new();
     for (family, table) in REFERENCE_TABLES {
@@ -206,7 +206,7 @@ fn rule_comments(
 
 /// Returns whether portmap's chain has the two rules that protect 127.0.0.0/8: one for packets to
 /// these addresses, and one for packets from them.
-fn guards_localnet(connection: &Connection, chains: &[HeldChain]) -> Result<bool, nft::Error> {
+fn guards_localnet(connection: &Connection, chains: &[KernelChain]) -> Result<bool, nft::Error> {
     let (family, table) = (Family::Inet, portmap::TABLE);
     let chain = (family, table, portmap::LOCALNET_CHAIN);
     let mut chains = chains.iter();

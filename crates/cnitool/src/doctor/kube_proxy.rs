@@ -125,7 +125,7 @@ mod tests {
     fn other_modes_are_known_by_their_tables() {
         let mut node = node(&[]);
         assert_eq!(judge(&node), []);
-        node.firewall.chains = vec![nft::HeldChain {
+        node.firewall.chains = vec![nft::KernelChain {
             family: nft::Family::Ipv4,
             table: "nat".to_owned(),
             name: "KUBE-SERVICES".to_owned(),

@@ -140,7 +140,7 @@ const KUBE_FIREWALL: &str = "KUBE-FIREWALL";
 mod tests {
     use ipnetwork::IpNetwork;
     use netlink::Packets;
-    use nft::{Family, HeldChain};
+    use nft::{Family, KernelChain};
 
     use super::super::finding::Level;
     use super::super::tests::{levels, link, node};
@@ -190,7 +190,7 @@ mod tests {
         node.sysctls.insert(all.to_owned(), "1".to_owned());
         let fix = format!("sysctl -w net.ipv4.conf.cni0.route_localnet=0 {all}=0");
         assert_eq!(judge(&node)[0].fix, fix);
-        node.firewall.chains.push(HeldChain {
+        node.firewall.chains.push(KernelChain {
             family: Family::Ipv4,
             table: "filter".to_owned(),
             name: KUBE_FIREWALL.to_owned(),

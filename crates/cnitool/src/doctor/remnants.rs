@@ -89,7 +89,7 @@ fn marks(node: &Node) -> Vec<Mark> {
 #[cfg(test)]
 mod tests {
     use netlink::LinkKind;
-    use nft::{Family, HeldChain};
+    use nft::{Family, KernelChain};
     use node::HostLink;
 
     use super::super::finding::Level;
@@ -102,7 +102,7 @@ mod tests {
     fn with_remnants() -> Node {
         let list = r#"{"cniVersion": "1.0.0", "name": "pods", "plugins": [{"type": "bridge"}]}"#;
         let mut node = node(&[("pods.conflist", list)]);
-        let chain = |name: &str| HeldChain {
+        let chain = |name: &str| KernelChain {
             family: Family::Ipv4,
             table: "nat".to_owned(),
             name: name.to_owned(),

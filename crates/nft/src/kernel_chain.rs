@@ -7,7 +7,7 @@ use crate::{Connection, Error, Family};
 
 /// A chain in the kernel, of any program.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HeldChain {
+pub struct KernelChain {
     /// Family of the chain's table.
     pub family: Family,
     /// The table's name.
@@ -23,11 +23,11 @@ impl Connection {
     ///
     /// # Errors
     /// [`Error::Refused`].
-    pub fn chains(&self, families: &[Family]) -> Result<Vec<HeldChain>, Error> {
+    pub fn chains(&self, families: &[Family]) -> Result<Vec<KernelChain>, Error> {
         let mut chains = Vec::new();
         for family in families {
             let replies = self.dump(&message::list_chains(*family))?;
-            chains.extend(replies.iter().map(|it| HeldChain::read(*family, it)));
+            chains.extend(replies.iter().map(|it| KernelChain::read(*family, it)));
         }
         Ok(chains)
     }
@@ -43,7 +43,7 @@ impl Connection {
     }
 }
 
-impl HeldChain {
+impl KernelChain {
     fn read(family: Family, reply: &RawMessage) -> Self {
         let hook = reply
             .value(CHAIN_HOOK)
