@@ -85,14 +85,11 @@ pub(crate) fn table() -> Table {
         .when_in(&[Field::InputName], CHECKED_PORTS)
         .when_not_in(&[Field::InputName, Field::EtherSource], SOURCES)
         .drop();
-    let copies = [
-        (ETHERTYPE_V4, Field::Source(IpVersion::V4), ROUTED_V4),
-        (ETHERTYPE_V6, Field::Source(IpVersion::V6), ROUTED_V6),
-    ];
-    let copies = copies.into_iter().map(|(version, source, routed)| {
+    let copies = [(IpVersion::V4, ROUTED_V4), (IpVersion::V6, ROUTED_V6)];
+    let copies = copies.into_iter().map(|(version, routed)| {
         Rule::new("the host's copy of what the bridge delivers itself")
-            .when(Field::EtherType, &version)
-            .when_in(&[Field::EtherSource, source], routed)
+            .when_frame_of(version)
+            .when_in(&[Field::EtherSource, Field::Source(version)], routed)
             .drop()
     });
     Table {
@@ -133,9 +130,6 @@ const BEFORE_TRANSLATION: i32 = -300;
 /// Priority of the chain that drops duplicate frames: `NF_BR_PRI_FILTER_BRIDGED`, which nft(8)
 /// calls `filter`.
 const AS_FILTERS: i32 = -200;
-
-const ETHERTYPE_V4: [u8; 2] = [0x08, 0x00];
-const ETHERTYPE_V6: [u8; 2] = [0x86, 0xdd];
 
 /// Sysctls below `net.bridge`: whether netfilter sees bridged frames, first of IPv4, then of IPv6.
 /// They exist only with the module `br_netfilter`.

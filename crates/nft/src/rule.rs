@@ -92,12 +92,21 @@ impl Rule {
     /// Matches packets to an address in `network`; for tables of any family, including `bridge`.
     /// Packets that are too short to contain an address do not match.
     pub fn when_frame_to(self, network: IpNetwork) -> Self {
-        let version: &[u8] = match network {
-            IpNetwork::V4(_) => &ETHERTYPE_V4,
-            IpNetwork::V6(_) => &ETHERTYPE_V6,
+        self.when_frame_of(IpVersion::of(network.network())).within(
+            Field::Destination,
+            Operator::Equal,
+            network,
+        )
+    }
+
+    /// Continues for frames whose `EtherType` is that of this IP version. For tables of the family
+    /// `bridge`.
+    pub fn when_frame_of(self, version: IpVersion) -> Self {
+        let ethertype: u16 = match version {
+            IpVersion::V4 => 0x0800,
+            IpVersion::V6 => 0x86dd,
         };
-        self.when(Field::EtherType, version)
-            .within(Field::Destination, Operator::Equal, network)
+        self.when(Field::EtherType, &ethertype.to_be_bytes())
     }
 
     /// Matches packets from an address in `network`; for tables of family `inet`.
@@ -295,9 +304,6 @@ impl Rule {
         format!("{} [{a:02x}{b:02x}{c:02x}{d:02x} {place}]", self.comment)
     }
 }
-
-const ETHERTYPE_V4: [u8; 2] = [0x08, 0x00];
-const ETHERTYPE_V6: [u8; 2] = [0x86, 0xdd];
 
 /// The verdict `drop`: `NF_DROP`.
 const DROP: u32 = 0;
