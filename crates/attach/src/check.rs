@@ -38,10 +38,9 @@ pub fn check<T: Topology>(request: &CheckRequest) -> anyhow::Result<()> {
     forward(&request.network, Verb::Check)?;
     cni::step("compare");
     let namespace = Netns::open(&request.netns).map_err(Error::sandbox)?;
-    let reported = expected.in_sandbox(&request.attachment.interface);
-    let check = Check {
-        place: reported.map(|it| it.0),
-        reported: reported.map(|it| it.1),
+    let mut check = Check {
+        reported: expected.in_sandbox(&request.attachment.interface),
+        found: Differences::default(),
         request,
         topology,
         expected,
@@ -49,14 +48,14 @@ pub fn check<T: Topology>(request: &CheckRequest) -> anyhow::Result<()> {
         namespace: &namespace,
         sandbox: Sandbox::open(&namespace, &request.attachment.interface)?,
     };
-    check.differences()?.report(&request.attachment)
+    check.differences()?;
+    check.found.report(&request.attachment)
 }
 
 struct Check<'a, T> {
-    /// Index of the container's interface in `interfaces` of `prevResult`.
-    place: Option<usize>,
-    /// The container's interface, as `prevResult` reports it.
-    reported: Option<&'a Interface>,
+    /// The container's interface, as `prevResult` reports it, with its index in `interfaces`.
+    reported: Option<(usize, &'a Interface)>,
+    found: Differences,
     request: &'a CheckRequest,
     topology: T,
     expected: &'a AddResult,
@@ -66,55 +65,42 @@ struct Check<'a, T> {
 }
 
 impl<T: Topology> Check<'_, T> {
-    fn differences(&self) -> anyhow::Result<Differences> {
-        let mut found = Differences::default();
-        let side = self.topology.find_host_side(&self.host, &mut found)?;
+    fn differences(&mut self) -> anyhow::Result<()> {
+        let side = self.topology.find_host_side(&self.host, &mut self.found)?;
         let container = self.sandbox.find_link()?;
-        found.unless(container.is_some(), || {
+        self.found.unless(container.is_some(), || {
             format!(
                 "{} in the sandbox is gone",
                 self.request.attachment.interface
             )
         });
         let (Some(side), Some(container)) = (side, &container) else {
-            return Ok(found);
+            return Ok(());
         };
         let desired = self.desired(side)?;
         if let Some(bridge) = &desired.side.bridge {
-            found.compare_mac(bridge, self.on_host(&bridge.name));
+            self.found
+                .compare_mac(bridge, on_host(self.expected, &bridge.name));
         }
-        self.compare_container(container, &desired, &mut found)?;
-        let port = self.compare_port(container, &desired, &mut found)?;
-        self.compare_gateways(port.as_ref(), &desired, &mut found)?;
-        self.compare_forwarding(&desired, &mut found)?;
-        Ok(found)
+        self.compare_container(container, &desired)?;
+        let port = self.compare_port(container, &desired)?;
+        self.compare_gateways(port.as_ref(), &desired)?;
+        self.compare_forwarding(&desired)
     }
 
     /// Returns the desired state. The addresses and routes come from `prevResult`.
     fn desired(&self, side: HostSide) -> anyhow::Result<Desired> {
         let mut desired = self.topology.desired(side, Addressing::default());
         if desired.container.link == ContainerLink::Addressed {
-            let gateway = self.topology.gateway();
-            desired.container.addressing =
-                Addressing::reported(gateway, self.expected, self.place)?;
+            let (gateway, place) = (self.topology.gateway(), self.reported.map(|it| it.0));
+            desired.container.addressing = Addressing::reported(gateway, self.expected, place)?;
         }
         Ok(desired)
     }
 
-    /// Returns the host's interface `name` from `prevResult`, or `None` if `prevResult` does not
-    /// list it.
-    fn on_host(&self, name: &str) -> Option<&Interface> {
-        let mut reported = self.expected.interfaces.iter();
-        reported.find(|it| it.sandbox.is_none() && it.name == name)
-    }
-
-    fn compare_container(
-        &self,
-        link: &Link,
-        desired: &Desired,
-        found: &mut Differences,
-    ) -> anyhow::Result<()> {
-        let name = &link.name;
+    fn compare_container(&mut self, link: &Link, desired: &Desired) -> anyhow::Result<()> {
+        let other_sandbox = self.other_sandbox();
+        let (found, name) = (&mut self.found, &link.name);
         found.unless(link.kind == LinkKind::Veth, || {
             format!("{name} in the sandbox is no veth link")
         });
@@ -123,8 +109,8 @@ impl<T: Topology> Check<'_, T> {
             let state = if is_down { "up" } else { "down" };
             format!("{name} in the sandbox is {state}")
         });
-        found.compare_mac(link, self.reported);
-        found.extend(self.other_sandbox());
+        found.compare_mac(link, self.reported.map(|it| it.1));
+        found.extend(other_sandbox);
         let addressing = &desired.container.addressing;
         found.extend(self.sandbox.differences(link, addressing)?);
         Ok(())
@@ -133,7 +119,7 @@ impl<T: Topology> Check<'_, T> {
     /// Returns a message if the sandbox in `prevResult` is not the one in `CNI_NETNS`. Returns
     /// `None` if they are the same, or if `prevResult` names no sandbox.
     fn other_sandbox(&self) -> Option<String> {
-        let (asked, reported) = (&self.request.netns, self.reported?.sandbox.as_ref()?);
+        let (asked, reported) = (&self.request.netns, self.reported?.1.sandbox.as_ref()?);
         let inode = || identity(fs::metadata(asked));
         let is_same = asked.as_path() == Path::new(reported)
             || inode().is_some_and(|it| identity(fs::metadata(reported)) == Some(it));
@@ -142,18 +128,18 @@ impl<T: Topology> Check<'_, T> {
     }
 
     /// Compares the host's end of the veth pair with `desired` and `prevResult`: its state, master,
-    /// port flags, VLANs, MAC, alias and `nf_tables` elements. Adds the differences to `found`.
+    /// port flags, VLANs, MAC, alias and `nf_tables` elements. Adds the differences to `Self::found`.
     /// Returns the host's end, or `None` if it is not on this host.
     ///
     /// The function finds the host's end as the peer of `container`, because the Go plugins give
     /// the host's end a random name. So CHECK also accepts an attachment that the Go plugins made.
     /// For such an attachment, the function does not compare the alias and the elements.
     fn compare_port(
-        &self,
+        &mut self,
         container: &Link,
         desired: &Desired,
-        found: &mut Differences,
     ) -> anyhow::Result<Option<Link>> {
+        let found = &mut self.found;
         let Some(port) = self.host.other_end(container, self.namespace)? else {
             let name = &container.name;
             found.add(format!("the other end of {name} is not on this host"));
@@ -167,7 +153,7 @@ impl<T: Topology> Check<'_, T> {
             });
             desired.port.compare(&self.host, &port, found)?;
         }
-        found.compare_mac(&port, self.on_host(name));
+        found.compare_mac(&port, on_host(self.expected, name));
         if !names::is_host_end(&port, &self.request.attachment) {
             // A Go plugin made this attachment, with rules in `nf_tables` or iptables that differ
             // from those of this suite. Only CHECK of the Go plugin compares them.
@@ -183,16 +169,11 @@ impl<T: Topology> Check<'_, T> {
     }
 
     /// Compares the link that has the gateway addresses with `desired`: its state and its
-    /// addresses. Adds the differences to `found`. This link is the bridge or its VLAN link.
+    /// addresses. Adds the differences to `Self::found`. This link is the bridge or its VLAN link.
     /// Without a bridge, it is `port`, the host's end of the veth pair, and the function also
     /// compares the host's routes to the container.
-    fn compare_gateways(
-        &self,
-        port: Option<&Link>,
-        desired: &Desired,
-        found: &mut Differences,
-    ) -> anyhow::Result<()> {
-        let addressing = &desired.container.addressing;
+    fn compare_gateways(&mut self, port: Option<&Link>, desired: &Desired) -> anyhow::Result<()> {
+        let (found, addressing) = (&mut self.found, &desired.container.addressing);
         let gateways = &addressing.gateways;
         let link = desired.side.gateway_link().or(port);
         let Some(link) = link.filter(|_| !gateways.is_empty()) else {
@@ -210,7 +191,7 @@ impl<T: Topology> Check<'_, T> {
         Ok(())
     }
 
-    fn compare_forwarding(&self, desired: &Desired, found: &mut Differences) -> anyhow::Result<()> {
+    fn compare_forwarding(&mut self, desired: &Desired) -> anyhow::Result<()> {
         if self.topology.gateway() == Gateway::None {
             return Ok(());
         }
@@ -223,12 +204,20 @@ impl<T: Topology> Check<'_, T> {
             "net.ipv6.conf.all.forwarding",
         );
         for (is_needed, version, sysctl) in [v4, v6] {
-            found.unless(!is_needed || self.host.forwards(version)?, || {
-                format!("sysctl {sysctl} is 0, not 1")
-            });
+            self.found
+                .unless(!is_needed || self.host.forwards(version)?, || {
+                    format!("sysctl {sysctl} is 0, not 1")
+                });
         }
         Ok(())
     }
+}
+
+/// Returns the host's interface `name` from `prevResult`, or `None` if `prevResult` does not list
+/// it.
+fn on_host<'r>(expected: &'r AddResult, name: &str) -> Option<&'r Interface> {
+    let mut reported = expected.interfaces.iter();
+    reported.find(|it| it.sandbox.is_none() && it.name == name)
 }
 
 /// Checks whether the configuration, the kernel and the bridge let an ADD succeed, then calls
