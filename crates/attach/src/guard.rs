@@ -6,8 +6,9 @@
 
 use std::iter;
 
+use anyhow::Context as _;
 use cni::result::IpConfig;
-use cni::{Error, note};
+use cni::{Error, note, note_failure};
 use nft::{Change, Connection, Table, Updated};
 
 use crate::protection::Subject;
@@ -66,14 +67,20 @@ impl Guard {
         }
         let has_frames = self.checks_mac || self.drops_copies;
         let masquerade = self.masquerade.iter().map(|it| it.table(iter::empty()).0);
-        let mut tables = masquerade.chain(has_frames.then(frames::table));
-        let probed = Connection::open()
-            .and_then(|connection| tables.try_for_each(|table| connection.dry_run(&table)));
-        probed.map_err(|error| {
-            let error = anyhow::Error::from(error);
-            Error::Unavailable(format!("nf_tables: {error:#}"))
-        })
+        dry_run(masquerade.chain(has_frames.then(frames::table)))
     }
+}
+
+/// Checks by a dry run that the kernel can create or repair `tables`, and permits this process to do
+/// so.
+///
+/// # Errors
+/// Code 50: the dry run fails, for example because the kernel lacks a part of `nf_tables`.
+pub fn dry_run(tables: impl IntoIterator<Item = Table>) -> Result<(), Error> {
+    let mut tables = tables.into_iter();
+    let tried =
+        Connection::open().and_then(|connection| tables.try_for_each(|it| connection.dry_run(&it)));
+    tried.map_err(|error| Error::Unavailable(format!("{:#}", coded(error))))
 }
 
 /// Adds the elements of `protections`, after it has created or repaired their tables, sets, chains
@@ -126,15 +133,9 @@ pub fn take_back(
     let connection = Connection::open()?;
     for Protection { table, elements } in protections {
         let updated = connection.update(table, || {
-            let mut change = Change::default();
-            if is_gone()? {
-                for element in elements {
-                    let there = connection.holder(table, element)?;
-                    let own = there.filter(|it| it.owner == element.owner);
-                    change.delete.extend(own);
-                }
-            }
-            Ok::<_, anyhow::Error>(change)
+            let known = if is_gone()? { elements.as_slice() } else { &[] };
+            let own = connection.still_held(table, known)?;
+            Ok::<_, anyhow::Error>(Change::of(own, Vec::new()))
         });
         updated.map_err(coded_source)?;
         connection
@@ -152,17 +153,11 @@ pub fn take_back(
 pub(crate) fn forget_unanswered(ips: &[IpConfig]) {
     let forget = || {
         let connection = Connection::open()?;
-        for ip in ips {
-            connection.forget_unanswered(ip.address.ip())?;
-        }
-        Ok::<_, nft::Error>(())
+        let mut addresses = ips.iter().map(|ip| ip.address.ip());
+        addresses.try_for_each(|it| connection.forget_unanswered(it))
     };
-    if let Err(error) = forget() {
-        let error = anyhow::Error::from(error);
-        note(format_args!(
-            "connections from before the masquerading may stay unanswered: {error:#}"
-        ));
-    }
+    let consequence = "connections from before the masquerading may stay unanswered";
+    note_failure(forget().context(consequence));
 }
 
 /// Returns the two tables of this crate, without elements: one drops frames, one masquerades.

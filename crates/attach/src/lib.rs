@@ -61,7 +61,7 @@ pub use desired::{
 pub use differences::Differences;
 pub use frames::{BRIDGE_NF_CALL, FRAMES_TABLE, nf_call_sysctls, sees_frames};
 pub use gateway_conflict::{GatewayConflict, GatewayRefusal};
-pub use guard::{Guard, Removal, coded, tables, take_back};
+pub use guard::{Guard, Removal, coded, dry_run, tables, take_back};
 pub use hardening::{HOST_EXPOSED, harden};
 pub use keys::{Backend, RawMtu, asked_mac};
 pub use masquerade::{MASQUERADE_TABLE, Masquerade, RawMasquerade, stands_by};

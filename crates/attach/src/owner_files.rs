@@ -37,6 +37,8 @@ pub enum Writing {
 /// The retired (renamed) record of an attachment that DEL or GC removes.
 #[derive(Debug)]
 pub struct Retired {
+    /// The attachment's tag.
+    pub owner: String,
     text: anyhow::Result<Option<String>>,
     files: [PathBuf; 2],
 }
@@ -148,9 +150,19 @@ impl OwnerFiles {
     pub fn retire(&self, owner: &str) -> Retired {
         let [path, retired, new] = ["", RETIRED, NEW].map(|prefix| self.file(prefix, owner));
         Retired {
+            owner: owner.to_owned(),
             text: take(&path, &retired),
             files: [new, retired],
         }
+    }
+
+    /// Retires the records of all attachments whose tag `is_stale` accepts, as [`Self::retire`] does.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
+    pub fn retire_stale(&self, is_stale: impl Fn(&str) -> bool) -> anyhow::Result<Vec<Retired>> {
+        let stale = self.owners()?.into_iter().filter(|it| is_stale(it));
+        Ok(stale.map(|it| self.retire(&it)).collect())
     }
 
     /// Removes the file of the attachment `owner`, if there is one.

@@ -87,7 +87,7 @@ pub(crate) fn change(
             (Some(_), Precedence::StandBy) => standby(wanted, port),
         };
         if let Some(standby) = &standby {
-            change.delete.extend(existing(connection, table, standby)?);
+            change.delete.extend(connection.holder(table, standby)?);
         }
         if standby.is_none() || precedence == Precedence::Take {
             change.delete.extend(holder);
@@ -230,23 +230,10 @@ pub(crate) fn present(
         let Some(standby) = rival.and_then(|_| standby(wanted, port)) else {
             return Ok(wanted.clone());
         };
-        let stands_by = existing(connection, table, &standby)?.as_ref() == Some(&standby);
+        let stands_by = connection.holder(table, &standby)?.as_ref() == Some(&standby);
         Ok(if stands_by { standby } else { wanted.clone() })
     });
     present.collect()
-}
-
-/// Returns the existing element with the set and key of `wanted`. Returns `None` also if the set
-/// does not exist because another program deleted it: the caller's transaction creates it.
-fn existing(
-    connection: &Connection,
-    table: &Table,
-    wanted: &Element,
-) -> Result<Option<Element>, nft::Error> {
-    match connection.holder(table, wanted) {
-        Err(error) if error.is_not_found() => Ok(None),
-        holder => holder,
-    }
 }
 
 /// Returns the address that an attachment holds with `element`. Returns `None` if `element` belongs

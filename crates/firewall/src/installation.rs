@@ -26,19 +26,7 @@ impl Desired {
     /// - Code 100: the kernel refuses a request.
     pub fn install(&self) -> anyhow::Result<Vec<Element>> {
         let connection = Connection::open()?;
-        let mut replaced = Vec::new();
-        for (table, elements) in self.parts() {
-            let mut there = Vec::new();
-            let updated = connection.update(&table, || {
-                let holders = connection.holders(&table, elements)?;
-                there = holders.into_iter().flatten().collect();
-                Ok::<_, nft::Error>(Change::of(there.clone(), elements.to_vec()))
-            });
-            let updated = updated.map_err(coded)?;
-            updated.warning(&table).iter().for_each(note);
-            replaced.extend(there.into_iter().filter(|it| !elements.contains(it)));
-        }
-        self.ensure_required(&connection)?;
+        let replaced = self.update(&connection, |_| true)?;
         for legacy in self.legacy.iter().filter(|it| it.is_in_use()) {
             if !connection.has_chain(&self.table, &legacy.note())? {
                 self.reach(&connection, legacy)?;
@@ -57,25 +45,40 @@ impl Desired {
     /// As [`Self::install`].
     pub fn restore(&self, earlier: &[Earlier]) -> anyhow::Result<()> {
         let connection = Connection::open()?;
+        self.update(&connection, |existing| {
+            earlier.iter().any(|it| it.owner == existing.owner)
+        })?;
+        let mut legacy = self.legacy.iter().filter(|it| it.is_in_use());
+        legacy.try_for_each(|it| self.reach(&connection, it))
+    }
+
+    /// Adds the elements whose key is free, or whose existing element `may_replace` accepts, then
+    /// the rules that accept packets with the fwmark. Returns the replaced elements.
+    fn update(
+        &self,
+        connection: &Connection,
+        may_replace: impl Fn(&Element) -> bool,
+    ) -> anyhow::Result<Vec<Element>> {
+        let mut replaced = Vec::new();
         for (table, elements) in self.parts() {
+            let mut change = Change::default();
             let updated = connection.update(&table, || {
-                let mut change = Change::default();
-                for element in elements {
-                    let holder = connection.holder(&table, element)?;
-                    let is_earlier = |it: &Element| earlier.iter().any(|e| e.owner == it.owner);
-                    if holder.as_ref().is_none_or(is_earlier) {
-                        change.delete.extend(holder);
-                        change.add.push(element.clone());
-                    }
-                }
-                Ok::<_, nft::Error>(change)
+                let existing = connection.holders(&table, elements)?;
+                let all = elements.iter().cloned().zip(existing);
+                let meant = all.filter(|(_, it)| it.as_ref().is_none_or(&may_replace));
+                let (add, existing): (_, Vec<_>) = meant.unzip();
+                change = Change::of(existing.into_iter().flatten().collect(), add);
+                Ok::<_, nft::Error>(change.clone())
             });
             let updated = updated.map_err(coded)?;
             updated.warning(&table).iter().for_each(note);
+            let deleted = change.delete.into_iter();
+            replaced.extend(deleted.filter(|it| !elements.contains(it)));
         }
-        self.ensure_required(&connection)?;
-        let mut legacy = self.legacy.iter().filter(|it| it.is_in_use());
-        legacy.try_for_each(|it| self.reach(&connection, it))
+        for required in &self.required {
+            connection.ensure_required(required).map_err(coded)?;
+        }
+        Ok(replaced)
     }
 
     /// Adds the rules of `legacy` to legacy iptables. Also adds a marker chain to the plugin's
@@ -91,14 +94,6 @@ impl Desired {
         table.chains.push(legacy.note_chain());
         let updated = connection.update(&table, || Ok::<_, nft::Error>(Change::default()));
         updated.map(drop).map_err(coded)
-    }
-
-    /// Adds missing rules to the tables of iptables. These rules accept packets with the fwmark.
-    fn ensure_required(&self, connection: &Connection) -> anyhow::Result<()> {
-        for required in &self.required {
-            connection.ensure_required(required).map_err(coded)?;
-        }
-        Ok(())
     }
 
     /// Returns a message for each change that [`Self::install`] would make. Does not compare the
@@ -138,7 +133,8 @@ pub(crate) fn remove(is_stale: impl Fn(&str) -> bool) -> anyhow::Result<Vec<Stri
         // element at all, an operator may have flushed this table but not the table with the ports,
         // so the function looks for stale ports.
         if stale.is_empty() || stale.iter().any(|it| it.set == ISOLATED_MEMBERS) {
-            remove_ports(&connection, &is_stale)?;
+            // The kernel may not support tables of the family `bridge`, which have the ports.
+            supported(connection.delete(&frames(), &is_stale))?;
         }
         let removed = connection.delete_known(&table, &stale)?;
         // If this removal removed a member, a concurrent removal may have removed the last other
@@ -199,15 +195,6 @@ pub(crate) fn delete_accept_rules(config: &Config, addresses: &[IpAddr]) -> anyh
     Ok(())
 }
 
-/// Removes the elements in the table of family `bridge` that belong to owners for which `is_stale`
-/// returns true. A kernel that does not support tables of this family counts as success.
-fn remove_ports(
-    connection: &Connection,
-    is_stale: impl Fn(&str) -> bool,
-) -> Result<(), nft::Error> {
-    supported(connection.delete(&frames(), is_stale)).map(drop)
-}
-
 /// Restores the permission of attachments that had an address before another attachment: adds each
 /// of `elements` to the sets of addresses, unless another attachment has the permission for its
 /// address. Does nothing if the kernel has no netfilter.
@@ -247,10 +234,7 @@ fn prune(connection: &Connection) -> Result<(), nft::Error> {
 pub(crate) fn dry_run(config: &Config) -> Result<(), Error> {
     let is_isolating = config.ingress_policy == IngressPolicy::Isolated;
     let frames = is_isolating.then(frames);
-    let mut tables = [table(config.mark)].into_iter().chain(frames);
-    let tried =
-        Connection::open().and_then(|connection| tables.try_for_each(|it| connection.dry_run(&it)));
-    tried.map_err(|error| Error::Unavailable(format!("{:#}", coded(error))))?;
+    attach::dry_run([table(config.mark)].into_iter().chain(frames))?;
     let families = [Family::Ipv4, Family::Ipv6].map(|it| Legacy::new(it, config));
     for legacy in families.iter().filter(|it| it.is_in_use()) {
         legacy

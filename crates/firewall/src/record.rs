@@ -123,12 +123,6 @@ pub(crate) fn earlier(owner: &str) -> Vec<Earlier> {
     text.map(|it| Earlier::read(&it)).unwrap_or_default()
 }
 
-/// Returns whether the attachment with this owner tag has a record. Returns `false` as soon as a
-/// DEL or GC has retired (renamed) the record, which it does before it deletes elements.
-pub fn is_recorded(owner: &str) -> bool {
-    files().has(owner)
-}
-
 /// Returns the texts of all readable records, except those that a DEL or GC has retired (renamed).
 pub(crate) fn texts() -> Vec<String> {
     let owners = files().owners().unwrap_or_default().into_iter();

@@ -129,9 +129,7 @@ pub(crate) fn status(request: &StatusRequest) -> anyhow::Result<()> {
 pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
     let is_stale = request.stale();
     cni::step("remove the elements");
-    let files = record::files();
-    let owners = files.owners()?.into_iter().filter(|it| is_stale(it));
-    let retired = owners.map(|it| files.retire(&it)).collect();
+    let retired = record::files().retire_stale(&is_stale)?;
     remove(retired, None, || {
         for owner in installation::remove(&is_stale)? {
             note(format_args!(

@@ -44,5 +44,5 @@ pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
 ///   it.
 pub(crate) fn status(request: &StatusRequest) -> anyhow::Result<()> {
     Config::parse(&request.network)?;
-    Ok(firewall::dry_run()?)
+    Ok(attach::dry_run(table::tables())?)
 }

@@ -42,15 +42,9 @@ pub(crate) fn remove(attachment: &Attachment) -> anyhow::Result<()> {
 pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
     let is_stale = request.stale();
     cni::step("remove the ports");
-    let files = record::files();
-    let owners = files.owners()?.into_iter();
-    let stale = owners.filter(|it| is_stale(it)).map(|owner| {
-        let retired = files.retire(&owner);
-        (owner, retired)
-    });
-    let stale: Vec<_> = stale.collect();
+    let stale = record::files().retire_stale(&is_stale)?;
     let record = |it: &Retired| it.text().and_then(Record::parse);
-    let records = stale.iter().filter_map(|(_, retired)| record(retired));
+    let records = stale.iter().filter_map(record);
     let displaced: Vec<_> = records.flat_map(|it| it.displaced).collect();
     let mut removed = firewall::remove(&is_stale, None, &displaced)?;
     let owners: BTreeSet<_> = removed.iter().map(|it| it.owner.as_str()).collect();
@@ -59,10 +53,10 @@ pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
             "removed ports of {owner}, which the runtime does not list"
         ));
     }
-    removed.retain(|it| stale.iter().all(|(owner, _)| *owner != it.owner));
+    removed.retain(|it| stale.iter().all(|retired| retired.owner != it.owner));
     localnet::reset_forgotten(&removed)?;
-    cni::all(stale.into_iter().map(|(owner, retired)| {
-        localnet::release(&owner, record(&retired).as_ref())?;
+    cni::all(stale.into_iter().map(|retired| {
+        localnet::release(&retired.owner, record(&retired).as_ref())?;
         retired.remove()
     }))
 }

@@ -13,7 +13,7 @@ pub const FACTS: Facts = Facts {
         tables: || tables().into(),
         need: Need::with(&[]),
         are_expected: has_ports,
-        proof: Proof::Record(record::is_recorded),
+        proof: Proof::Record(|it| record::files().has(it)),
     }],
     argument: Some(Argument {
         capabilities: &["portMappings"],

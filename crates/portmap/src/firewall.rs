@@ -3,8 +3,9 @@
 use std::collections::{BTreeSet, HashSet};
 use std::net::{Ipv4Addr, SocketAddr};
 
+use anyhow::Context as _;
 use attach::coded;
-use cni::{Attachment, Error, note};
+use cni::{Attachment, note_failure};
 use ipnetwork::IpNetwork;
 use nft::{Connection, Element, HostPort, supported};
 
@@ -164,16 +165,6 @@ fn stands_by(
     Ok(holder.is_some_and(|it| Attachment::is_same_container(&it.owner, &claim.owner)))
 }
 
-/// Checks for STATUS, by a dry run, whether the kernel supports portmap's rules and permits this
-/// process to install them.
-///
-/// # Errors
-/// Code 50: the kernel does not support the rules or does not permit this process to install them.
-pub(crate) fn dry_run() -> Result<(), Error> {
-    let asked = Connection::open().and_then(|connection| connection.dry_run(&table::table()));
-    asked.map_err(|error| Error::Unavailable(format!("{:#}", coded(error))))
-}
-
 /// Deletes the conntrack entries of all connections to `ports` of this host. A connection that
 /// began before its port was forwarded to the present container would otherwise still go to the old
 /// destination. A failure affects only such connections, and is reported on standard error.
@@ -182,7 +173,7 @@ pub(crate) fn forget(host: &netlink::Connection, ports: &[HostPort]) {
         return;
     }
     let forget = || Connection::open()?.delete_tracked(ports, &host_addresses(host, ports));
-    forget().unwrap_or_else(note_unforgotten);
+    note_failure(forget().context(UNFORGOTTEN));
 }
 
 /// Returns the host's addresses that clients may have used to reach those of `ports` that are
@@ -222,12 +213,8 @@ pub(crate) fn delete_translated(
     let translated = translated.map(|it| (it.port, SocketAddr::new(it.pod, it.container_port)));
     let translated: Vec<_> = translated.collect();
     let forgotten = connection.delete_translated(&translated);
-    forgotten.unwrap_or_else(note_unforgotten);
+    note_failure(forgotten.context(UNFORGOTTEN));
 }
 
-fn note_unforgotten(error: nft::Error) {
-    let error = anyhow::Error::from(error);
-    note(format_args!(
-        "connections to the ports may continue to their former destination: {error:#}"
-    ));
-}
+/// Consequence if conntrack entries cannot be deleted.
+const UNFORGOTTEN: &str = "connections to the ports may continue to their former destination";

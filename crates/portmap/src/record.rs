@@ -137,7 +137,7 @@ impl Record {
             [vec![owner.to_owned()], theirs, present].concat()
         };
         let mut seen = BTreeSet::new();
-        let kept = all.into_iter().filter(|it| it == owner || is_recorded(it));
+        let kept = all.into_iter().filter(|it| it == owner || files().has(it));
         self.displaced = kept.filter(|it| seen.insert(it.clone())).collect();
     }
 }
@@ -152,12 +152,6 @@ impl Identity {
             inode: metadata.ino(),
         })
     }
-}
-
-/// Returns whether the attachment with this owner tag has a record. DEL and GC retire (rename) the
-/// record before they delete elements; from then on, the function returns `false`.
-pub fn is_recorded(owner: &str) -> bool {
-    files().has(owner)
 }
 
 /// Returns the directory of all records.
