@@ -11,7 +11,7 @@ use cni::{AddRequest, Answer, Answered, Attachment, CheckRequest, Undo};
 use crate::installation::Installation;
 use crate::plan::Plan;
 use crate::record::{self, Record};
-use crate::{firewall, holder, localnet, wait};
+use crate::{firewall, liveness, localnet, wait};
 
 /// Forwards the requested ports and prints `prevResult` unchanged as the result.
 ///
@@ -55,7 +55,7 @@ pub(crate) fn reload(request: &CheckRequest) -> anyhow::Result<()> {
     cni::step("look at the sandbox");
     let record = Record::find(attachment)?;
     ensure!(
-        !holder::is_over(&record),
+        !liveness::is_over(&record),
         "the sandbox or interface of {attachment} no longer exists; DEL removes its resources"
     );
     let ports = RefCell::new(Installation::new(request, &plan, Writing::Existing)?);

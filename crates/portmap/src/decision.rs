@@ -44,7 +44,8 @@ pub(crate) fn held(port: HostPort, owner: &str) -> Error {
 
 /// The elements in `nf_tables` that may conflict with a claim, the elements that an attachment
 /// wants.
-struct Found<'a> {
+struct Conflicts<'a> {
+    claim: &'a Claim,
     /// Each element of the claim, paired with the element that `nf_tables` has under the same key.
     /// `None` if `nf_tables` has no element with this key.
     places: Vec<(&'a Element, Option<Element>)>,
@@ -54,15 +55,9 @@ struct Found<'a> {
     /// - The port is claimed for all addresses: the element counts the single addresses for which
     ///   the port is already forwarded.
     others: HashMap<HostPort, Element>,
-}
-
-/// The claim (the elements that an attachment wants) requests some ports for all addresses of the
-/// host. This type says for which single addresses such ports are forwarded already, and how the
-/// change of `nf_tables` counts these addresses.
-#[derive(Default)]
-struct Singles {
-    /// For each claimed port, the elements that forward it for single addresses.
-    elements: HashMap<HostPort, Vec<Element>>,
+    /// For each port that is claimed for all addresses, the elements that forward it for single
+    /// addresses.
+    singles: HashMap<HostPort, Vec<Element>>,
     /// How the change computes the new counts of single addresses for each port: from the counts in
     /// the kernel or, if one of these is wrong, from a list of all elements.
     counts: Counts,
@@ -88,9 +83,8 @@ pub(crate) fn decide(
     had: &[Element],
     behind: &BTreeSet<String>,
 ) -> Result<Change, Refusal> {
-    let found = find(connection, claim)?;
-    let singles = singles(connection, claim, &found)?;
-    let standing_by = ports_behind(claim, &found, &singles, behind)?;
+    let found = Conflicts::find(connection, claim)?;
+    let standing_by = found.ports_behind(behind)?;
     // An ADD may have been killed while it replaced an element by another with the same key. The
     // record then lists both elements. The map keeps one of them, which is enough to look up the
     // key in `nf_tables`.
@@ -100,7 +94,7 @@ pub(crate) fn decide(
         None => there.is_some_and(|it| behind.contains(&it.owner)),
     };
     let mut change = Change {
-        counts: singles.counts,
+        counts: found.counts,
         ..Change::default()
     };
     for (element, there) in found.places {
@@ -121,83 +115,84 @@ pub(crate) fn decide(
     Ok(change)
 }
 
-/// Looks up, with one request to the kernel, the elements that may conflict with `claim`.
-fn find<'a>(connection: &Connection, claim: &'a Claim) -> Result<Found<'a>, nft::Error> {
-    let ports: Vec<_> = claim.elements.iter().filter_map(host_port).collect();
-    let others = ports.iter().map(|port| match port.address {
-        Some(_) => port_element(port.of_every_address(), &claim.owner),
-        None => count_element(*port),
-    });
-    let others: Vec<_> = others.collect();
-    let wanted = claim.elements.iter().chain(&others);
-    let mut held = connection.holders(&claim.table, wanted)?.into_iter();
-    let places = claim.elements.iter().zip(held.by_ref()).collect();
-    let others = ports.into_iter().zip(held);
-    let others = others.filter_map(|(port, it)| Some((port, it?))).collect();
-    Ok(Found { places, others })
-}
-
-/// Returns the claimed ports that the change must omit: an attachment in `behind` already forwards
-/// them under the same key. `behind` contains the tags of other attachments of the same container.
-///
-/// # Errors
-/// [`Refusal::Held`]: an attachment that is not in `behind` forwards a claimed port, for all
-/// addresses or for an address that the claim includes.
-fn ports_behind(
-    claim: &Claim,
-    found: &Found<'_>,
-    singles: &Singles,
-    behind: &BTreeSet<String>,
-) -> Result<HashSet<HostPort>, Refusal> {
-    let mut standing_by = HashSet::new();
-    let is_other = |it: &&Element| it.owner != claim.owner;
-    for (element, there) in &found.places {
-        let Some(port) = host_port(element) else {
-            continue;
+impl<'a> Conflicts<'a> {
+    /// Looks up, with one request to the kernel, the elements that may conflict with `claim`. Lists
+    /// elements of single addresses only if the kernel counts such elements for a claimed port.
+    fn find(connection: &Connection, claim: &'a Claim) -> Result<Self, nft::Error> {
+        let ports: Vec<_> = claim.elements.iter().filter_map(host_port).collect();
+        let others = ports.iter().map(|port| match port.address {
+            Some(_) => port_element(port.of_every_address(), &claim.owner),
+            None => count_element(*port),
+        });
+        let others: Vec<_> = others.collect();
+        let wanted = claim.elements.iter().chain(&others);
+        let mut existing = connection.holders(&claim.table, wanted)?.into_iter();
+        let places = claim.elements.iter().zip(existing.by_ref()).collect();
+        let others = ports.into_iter().zip(existing);
+        let mut found = Self {
+            claim,
+            places,
+            others: others.filter_map(|(port, it)| Some((port, it?))).collect(),
+            singles: HashMap::new(),
+            counts: Counts::Followed,
         };
-        let same = there.as_ref().filter(is_other);
-        let wider = found.others.get(&port).filter(|_| port.address.is_some());
-        let narrower = singles.elements.get(&port).into_iter().flatten();
-        let wide = same.into_iter().chain(wider);
-        let mut holders = wide.chain(narrower).filter(is_other);
-        if let Some(holder) = holders.find(|it| !behind.contains(&it.owner)) {
-            let holder = holder.clone();
-            return Err(Refusal::Held { port, holder });
-        }
-        if same.is_some() {
-            standing_by.insert(port);
-        }
+        found.list_singles(connection)?;
+        Ok(found)
     }
-    Ok(standing_by)
-}
 
-/// Finds the ports that the claim requests for all addresses, although they are already forwarded
-/// for single addresses.
-///
-/// The kernel looks up only whole keys, and these include the address. So the function has to list
-/// all elements of single addresses. It does so only if the kernel counts such elements for a
-/// claimed port. If the list contains none for this port, the count is wrong, and the function sets
-/// [`Singles::counts`] so that the change counts again.
-fn singles(
-    connection: &Connection,
-    claim: &Claim,
-    found: &Found<'_>,
-) -> Result<Singles, nft::Error> {
-    let counted = found.others.keys().filter(|port| port.address.is_none());
-    let counted: HashSet<_> = counted.copied().collect();
-    let mut singles = Singles::default();
-    let versions: BTreeSet<_> = counted.iter().map(|port| port.version).collect();
-    for version in versions {
-        let set = address_set(version);
-        for element in connection.elements_of(&claim.table, &set)? {
-            let port = host_port(&element).map(HostPort::of_every_address);
-            if let Some(port) = port.filter(|it| counted.contains(it)) {
-                singles.elements.entry(port).or_default().push(element);
+    /// Finds the ports that the claim requests for all addresses, although they are already
+    /// forwarded for single addresses.
+    ///
+    /// The kernel looks up only whole keys, and these include the address. So the function has to
+    /// list all elements of single addresses. If the list contains none for a port for which the
+    /// kernel counts some, the count is wrong, and the function sets [`Self::counts`] so that the
+    /// change counts again.
+    fn list_singles(&mut self, connection: &Connection) -> Result<(), nft::Error> {
+        let counted = self.others.keys().filter(|port| port.address.is_none());
+        let counted: HashSet<_> = counted.collect();
+        let versions: BTreeSet<_> = counted.iter().map(|port| port.version).collect();
+        for version in versions {
+            let set = address_set(version);
+            for element in connection.elements_of(&self.claim.table, &set)? {
+                let port = host_port(&element).map(HostPort::of_every_address);
+                if let Some(port) = port.filter(|it| counted.contains(it)) {
+                    self.singles.entry(port).or_default().push(element);
+                }
             }
         }
+        if self.singles.len() < counted.len() {
+            self.counts = Counts::Listed;
+        }
+        Ok(())
     }
-    if singles.elements.len() < counted.len() {
-        singles.counts = Counts::Listed;
+
+    /// Returns the claimed ports that the change must omit: an attachment in `behind` already
+    /// forwards them under the same key. `behind` contains the tags of other attachments of the same
+    /// container.
+    ///
+    /// # Errors
+    /// [`Refusal::Held`]: an attachment that is not in `behind` forwards a claimed port, for all
+    /// addresses or for an address that the claim includes.
+    fn ports_behind(&self, behind: &BTreeSet<String>) -> Result<HashSet<HostPort>, Refusal> {
+        let mut standing_by = HashSet::new();
+        let is_other = |it: &&Element| it.owner != self.claim.owner;
+        for (element, there) in &self.places {
+            let Some(port) = host_port(element) else {
+                continue;
+            };
+            let same = there.as_ref().filter(is_other);
+            let wider = self.others.get(&port).filter(|_| port.address.is_some());
+            let narrower = self.singles.get(&port).into_iter().flatten();
+            let wide = same.into_iter().chain(wider);
+            let mut holders = wide.chain(narrower).filter(is_other);
+            if let Some(holder) = holders.find(|it| !behind.contains(&it.owner)) {
+                let holder = holder.clone();
+                return Err(Refusal::Held { port, holder });
+            }
+            if same.is_some() {
+                standing_by.insert(port);
+            }
+        }
+        Ok(standing_by)
     }
-    Ok(singles)
 }

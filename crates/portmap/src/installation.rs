@@ -10,19 +10,19 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use attach::{Writing, coded};
-use cni::{AddRequest, Attachment, Error, FirstFormat, note};
+use cni::{AddRequest, Attachment, Error, FirstFormat, note, note_failure};
 use netlink::Link;
 use netns::Netns;
 use nft::{Change, Connection, Element, HostPort, Updated};
 
 use crate::decision::{Refusal, decide, held};
 use crate::element::host_port;
+use crate::liveness::take_over_if_gone;
 use crate::plan::Plan;
 use crate::record::{self, Identity, Record};
 use crate::table::{self, Claim};
-use crate::takeover::take_over_if_gone;
 use crate::wait::Wait;
-use crate::{del, firewall, handover, holder, localnet, standby};
+use crate::{del, firewall, handover, liveness, localnet, standby};
 
 /// The desired state of an attachment's ports, and the earlier state for the rollback.
 pub(crate) struct Installation<'a> {
@@ -61,7 +61,7 @@ impl<'a> Installation<'a> {
         let attachment = &request.attachment;
         let sandbox = Netns::open(&request.netns).map_err(Error::sandbox)?;
         let host = netlink::Connection::open()?;
-        let host_link = holder::host_link(&host, request.chained()?, &sandbox)?;
+        let host_link = liveness::host_link(&host, request.chained()?, &sandbox)?;
         let links = localnet::own_links(&host, &plan.pods(), (&attachment.owner(), host_link))?;
         let claim = table::claim(plan, &links, attachment.owner());
         let localnet = localnet::link(&links, plan).cloned();
@@ -169,11 +169,7 @@ impl<'a> Installation<'a> {
             self.release_all_but(self.record.localnet)?;
             self.record.write(&self.claim.owner, self.writing)
         };
-        if let Err(error) = finish() {
-            note(format_args!(
-                "resources of an earlier ADD stay until DEL: {error:#}"
-            ));
-        }
+        note_failure(finish().context("resources of an earlier ADD stay until DEL"));
     }
 
     fn forward(&mut self, connection: &Connection, mut wait: Wait) -> anyhow::Result<Updated> {

@@ -12,8 +12,8 @@ mod element;
 mod facts;
 mod firewall;
 mod handover;
-mod holder;
 mod installation;
+mod liveness;
 mod localnet;
 mod names;
 mod networks;
@@ -23,8 +23,6 @@ mod record;
 mod standby;
 mod subject;
 mod table;
-mod takeover;
-mod unrecorded;
 mod wait;
 mod words;
 

@@ -23,27 +23,9 @@ use crate::table;
 /// Returns each container address in `pods` with the host's link towards it. Omits an address
 /// without a route, and reports it on standard error.
 ///
-/// # Errors
-/// The kernel refuses a request.
-pub(crate) fn links(
-    host: &Connection,
-    pods: &[IpAddr],
-) -> Result<Vec<(IpAddr, Link)>, netlink::Error> {
-    let mut links = Vec::new();
-    for pod in pods {
-        match host.link_towards(*pod)? {
-            None => note(format_args!(
-                "there is no route to {pod}, so clients at 127.0.0.1 and some neighbours do not reach its ports"
-            )),
-            Some(index) => links.push((*pod, host.link_by_index(index)?)),
-        }
-    }
-    Ok(links)
-}
-
-/// Returns the links like [`links`], for the attachment with the tag `owner`. `host_link` is the
-/// index of the host's end of its veth pair, if there is one. If two containers have one address,
-/// the route to it may lead to the other container: then the link is `host_link` instead.
+/// `owner` is the tag of the attachment, `host_link` the index of the host's end of its veth pair,
+/// if there is one. If two containers have one address, the route to it may lead to the other
+/// container: then the link is `host_link` instead.
 ///
 /// # Errors
 /// The kernel refuses a request.
@@ -52,12 +34,19 @@ pub(crate) fn own_links(
     pods: &[IpAddr],
     (owner, host_link): (&str, Option<u32>),
 ) -> Result<Vec<(IpAddr, Link)>, netlink::Error> {
-    let mut links = links(host, pods)?;
-    for (_, link) in &mut links {
+    let mut links = Vec::new();
+    for pod in pods {
+        let Some(index) = host.link_towards(*pod)? else {
+            note(format_args!(
+                "there is no route to {pod}, so clients at 127.0.0.1 and some neighbours do not reach its ports"
+            ));
+            continue;
+        };
+        let link = host.link_by_index(index)?;
         let alias = link.alias.as_deref().filter(|it| *it != owner);
-        if let Some(own) = host_link.filter(|_| alias.is_some_and(Attachment::is_owner)) {
-            *link = host.link_by_index(own)?;
-        }
+        let own = host_link.filter(|_| alias.is_some_and(Attachment::is_owner));
+        let own = own.map(|it| host.link_by_index(it)).transpose()?;
+        links.push((*pod, own.unwrap_or(link)));
     }
     Ok(links)
 }
