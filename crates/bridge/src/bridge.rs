@@ -4,8 +4,8 @@ use std::fs::{self, File};
 use std::io::Read as _;
 
 use anyhow::Context as _;
-use attach::{HOST_EXPOSED, HostSide, bridge_mac, harden};
-use cni::{CniArgs, Error, note_failure};
+use attach::{HOST_EXPOSED, HostSide, MAX_PORTS, bridge_mac, harden, no_port_left};
+use cni::{CniArgs, Error, note, note_failure};
 use netlink::{Connection, Link, LinkChange, LinkKind, MacAddress, Request, created};
 use netns::Sysctl;
 
@@ -85,6 +85,33 @@ pub(crate) fn expect_bridge(link: &Link) -> Result<(), Error> {
     Err(Error::invalid("bridge", reason))
 }
 
+/// Checks that the configured bridge has a free port. Writes a message to standard error if few are
+/// left, or if none is left and `statusWhenFull` is "warn". Accepts a bridge that does not exist,
+/// because ADD creates it.
+///
+/// # Errors
+/// Code 50: another kind of link has the bridge's name, or the bridge has no free port and
+/// `statusWhenFull` is "fail".
+pub(crate) fn probe(config: &Config) -> anyhow::Result<()> {
+    let connection = Connection::open()?;
+    if let Some(link) = connection.find_link(config.bridge.as_str())? {
+        let unavailable = |error: Error| Error::Unavailable(error.to_string());
+        expect_bridge(&link).map_err(unavailable)?;
+        let ports = connection.port_count(link.index)?;
+        if ports >= MAX_PORTS {
+            let reason = no_port_left(&link).to_string();
+            config.when_full.report(reason)?;
+        } else if ports >= NEARLY_FULL {
+            let most = MAX_PORTS;
+            note(format_args!(
+                "bridge {} has {ports} of at most {most} ports",
+                link.name
+            ));
+        }
+    }
+    Ok(())
+}
+
 /// Creates the bridge. If a concurrent ADD creates it first, the function returns that bridge.
 ///
 /// # Errors
@@ -158,3 +185,6 @@ fn random_mac() -> anyhow::Result<MacAddress> {
 
 /// First bytes of the MAC of each bridge that ADD makes. Such a MAC is locally administered.
 const MADE_BY_ADD: [u8; 2] = [0x0a, 0x62];
+
+/// Number of used ports from which on STATUS writes a message: 90 % of the maximum.
+const NEARLY_FULL: usize = MAX_PORTS * 9 / 10;

@@ -8,7 +8,7 @@ use cni::{CniArgs, Error, Network};
 use netlink::{Connection, Link, LinkKind};
 
 use crate::host_end::HostEnd;
-use crate::{Config, bridge, config, status, vlan};
+use crate::{Config, bridge, config, vlan};
 
 impl Topology for Config {
     const NAME: &'static str = "bridge";
@@ -34,7 +34,7 @@ impl Topology for Config {
     }
 
     fn probe_host_side(&self) -> anyhow::Result<()> {
-        status::probe(self)
+        bridge::probe(self)
     }
 
     fn gateway(&self) -> Gateway {

@@ -9,7 +9,6 @@ mod facts;
 mod host_end;
 mod nf_call;
 mod raw;
-mod status;
 mod vlan;
 
 pub use self::facts::FACTS;
