@@ -7,7 +7,8 @@ use anyhow::Context as _;
 use cni::{Error, files};
 use regex_lite::Regex;
 
-use crate::{Config, SysctlName};
+use crate::Config;
+use crate::config::Asked;
 
 /// Checks that the name of each sysctl, as written in the configuration, matches a line of the
 /// operator's allowlist. If nothing is at its path, not even a link without a target, every name is
@@ -30,7 +31,7 @@ pub(crate) fn expect_allowed(config: &Config) -> anyhow::Result<()> {
     let list = String::from_utf8(list).with_context(|| format!("read {FILE}"))?;
     let lines = list.lines().map(str::trim).filter(|line| !line.is_empty());
     let allowed = lines.map(pattern).collect::<Result<Vec<_>, _>>()?;
-    for name in config.sysctls.keys().map(SysctlName::as_str) {
+    for Asked { written: name, .. } in config.sysctls.values() {
         if !allowed.iter().any(|pattern| pattern.is_match(name)) {
             let reason = format!("no line of {FILE} allows it");
             return Err(Error::invalid(format!("sysctl.{name}"), reason).into());

@@ -13,12 +13,22 @@ use crate::{RawConfig, Settings, SysctlName};
 /// The parsed configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
-    /// The values to set for sysctls of the sandbox, in the order of the sysctls' names.
-    pub sysctls: BTreeMap<SysctlName, String>,
+    /// The sysctls to set in the sandbox, in the order of their names.
+    pub sysctls: BTreeMap<SysctlName, Asked>,
     /// The settings to give the sandbox's interface.
     pub link: Settings,
     /// Directory of the records. A record contains the settings that an interface had before ADD.
     pub data_dir: PathBuf,
+}
+
+/// A sysctl in the configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Asked {
+    /// The name as written in the configuration. The operator's allowlist is matched against this
+    /// form.
+    pub written: String,
+    /// The value to set.
+    pub value: String,
 }
 
 impl Config {
@@ -37,7 +47,10 @@ impl Config {
         let asked: RawConfig = network.args_cni()?;
         let runtime: String = network.key("runtimeConfig.mac")?;
         let mut sysctls = by_name(raw.sysctl)?;
-        sysctls.extend(by_name(asked.sysctl)?);
+        for (name, asked) in by_name(asked.sysctl)? {
+            let value = asked.value.clone();
+            sysctls.entry(name).or_insert(asked).value = value;
+        }
         let mac = [
             ("args.cni.mac", asked.mac.as_deref()),
             ("runtimeConfig.mac", given(&runtime)),
@@ -61,20 +74,21 @@ impl Config {
     pub(crate) fn sysctls(&self, interface: &InterfaceName) -> Vec<(Sysctl, &str)> {
         let sysctls = self.sysctls.iter();
         sysctls
-            .map(|(name, value)| (name.sysctl(interface), value.as_str()))
+            .map(|(name, asked)| (name.sysctl(interface), asked.value.as_str()))
             .collect()
     }
 }
 
 /// Parses the names of the sysctls in `raw`, and returns the values by these names. Fails if two
 /// names differ only in their separators (dots and slashes), because they mean one sysctl.
-fn by_name(raw: BTreeMap<String, String>) -> Result<BTreeMap<SysctlName, String>, Error> {
+fn by_name(raw: BTreeMap<String, String>) -> Result<BTreeMap<SysctlName, Asked>, Error> {
     let mut sysctls = BTreeMap::new();
-    for (text, value) in raw {
-        let name = SysctlName::parse(text.clone())?;
-        if sysctls.insert(name, value).is_some() {
-            return Err(repeated(&text));
+    for (written, value) in raw {
+        let name = SysctlName::parse(&written)?;
+        if sysctls.contains_key(&name) {
+            return Err(repeated(&written));
         }
+        sysctls.insert(name, Asked { written, value });
     }
     Ok(sysctls)
 }

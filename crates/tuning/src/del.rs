@@ -1,7 +1,7 @@
 //! DEL: restores the settings that the interface had before ADD.
 
 use cni::{DelRequest, files, note, note_failure};
-use netlink::{Connection, Error};
+use netlink::{Connection, Error, found};
 
 use crate::config;
 use crate::record::{self, Record};
@@ -47,11 +47,6 @@ fn restore(request: &DelRequest, record: &Record) -> Result<(), Error> {
     let Some((_, connection)) = Connection::open_if_present(netns)? else {
         return Ok(());
     };
-    match record
-        .former
-        .apply(&connection, request.attachment.interface.as_str())
-    {
-        Err(error) if error.is_not_found() => Ok(()),
-        outcome => outcome,
-    }
+    let interface = request.attachment.interface.as_str();
+    found(record.former.apply(&connection, interface)).map(drop)
 }

@@ -1,7 +1,5 @@
 //! Names of sysctls.
 
-use std::cmp::Ordering;
-
 use cni::{Error, InterfaceName};
 use netns::Sysctl;
 
@@ -11,10 +9,10 @@ use netns::Sysctl;
 /// parts, as in the Go plugin, and the interface in place of `IFNAME` is never called `.` or `..`.
 ///
 /// Names that differ only in their separators (dots and slashes) are equal.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SysctlName {
-    written: String,
-    parts: Vec<String>,
+    /// The parts of the name, separated by slashes.
+    path: String,
 }
 
 impl SysctlName {
@@ -22,13 +20,12 @@ impl SysctlName {
     ///
     /// # Errors
     /// Code 7: the name is not below `net`, so the sysctl does not belong to the network namespace.
-    pub fn parse(name: String) -> Result<Self, Error> {
+    pub fn parse(name: &str) -> Result<Self, Error> {
         let parts = name.split(['.', '/']).filter(|part| !part.is_empty());
-        let parts: Vec<_> = parts.map(str::to_owned).collect();
+        let parts: Vec<_> = parts.collect();
         match parts.as_slice() {
-            [first, _, ..] if first == "net" => Ok(Self {
-                written: name,
-                parts,
+            ["net", _, ..] => Ok(Self {
+                path: parts.join("/"),
             }),
             _ => Err(Error::invalid(
                 format!("sysctl.{name}"),
@@ -37,37 +34,10 @@ impl SysctlName {
         }
     }
 
-    /// Returns the name as written in the configuration. The operator's allowlist is matched
-    /// against this form.
-    pub fn as_str(&self) -> &str {
-        &self.written
-    }
-
     /// Returns the sysctl, with `interface` in place of the first `IFNAME` in the name.
     pub fn sysctl(&self, interface: &InterfaceName) -> Sysctl {
-        let path = self.parts.join("/");
-        let path = path.replacen("IFNAME", interface.as_str(), 1);
+        let path = self.path.replacen("IFNAME", interface.as_str(), 1);
         Sysctl::new(&path.split('/').collect::<Vec<_>>())
-    }
-}
-
-impl PartialEq for SysctlName {
-    fn eq(&self, other: &Self) -> bool {
-        self.parts == other.parts
-    }
-}
-
-impl Eq for SysctlName {}
-
-impl PartialOrd for SysctlName {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for SysctlName {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.parts.cmp(&other.parts)
     }
 }
 
@@ -76,7 +46,7 @@ mod tests {
     use super::*;
 
     fn key(name: &str) -> String {
-        let name = SysctlName::parse(name.to_owned()).unwrap();
+        let name = SysctlName::parse(name).unwrap();
         name.sysctl(&"eth0.7".parse().unwrap()).key()
     }
 
@@ -102,7 +72,7 @@ mod tests {
             "IFNAME.core.x",
             "vm/net/x",
         ] {
-            let parsed = SysctlName::parse(name.to_owned());
+            let parsed = SysctlName::parse(name);
             let below_net = parsed
                 .as_ref()
                 .map(|it| it.sysctl(&"net".parse().unwrap()).key());
