@@ -126,3 +126,31 @@ fn without_nf_tables_an_egress_limit_is_refused() {
     let del = without(&scene.host.bandwidth().on("DEL", &scene.a));
     assert_eq!(del.ok(), Value::Null);
 }
+
+/// Root in the sandbox must not keep the limit from being restored.
+#[test]
+fn reload_restores_the_backstop_whatever_the_sandbox_shows() {
+    let scene = RoutedContainer::new();
+    let network = limited(&scene);
+    let result = network.add(&scene.a);
+    let reload = limited(&scene)
+        .with("prevResult", result)
+        .on("RELOAD", &scene.a);
+    let there = elements(&scene.host, "bridge");
+    for mischief in [
+        "tc qdisc delete dev eth0 root; tc qdisc add dev eth0 root handle b0: pfifo",
+        "tc qdisc delete dev eth0 root",
+        "tc qdisc add dev eth0 root pfifo",
+        "ip link set eth0 down; ip link set eth0 name other; ip link set other up",
+        "ip link add eth0 type bridge",
+    ] {
+        scene.a.sh(mischief);
+        scene.host.run("nft", &["flush", "ruleset"]);
+        let reloaded = reload.run();
+        let rules = scene.host.run("nft", &["list", "ruleset"]);
+        assert!(rules.contains(&there), "{mischief}: {reloaded:#?}");
+    }
+    scene.host.bandwidth().del(&scene.a);
+    reload.error();
+    assert!(!elements(&scene.host, "bridge").contains("cni:"));
+}

@@ -6,7 +6,7 @@
 //! rate is higher than that of the qdisc, so it drops no packet that came through the qdisc.
 
 use attach::{Protection, coded};
-use cni::note;
+use cni::{Error, note};
 use netlink::Link;
 use nft::{
     Chain, Change, Connection, Element, Family, Field, Hook, Limit, Rule, Set, Table, TargetType,
@@ -28,11 +28,21 @@ pub(crate) struct Backstop {
 impl Backstop {
     /// Computes the backstop of the egress limit `limit`, for packets of `traffic` that arrive at
     /// `host_link` from the sandbox. Tags its elements with `owner`, and changes nothing in the
-    /// kernel. Returns `None` if the rate is too high for `nf_tables` to count.
-    pub fn of(limit: &tc::Limit, traffic: &Traffic, host_link: &Link, owner: &str) -> Option<Self> {
+    /// kernel.
+    ///
+    /// # Errors
+    /// Code 7: the rate is too high for `nf_tables`.
+    pub fn of(
+        limit: &tc::Limit,
+        traffic: &Traffic,
+        host_link: &Link,
+        owner: &str,
+    ) -> Result<Self, Error> {
         let bytes = limit.rate.bytes();
         let rate = bytes.saturating_add(bytes / MARGIN);
-        let limit = Limit::new(rate, limit.burst.bytes().saturating_add(SLACK))?;
+        let limit = Limit::new(rate, limit.burst.bytes().saturating_add(SLACK));
+        let reason = "nf_tables cannot count this rate; choose one below 128 Gbit/s";
+        let limit = limit.ok_or_else(|| Error::invalid("egressRate", reason))?;
         let mut table = table(family_of(host_link));
         let places = [LIMITS, POLICIES]
             .map(|set| Element::new(set, &[Value::InterfaceName(&host_link.name)], owner));
@@ -42,7 +52,7 @@ impl Backstop {
             elements.push(policies.to_chain(&chain.name));
             table.chains.push(chain);
         }
-        Some(Self {
+        Ok(Self {
             protection: Protection { table, elements },
             places,
         })

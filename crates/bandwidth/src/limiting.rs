@@ -73,9 +73,7 @@ impl<'a> Limiting<'a> {
     /// Code 7: the rate is too high for `nf_tables`.
     pub fn backstop(self, limit: &Limit) -> Result<Backstop, Error> {
         let owner = self.request.attachment.owner();
-        let backstop = Backstop::of(limit, self.traffic, &self.pair.host_link, &owner);
-        let reason = "nf_tables cannot count this rate; choose one below 128 Gbit/s";
-        backstop.ok_or_else(|| Error::invalid("egressRate", reason))
+        Backstop::of(limit, self.traffic, &self.pair.host_link, &owner)
     }
 
     /// Limits a direction. What the sandbox sends is also limited by the backstop. An ifb of the Go

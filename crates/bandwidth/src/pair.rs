@@ -1,7 +1,7 @@
 //! The veth pair of an attachment. The limits apply at its two ends.
 
 use cni::{AddRequest, DelRequest, Error};
-use netlink::{Connection, Link};
+use netlink::{Connection, Link, LinkKind};
 use netns::Netns;
 use tc::End;
 
@@ -69,6 +69,25 @@ impl Pair {
             Direction::Egress => (&self.container_link, End::Container(&self.namespace)),
         }
     }
+}
+
+/// Finds the host's end without a look into the sandbox, where root may have renamed the interface:
+/// the link that the plugin `bridge` or `ptp` made for the attachment or, for another plugin, the
+/// only veth link of `prevResult` that leads to another namespace and has no tag.
+///
+/// # Errors
+/// The kernel refuses a request, or `prevResult` is missing.
+pub(crate) fn host_end(request: &AddRequest, host: &Connection) -> anyhow::Result<Option<Link>> {
+    if let Some(tagged) = attach::find_host_link(host, &request.attachment)? {
+        return Ok(Some(tagged));
+    }
+    let reported = request.chained()?.interfaces.iter();
+    let on_host = reported.filter(|it| it.sandbox.is_none());
+    let mut links = host.links_named(on_host.map(|it| it.name.as_str()))?;
+    links.retain(|it| {
+        it.kind == LinkKind::Veth && it.peer_namespace.is_some() && it.alias.is_none()
+    });
+    Ok(links.pop().filter(|_| links.is_empty()))
 }
 
 /// For DEL: returns the names of links that may be the host end. If the sandbox still exists,

@@ -12,8 +12,9 @@ use cni::{CheckRequest, Error, Undo, or_note};
 use netlink::Connection;
 use tc::{BitsPerSecond, Limit};
 
+use crate::backstop::Backstop;
 use crate::limiting::{CHANGE_LIMITS, Limiting};
-use crate::pair::Pair;
+use crate::pair::{self, Pair};
 use crate::record::{self, Record};
 use crate::resource::Direction;
 use crate::{Asked, Config};
@@ -47,7 +48,13 @@ pub(crate) fn reload(request: &CheckRequest) -> anyhow::Result<()> {
     }
     cni::step("find the pair");
     let host = Connection::open()?;
-    let pair = Pair::find(request, &host)?;
+    let pair = match Pair::find(request, &host) {
+        Err(error) => {
+            restore_backstop(request, &config, &host)?;
+            return Err(error);
+        }
+        pair => pair?,
+    };
     let record = record::read(&request.attachment.owner())?;
     let limiting = Limiting {
         request,
@@ -66,6 +73,34 @@ pub(crate) fn reload(request: &CheckRequest) -> anyhow::Result<()> {
     }
     let reloaded = Direction::BOTH.map(|it| reload.direction(it, config.asked(it)));
     cni::all(reloaded)
+}
+
+/// Restores the backstop of a recorded attachment whose sandbox does not show the pair: root in the
+/// sandbox may have renamed its interface, and must not escape the limit by that.
+fn restore_backstop(
+    request: &CheckRequest,
+    config: &Config,
+    host: &Connection,
+) -> anyhow::Result<()> {
+    let owner = request.attachment.owner();
+    if !record::limits_egress(&owner) {
+        return Ok(());
+    }
+    let Some(asked) = &config.egress else {
+        return Ok(());
+    };
+    let Some(host_link) = pair::host_end(request, host)? else {
+        return Ok(());
+    };
+    cni::step("limit what evades the qdisc");
+    let limit = asked.limit(host_link.mtu)?;
+    let backstop = Backstop::of(&limit, &config.traffic, &host_link, &owner)?;
+    backstop.put(|| {})?;
+    let is_gone = || Ok(!record::limits_egress(&owner));
+    if is_gone()? {
+        backstop.take_back(is_gone)?;
+    }
+    Ok(())
 }
 
 /// Checks that the configured rate of each direction in `named` is at most the rate that the
@@ -138,6 +173,11 @@ impl Reload<'_> {
             (false, true) if is_egress => limiting.put_backstop(&limiting.backstop(&limit)?, undo),
             (false, true) => Ok(()),
         });
+        if changed.is_err() && is_egress && !is_named {
+            // Root in the sandbox can make the kernel refuse a change of the qdisc. The backstop
+            // holds alone.
+            limiting.backstop(&limit)?.put(|| {})?;
+        }
         changed.context(UNFINISHED)?;
         if is_egress && is_named {
             limiting.delete_ifb().context(UNFINISHED)?;
