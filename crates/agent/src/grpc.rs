@@ -29,5 +29,5 @@ pub(crate) fn refusal(status: &Status) -> anyhow::Error {
 /// Maximum time to wait until the owner of the socket accepts the connection.
 const LONGEST_CONNECT: Duration = Duration::from_secs(5);
 
-/// Maximum length of the peer's text in characters.
+/// Maximum length of the peer's error text in characters.
 const LONGEST_MESSAGE: usize = 200;

@@ -12,7 +12,7 @@ use crate::check::doubts;
 use crate::record::limits_egress;
 use crate::{PLUGIN, POD_ANNOTATIONS, RawConfig};
 
-/// What the tools know of the plugin.
+/// What cnitool and the agent know of the plugin.
 pub const FACTS: Facts = Facts {
     tables: &[Elements {
         table: TABLE,

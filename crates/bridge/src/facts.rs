@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::{DEFAULT_BRIDGE, PLUGIN};
 
-/// What the tools know of the plugin.
+/// What cnitool and the agent know of the plugin.
 pub const FACTS: Facts = Facts {
     host_side: HostSide::Port(bridge_of),
     tables: &[FRAMES, attach::MASQUERADE],

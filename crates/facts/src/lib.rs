@@ -16,7 +16,7 @@ pub type Keys = Map<String, Value>;
 /// An address of a container, and its gateway.
 pub type Address = (IpNetwork, Option<IpAddr>);
 
-/// What the tools know of a plugin.
+/// What the tools, cnitool and the agent, know of a plugin.
 #[derive(Debug)]
 pub struct Facts {
     /// The plugin's name, its CNI `type`.
@@ -44,7 +44,7 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// Returns the facts of a plugin of which the host has nothing.
+    /// Returns the facts of a plugin that leaves nothing on the host.
     pub const fn of(name: &'static str) -> Self {
         Self {
             name,

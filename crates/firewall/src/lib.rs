@@ -48,7 +48,7 @@ pub const PLUGIN: Plugin = Plugin {
     reload: Some(verbs::reload),
 };
 
-/// What the tools know of the plugin.
+/// What cnitool and the agent know of the plugin.
 pub const FACTS: Facts = Facts {
     tables: &[
         Elements {

@@ -20,5 +20,5 @@ pub const PLUGIN: Plugin = Plugin {
     reload: None,
 };
 
-/// What the tools know of the plugin.
+/// What cnitool and the agent know of the plugin.
 pub const FACTS: Facts = Facts::of(PLUGIN.name);

@@ -8,8 +8,8 @@ use node::{Node, Traces};
 use crate::family::{Family, Metric};
 use crate::label::Text;
 
-/// Counts the live attachments of each network: the sandbox exists, or a veth of the host is tagged
-/// with the attachment. A configured network without attachments counts 0.
+/// Counts the live attachments of each network. An attachment is live if its sandbox exists, or if
+/// a veth of the host is tagged with it. A configured network without attachments counts 0.
 pub(crate) fn count(node: &Node, traces: &BTreeMap<String, Traces<'_>>) -> Vec<Metric> {
     let configured = node.configuration.networks();
     let names = configured.map(|(_, it)| Text::new(it.list.name.as_str()));

@@ -38,8 +38,8 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
 }
 
 /// Forwards those ports of the attachment that are no longer forwarded. The other ports stay
-/// untouched, and so do their connections. If another attachment has displaced this one, because
-/// both have one address, the elements that masquerade clients of this address stay with it.
+/// untouched, and so do their connections. If a newer attachment has the same address, it has taken
+/// over the elements that masquerade clients of this address. RELOAD leaves these elements to it.
 ///
 /// # Errors
 /// - Code 7: `prevResult` is missing.

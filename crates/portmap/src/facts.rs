@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::table::{TABLE, tables};
 use crate::{HostAddress, Mapping, PLUGIN, record};
 
-/// What the tools know of the plugin.
+/// What cnitool and the agent know of the plugin.
 pub const FACTS: Facts = Facts {
     tables: &[Elements {
         table: TABLE,

@@ -28,7 +28,8 @@ pub(crate) enum Sense {
 
 impl Subject {
     /// Returns `rule`, limited to packets that meet this condition ([`Sense::Is`]) or do not meet
-    /// it. For a set, only [`Sense::IsNot`] is possible in one rule.
+    /// it. A rule needs all its comparisons to match, so for a set, one rule can only express
+    /// [`Sense::IsNot`]. A caller with a set and [`Sense::Is`] needs one rule for each value.
     pub fn narrow(&self, rule: Rule, sense: Sense) -> Rule {
         let operator = match sense {
             Sense::Is => Operator::Equal,

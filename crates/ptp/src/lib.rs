@@ -24,7 +24,7 @@ pub const PLUGIN: Plugin = Plugin {
     reload: Some(attach::reload::<Config>),
 };
 
-/// What the tools know of the plugin.
+/// What cnitool and the agent know of the plugin.
 pub const FACTS: Facts = Facts {
     host_side: HostSide::Routed,
     tables: &[attach::MASQUERADE],

@@ -27,7 +27,7 @@ pub const PLUGIN: Plugin = Plugin {
     reload: None,
 };
 
-/// What the tools know of the plugin.
+/// What cnitool and the agent know of the plugin.
 pub const FACTS: Facts = Facts {
     addresses: Addresses::Fixed(|keys| {
         let keys = facts::read::<RawConfig>(keys).unwrap_or_default();

@@ -38,7 +38,7 @@ pub const PLUGIN: Plugin = Plugin {
     reload: None,
 };
 
-/// What the tools know of the plugin.
+/// What cnitool and the agent know of the plugin.
 pub const FACTS: Facts = Facts::of(PLUGIN.name);
 
 /// Checks the configuration, and that the operator's allowlist permits its sysctls. Does not read

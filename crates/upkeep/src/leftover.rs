@@ -33,8 +33,9 @@ impl Leftover {
         candidates.filter_map(|it| Self::of(node, &it)).collect()
     }
 
-    /// Returns the attachment of `candidate` if it is a leftover. It is none if its ADD may be
-    /// running, or if it has a link that DEL of the attachment would not recognise.
+    /// Returns the attachment of `candidate` if it is a leftover. Returns `None` also if its ADD
+    /// may still be running, if a runtime's cache has an invalid entry, which may be its result, or
+    /// if it has a link that DEL would not recognise.
     pub(crate) fn of(node: &Node, candidate: &Candidate<'_>) -> Option<Self> {
         let attachment = &candidate.attachment;
         let is_own = |it: &Attachment| it.container == attachment.container;

@@ -12,7 +12,7 @@ use super::resource::Kind;
 /// devices of a resource have the same NUMA node, or none.
 ///
 /// # Errors
-/// - An ID is not one of this kind.
+/// - An ID is not that of a device of this kind.
 /// - `size` is less than the number of required devices, or more than the number of available ones.
 /// - A required device is not available.
 pub(crate) fn choose(

@@ -14,7 +14,7 @@ use super::resource::Kind;
 use crate::health::Health;
 use crate::shared::Shared;
 
-/// Looks at times whether all pods with devices of bandwidth are limited.
+/// Checks from time to time whether all pods with devices of bandwidth are limited.
 pub(super) struct Unlimited {
     directories: Directories,
     /// Names of the resources that divide bandwidth.
@@ -36,8 +36,9 @@ impl Unlimited {
         }
     }
 
-    /// Sets the agent's health to failing if pods of the kubelet's answer have no limit. Does
-    /// nothing if the last look is younger than [`PERIOD`].
+    /// Sets the agent's health to failing if a pod in `known` has devices of bandwidth and no
+    /// limit, or if the limits cannot be read. Does nothing if the last check is younger than
+    /// [`PERIOD`].
     pub async fn look(&mut self, known: &Known) {
         if self.looked.is_some_and(|it| it.elapsed() < PERIOD) {
             return;
@@ -77,7 +78,7 @@ fn describe(pods: &BTreeSet<PodName>) -> Option<String> {
     ))
 }
 
-/// The shortest time between two looks.
+/// The shortest time between two checks.
 const PERIOD: Duration = Duration::from_secs(30);
 
 /// Name under which the agent's health shows pods without a limit.

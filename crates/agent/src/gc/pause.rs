@@ -38,7 +38,8 @@ impl Pause {
     }
 
     /// Sets the pause after a round that judged the attachments: the interval, or `again` if that
-    /// is shorter. `again` is the time until the wall clock counts as steady.
+    /// is shorter. `again` is the time until the wall clock has been steady for so long that the
+    /// dates of files show their ages; `None` if they show them now.
     pub fn succeeded(&mut self, again: Option<Duration>) {
         self.is_failing = false;
         self.time = again.map_or(self.interval, |it| it.min(self.interval));
