@@ -164,8 +164,8 @@ impl Socket {
         Ok(())
     }
 
-    /// Sends `messages`, which may be of any size, by one system call. They get consecutive unused
-    /// numbers; returns the first one. The kernel's answers to a message have the number of this
+    /// Sends `messages`, if there are any, by one system call; they may be of any size. They get
+    /// consecutive unused numbers; returns the first one. The kernel's answers to a message have the number of this
     /// message. So a caller can distinguish these answers from unread answers to earlier messages.
     ///
     /// # Errors
@@ -176,6 +176,10 @@ impl Socket {
         for (message, number) in messages.into_iter().zip(first..) {
             message.append_to(&mut datagram, number);
             self.next_number.set(number.wrapping_add(1));
+        }
+        // The kernel refuses an empty datagram.
+        if datagram.is_empty() {
+            return Ok(first);
         }
         if datagram.len() > SURELY_SENT {
             let size = 2 * datagram.len();
