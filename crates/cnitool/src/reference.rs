@@ -45,7 +45,7 @@ impl Mark {
     }
 
     /// Returns whether this mark identifies the attachment. Returns `false` if the mark is an
-    /// address, because only [`super::LiveAttachments::liveness`] can compare addresses.
+    /// address, because only [`LiveAttachments::liveness`] can compare addresses.
     pub fn is_of(&self, attachment: &Attachment) -> bool {
         let (network, container) = (&attachment.network, &attachment.container);
         let digest = |text: String| sha512(text.as_bytes());

@@ -165,8 +165,9 @@ impl Socket {
     }
 
     /// Sends `messages`, if there are any, by one system call; they may be of any size. They get
-    /// consecutive unused numbers; returns the first one. The kernel's answers to a message have the number of this
-    /// message. So a caller can distinguish these answers from unread answers to earlier messages.
+    /// consecutive unused numbers; returns the first one. The kernel's answers to a message have the
+    /// number of this message. So a caller can distinguish these answers from unread answers to
+    /// earlier messages.
     ///
     /// # Errors
     /// The socket failed.

@@ -35,7 +35,7 @@ impl Connection {
     /// process adds or deletes during this call may be missing.
     ///
     /// The kernel's list may lack other elements, too, if another process changes rules meanwhile.
-    /// In this case, this function lists the elements again. After [`LISTS`] such lists, it returns
+    /// In this case, this function lists the elements again. After ten such lists, it returns
     /// the elements of all lists together, because different lists are unlikely to lack the same
     /// element.
     ///
@@ -157,6 +157,6 @@ impl Connection {
 /// short transaction.
 const MOST_AT_ONCE: usize = 50;
 
-/// Maximum number of attempts of [`Connection::listed`] to list the elements without a change of
+/// Maximum number of attempts of [`Connection::elements_owned`] to list the elements without a change of
 /// rules meanwhile.
 const LISTS: usize = 10;
