@@ -96,6 +96,13 @@ impl Connection {
 }
 
 impl HeldFilter {
+    /// Returns whether this is a filter. The kernel also lists each priority, with the handle 0, and
+    /// the hash tables of u32, whose handles have no number of a filter.
+    pub fn is_filter(&self) -> bool {
+        let is_u32 = self.kind == U32;
+        self.number != 0 && !(is_u32 && self.number & NODE == 0)
+    }
+
     /// Returns a netlink message about all filters that have the priority of this filter. If the
     /// caller adds the handle of a filter, the message is about that filter only.
     fn message(&self, link: u32, parent: Handle) -> TcMessage {
@@ -266,6 +273,10 @@ fn halves(info: u32) -> [u16; 2] {
 }
 
 const U32: &str = "u32";
+
+/// The bits of the handle of a u32 filter with its number in its hash table (`TC_U32_NODE` in
+/// `include/uapi/linux/pkt_cls.h`).
+const NODE: u32 = 0xfff;
 
 /// Protocols of the packets that a filter matches (`include/uapi/linux/if_ether.h`).
 const ETH_P_ALL: u16 = 0x0003;

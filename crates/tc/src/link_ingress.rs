@@ -36,9 +36,8 @@ impl<'a> LinkIngress<'a> {
     pub fn remove(&self, ifb: &Link) -> Result<(), Error> {
         let filters = self.filters()?;
         let is_meant = |it: &HeldFilter| it.redirect == Some(ifb.index);
-        let (ours, mut others): (Vec<_>, Vec<_>) = filters.into_iter().partition(is_meant);
-        // The kernel also lists one hash table for each priority of `ours`.
-        others.retain(|other| ours.iter().all(|it| it.priority != other.priority));
+        let filters = filters.into_iter().filter(HeldFilter::is_filter);
+        let (ours, others): (Vec<_>, Vec<_>) = filters.partition(is_meant);
         let link = self.link.index;
         let root = self.connection.qdisc(link, Handle::INGRESS)?;
         let is_ingress = root.is_some_and(|it| it.kind == QdiscKind::Other("ingress".to_owned()));
