@@ -33,13 +33,15 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
         pair: &pair,
         traffic: &config.traffic,
     };
-    let asked = Direction::BOTH.map(|it| (it, limiting.limit(config.asked(it))));
+    let mut limits = Vec::new();
+    for direction in Direction::BOTH {
+        let limit = limiting.limit(config.asked(direction))?;
+        limits.extend(limit.map(|it| (direction, it)));
+    }
     let mut undo = Undo::default();
     remember(request, &config, allocation, &mut undo)?;
-    for (direction, limit) in asked {
-        if let Some(limit) = limit? {
-            limiting.set(direction, &limit, &mut undo)?;
-        }
+    for (direction, limit) in limits {
+        limiting.set(direction, &limit, &mut undo)?;
     }
     if config.egress.is_some() {
         limiting.delete_ifb()?;

@@ -66,7 +66,7 @@ impl Backstop {
     /// - Code 11: other processes keep changing the rules.
     /// - Code 100: the kernel lacks a required part of `nf_tables`, or refuses a request.
     pub fn put(&self, on_new: impl FnOnce()) -> anyhow::Result<()> {
-        self.try_put(on_new).map_err(told)
+        self.try_put(on_new).map_err(plugin_error)
     }
 
     fn try_put(&self, on_new: impl FnOnce()) -> Result<(), nft::Error> {
@@ -132,13 +132,13 @@ pub(crate) fn missing() -> anyhow::Result<Option<String>> {
     let connection = Connection::open();
     let tried = connection.and_then(|it| tables().iter().try_for_each(|table| it.dry_run(table)));
     match tried {
-        Err(error) if error.is_unsupported() => Ok(Some(format!("{:#}", told(error)))),
+        Err(error) if error.is_unsupported() => Ok(Some(format!("{:#}", plugin_error(error)))),
         tried => tried.map(|()| None).map_err(coded),
     }
 }
 
 /// Converts an error of `nf_tables` to one of the plugin.
-fn told(error: nft::Error) -> anyhow::Error {
+fn plugin_error(error: nft::Error) -> anyhow::Error {
     let is_unsupported = error.is_unsupported();
     let error = coded(error);
     if is_unsupported {
