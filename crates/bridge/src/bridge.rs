@@ -6,7 +6,9 @@ use std::io::Read as _;
 use anyhow::Context as _;
 use attach::{HOST_EXPOSED, HostSide, MAX_PORTS, bridge_mac, harden, no_port_left};
 use cni::{CniArgs, Error, note, note_failure};
-use netlink::{Connection, Link, LinkChange, LinkKind, MacAddress, Request, created};
+use netlink::{
+    Connection, Link, LinkChange, LinkKind, MacAddress, NewKind, NewLink, Request, created,
+};
 use netns::Sysctl;
 
 use crate::host_end::HostEnd;
@@ -120,12 +122,17 @@ pub(crate) fn probe(config: &Config) -> anyhow::Result<()> {
 /// - Code 100: the kernel refuses a request.
 fn make_bridge(host: &Connection, config: &Config, mtu: u32) -> anyhow::Result<Link> {
     let (name, mac) = (config.bridge.as_str(), random_mac()?);
-    if config.vlans.is_empty() {
-        created(host.add_bridge(name, mac, mtu))?;
+    let kind = if config.vlans.is_empty() {
+        NewKind::Bridge
     } else {
-        let made = created(host.add_filtering_bridge(name, mac, mtu));
-        made.map_err(|it| vlan::refusal(it, &config.vlans))?;
-    }
+        NewKind::FilteringBridge
+    };
+    let bridge = NewLink {
+        mac: Some(mac),
+        mtu: Some(mtu),
+        ..NewLink::of(name, kind)
+    };
+    created(host.add_link(&bridge)).map_err(|it| vlan::refusal(it, &config.vlans))?;
     // Duplicate address detection is unnecessary: the link-local address follows from the MAC,
     // which only this bridge has. The detection would delay the neighbour requests that the host
     // sends to containers.

@@ -2,7 +2,7 @@
 
 use cni::json;
 use facts::{Added, Elements, Extent, Facts, HostSide, Keys, Lack, Need, Proof, Task, is_set};
-use netlink::{Connection, LinkChange, MacAddress, Request};
+use netlink::{Connection, LinkChange, NewKind, NewLink, Request};
 use serde_json::Value;
 
 use crate::{DEFAULT_BRIDGE, PLUGIN};
@@ -45,7 +45,7 @@ fn has_copies(added: &Added<'_>) -> bool {
 
 fn lacks() -> anyhow::Result<Vec<Lack>> {
     let connection = Connection::open()?;
-    let bridge = connection.add_bridge(BRIDGE, MacAddress([2, 0, 0, 0, 0, 1]), 1500);
+    let bridge = connection.add_link(&NewLink::of(BRIDGE, NewKind::Bridge));
     let master = connection.find_link(BRIDGE)?.map(|it| it.index);
     let filtering = Request::change_link(BRIDGE, &LinkChange::VlanFiltering);
     let filtering = || master.map_or(Ok(()), |_| connection.execute(vec![filtering]));

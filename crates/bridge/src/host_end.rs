@@ -8,7 +8,8 @@ use anyhow::{Context as _, bail};
 use attach::{HOST_EXPOSED, harden};
 use cni::{Error, note, note_failure};
 use netlink::{
-    Connection, Link, LinkChange, LinkKind, PortVlans, Request, Tagging, VlanCarrier, created,
+    Connection, Link, LinkChange, LinkKind, NewKind, NewLink, PortVlans, Request, Tagging,
+    VlanCarrier, created,
 };
 use netns::Sysctl;
 
@@ -138,8 +139,12 @@ fn make_link(host: &Connection, bridge: &Link, access: &Access) -> anyhow::Resul
     let name = access.gateway_link.as_str();
     let mac = bridge.mac.context("the bridge has no MAC")?;
     // If a concurrent ADD has created the link, this ADD uses that link.
-    let link = Request::add_vlan_link(name, mac, access.vlan, bridge.index);
-    created(host.execute([link]))?;
+    let link = NewLink {
+        mac: Some(mac),
+        parent: Some(bridge.index),
+        ..NewLink::of(name, NewKind::Vlan(access.vlan))
+    };
+    created(host.add_link(&link))?;
     let Some(link) = host.find_link(name)? else {
         bail!(taken_by_another(host, bridge, access.vlan)?);
     };

@@ -184,7 +184,7 @@ pub(crate) fn ensure_filtering(
 /// Returns the error of a bridge that has to filter VLANs. Names the configured VLANs if the kernel
 /// does not support that.
 pub(crate) fn refusal(error: netlink::Error, vlans: &Vlans) -> anyhow::Error {
-    if !error.is_not_supported() {
+    if vlans.is_empty() || !error.is_not_supported() {
         return error.into();
     }
     let key = vlans.access.as_ref().map_or("vlanTrunk", |_| "vlan");

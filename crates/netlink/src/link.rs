@@ -3,7 +3,7 @@
 use std::fmt;
 
 use netlink_packet_core::Nla as _;
-use netlink_packet_route::link::{InfoBridge, LinkAttribute, LinkMessage};
+use netlink_packet_route::link::{InfoBridge, IpVlanMode, LinkAttribute, LinkMessage, MacVlanMode};
 use nix::libc::{
     ARPHRD_LOOPBACK, IFF_ALLMULTI, IFF_PROMISC, IFF_UP, IFLA_ADDRESS, IFLA_AF_SPEC, IFLA_CARRIER,
     IFLA_IFALIAS, IFLA_IFNAME, IFLA_INFO_DATA, IFLA_INFO_KIND, IFLA_INFO_SLAVE_DATA,
@@ -90,6 +90,14 @@ pub enum LinkKind {
     Ifb,
     /// A VLAN link for the VLAN with this number; [`Link::peer`] is its parent.
     Vlan(u16),
+    /// A macvlan link; [`Link::peer`] is its parent.
+    Macvlan(MacVlanMode),
+    /// An ipvlan link; [`Link::peer`] is its parent.
+    Ipvlan(IpVlanMode),
+    /// A link that drops what it sends.
+    Dummy,
+    /// A VRF link for the routing table with this number.
+    Vrf(u32),
     /// Any other virtual link, by its name in `ip -details link`.
     Other(String),
 }
@@ -103,6 +111,10 @@ impl fmt::Display for LinkKind {
             Self::Veth => "veth",
             Self::Ifb => "ifb",
             Self::Vlan(vlan) => return write!(f, "VLAN {vlan}"),
+            Self::Macvlan(mode) => return write!(f, "macvlan in mode {mode}"),
+            Self::Ipvlan(mode) => return write!(f, "ipvlan in mode {mode}"),
+            Self::Dummy => "dummy",
+            Self::Vrf(table) => return write!(f, "VRF of table {table}"),
             Self::Other(name) => name,
         })
     }
@@ -213,12 +225,19 @@ impl Link {
 
     fn read_info(&mut self, info: &[u8]) {
         let data = attribute(info, IFLA_INFO_DATA).unwrap_or_default();
+        // The first attribute of each of these kinds: its VLAN, mode or table.
+        let first = attribute(data, FIRST).unwrap_or_default();
+        let (short, word) = (short(first).unwrap_or(0), word(first).unwrap_or(0));
         if let Some(kind) = attribute(info, IFLA_INFO_KIND) {
             self.kind = match text(kind).as_str() {
                 "bridge" => LinkKind::Bridge,
                 "veth" => LinkKind::Veth,
                 "ifb" => LinkKind::Ifb,
-                "vlan" => LinkKind::Vlan(attribute(data, VLAN_ID).and_then(short).unwrap_or(0)),
+                "dummy" => LinkKind::Dummy,
+                "vlan" => LinkKind::Vlan(short),
+                "macvlan" => LinkKind::Macvlan(word.into()),
+                "ipvlan" => LinkKind::Ipvlan(short.into()),
+                "vrf" => LinkKind::Vrf(word),
                 other => LinkKind::Other(other.to_owned()),
             };
         }
@@ -293,7 +312,8 @@ const FLAGS: usize = 8;
 const OPER_UP: u8 = 6;
 
 // Numbers of `include/uapi/linux/if_link.h` and `if_bridge.h`, there with the prefix `IFLA_`.
-const VLAN_ID: u16 = 1;
+/// `IFLA_VLAN_ID`, `IFLA_MACVLAN_MODE`, `IFLA_IPVLAN_MODE` and `IFLA_VRF_TABLE`.
+const FIRST: u16 = 1;
 const BR_VLAN_FILTERING: u16 = 7;
 const BR_NF_CALL_IPTABLES: u16 = 36;
 const BR_NF_CALL_IP6TABLES: u16 = 37;

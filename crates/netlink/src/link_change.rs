@@ -1,9 +1,12 @@
 //! Changes to existing links.
 
+use std::os::fd::{AsFd as _, AsRawFd as _};
+
 use netlink_packet_route::link::{
     InfoBridge, InfoData, InfoKind, InfoPortData, InfoPortKind, LinkAttribute, LinkFlags, LinkInfo,
     LinkMessage,
 };
+use netns::Netns;
 use nix::libc::RTM_NEWLINK;
 
 use crate::link::message;
@@ -30,6 +33,9 @@ pub enum LinkChange<'a> {
     Mac(MacAddress),
     /// Sets the alias, up to 255 bytes. Equivalent to `ip link set … alias`.
     Alias(&'a str),
+    /// The index of the bridge, bond or VRF that the link joins; 0 to leave it. Equivalent to `ip
+    /// link set … master`.
+    Master(u32),
     /// Turns on a flag of a bridge port.
     Port(PortFlag),
     /// Equivalent to `sysctl -w net.ipv4.conf.….arp_notify=1`.
@@ -64,6 +70,17 @@ impl Request {
         Self::change(operation, RTM_NEWLINK, &message)
     }
 
+    /// Returns a request that moves the link with this index to another namespace, where it is down
+    /// and called `name`. Equivalent to `ip link set … netns … name NAME`.
+    pub fn move_link(index: u32, namespace: &Netns, name: &str) -> Self {
+        let attributes = vec![
+            LinkAttribute::NetNsFd(namespace.as_fd().as_raw_fd()),
+            LinkAttribute::IfName(name.to_owned()),
+        ];
+        let operation = format!("move link number {index} to another namespace as {name}");
+        Self::change(operation, RTM_NEWLINK, &message(index, attributes))
+    }
+
     /// Returns a request that renames the link with this index. Linux before 6.2 refuses it if the
     /// link is up. Equivalent to `ip link set … name NAME`.
     ///
@@ -96,6 +113,7 @@ impl LinkChange<'_> {
                 LinkAttribute::TxQueueLen(*packets),
             ),
             Self::Mtu(mtu) => ("set the MTU of", LinkAttribute::Mtu(*mtu)),
+            Self::Master(index) => ("set the master of", LinkAttribute::Controller(*index)),
             Self::Mac(mac) => ("set the MAC of", LinkAttribute::Address(mac.0.to_vec())),
             Self::Alias(alias) => {
                 let alias = LinkAttribute::IfAlias((*alias).to_owned());

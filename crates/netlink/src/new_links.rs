@@ -1,9 +1,10 @@
-//! Creates links: bridges, VLAN links, and stand-ins for links of another namespace.
+//! Creates links, and stand-ins for links of another namespace.
 
 use std::os::fd::{AsFd as _, AsRawFd as _};
 
 use netlink_packet_route::link::{
-    InfoBridge, InfoData, InfoKind, InfoVeth, InfoVlan, LinkAttribute, LinkInfo, LinkMessage,
+    InfoBridge, InfoData, InfoIpVlan, InfoKind, InfoMacVlan, InfoVeth, InfoVlan, InfoVrf,
+    IpVlanMode, LinkAttribute, LinkInfo, LinkMessage, MacVlanMode,
 };
 use netns::Netns;
 use nix::libc::RTM_NEWLINK;
@@ -21,34 +22,98 @@ pub enum StandIn<'a> {
     Pair(&'a Netns, &'a str),
 }
 
+/// A link to be created, down at first.
+#[derive(Debug, Clone, Copy)]
+pub struct NewLink<'a> {
+    /// Name.
+    pub name: &'a str,
+    /// Kind, with the settings that only links of this kind have.
+    pub kind: NewKind,
+    /// Index of the link below this one, which the kinds VLAN, macvlan and ipvlan need. The link
+    /// below is in the namespace of the connection.
+    pub parent: Option<u32>,
+    /// MAC; `None` lets the kernel choose it. On the host, udev rewrites a MAC that the kernel chose.
+    pub mac: Option<MacAddress>,
+    /// MTU in bytes; `None` for that of the link below, or else the kernel's default.
+    pub mtu: Option<u32>,
+    /// Namespace in which the kernel creates the link; `None` for that of the connection. Linux 6.1
+    /// to 6.14 refuse a name that a link of the connection's namespace has, too.
+    pub namespace: Option<&'a Netns>,
+}
+
+/// Kind of a link to be created, by its name in `ip link add … type`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NewKind {
+    /// A bridge without ports.
+    Bridge,
+    /// A bridge whose ports pass only the VLANs that they carry. If the kernel cannot filter VLANs,
+    /// it creates no bridge.
+    FilteringBridge,
+    /// A link that drops what it sends.
+    Dummy,
+    /// A VLAN link for this VLAN, 1 to 4094.
+    Vlan(u16),
+    /// A macvlan link, and the length of the queue for broadcasts that it asks for; the longest of
+    /// all links below one parent counts.
+    Macvlan(MacVlanMode, Option<u32>),
+    /// An ipvlan link. It has the MAC of its parent.
+    Ipvlan(IpVlanMode),
+    /// A VRF link for the routing table with this number.
+    Vrf(u32),
+}
+
+impl NewLink<'_> {
+    /// Returns a link without parent, in the namespace of the connection.
+    pub const fn of(name: &str, kind: NewKind) -> NewLink<'_> {
+        NewLink {
+            name,
+            kind,
+            parent: None,
+            mac: None,
+            mtu: None,
+            namespace: None,
+        }
+    }
+}
+
+impl NewKind {
+    /// Returns the attributes of this kind, and its name in messages.
+    fn attributes(self) -> (Vec<LinkInfo>, &'static str) {
+        let vlan = |id| InfoData::Vlan(vec![InfoVlan::Id(id)]);
+        match self {
+            Self::Bridge => (info(InfoKind::Bridge, None), "bridge"),
+            Self::FilteringBridge => {
+                let filtering = InfoData::Bridge(vec![InfoBridge::VlanFiltering(true)]);
+                (info(InfoKind::Bridge, Some(filtering)), "bridge")
+            }
+            Self::Dummy => (info(InfoKind::Dummy, None), "dummy link"),
+            Self::Vlan(id) => (info(InfoKind::Vlan, Some(vlan(id))), "VLAN link"),
+            Self::Macvlan(mode, queue) => {
+                let mut data = vec![InfoMacVlan::Mode(mode)];
+                data.extend(queue.map(InfoMacVlan::BcQueueLen));
+                let data = InfoData::MacVlan(data);
+                (info(InfoKind::MacVlan, Some(data)), "macvlan link")
+            }
+            Self::Ipvlan(mode) => {
+                let data = InfoData::IpVlan(vec![InfoIpVlan::Mode(mode)]);
+                (info(InfoKind::IpVlan, Some(data)), "ipvlan link")
+            }
+            Self::Vrf(table) => {
+                let data = InfoData::Vrf(vec![InfoVrf::TableId(table)]);
+                (info(InfoKind::Vrf, Some(data)), "VRF link")
+            }
+        }
+    }
+}
+
 impl Connection {
-    /// Creates a bridge without ports. The bridge is down at first. Equivalent to `ip link add NAME
-    /// address MAC mtu MTU type bridge`.
+    /// Creates a link. Equivalent to `ip link add`.
     ///
     /// # Errors
-    /// [`Error::Refused`]; [`Error::is_already_exists`] holds if the name is taken.
-    pub fn add_bridge(&self, name: &str, mac: MacAddress, mtu: u32) -> Result<(), Error> {
-        self.add_bridge_with(attributes(name, mac, mtu), (name, None))
-    }
-
-    /// Creates a bridge as [`Self::add_bridge`] does, whose ports pass only the VLANs that they carry.
-    /// If the kernel cannot filter VLANs, it creates no bridge. Equivalent to `ip link add NAME address
-    /// MAC mtu MTU type bridge vlan_filtering 1`.
-    ///
-    /// # Errors
-    /// As [`Self::add_bridge`]. [`Error::is_not_supported`] holds if the kernel cannot filter VLANs.
-    pub fn add_filtering_bridge(&self, name: &str, mac: MacAddress, mtu: u32) -> Result<(), Error> {
-        let filtering = InfoData::Bridge(vec![InfoBridge::VlanFiltering(true)]);
-        self.add_bridge_with(attributes(name, mac, mtu), (name, Some(filtering)))
-    }
-
-    fn add_bridge_with(
-        &self,
-        mut attributes: Vec<LinkAttribute>,
-        (name, data): (&str, Option<InfoData>),
-    ) -> Result<(), Error> {
-        attributes.push(LinkAttribute::LinkInfo(info(InfoKind::Bridge, data)));
-        self.execute([create("bridge", name, &message(0, attributes))])
+    /// [`Error::Refused`]; [`Error::is_already_exists`] holds if the name is taken, or if the parent
+    /// has a link of this VLAN. [`Error::is_not_supported`] holds if the kernel lacks the kind.
+    pub fn add_link(&self, link: &NewLink<'_>) -> Result<(), Error> {
+        self.execute([Request::add_link(link)])
     }
 
     /// Creates a bridge or a veth pair that imitates `link`, a link of another namespace. Firewall
@@ -81,18 +146,20 @@ impl Connection {
 }
 
 impl Request {
-    /// Returns a request that creates a VLAN link on the bridge with the index `lower`. `vlan` is 1
-    /// to 4094. The link is down at first. Equivalent to `ip link add link BRIDGE name NAME address
-    /// MAC type vlan id VLAN`.
-    pub fn add_vlan_link(name: &str, mac: MacAddress, vlan: u16, lower: u32) -> Self {
-        let data = InfoData::Vlan(vec![InfoVlan::Id(vlan)]);
-        let attributes = vec![
-            LinkAttribute::IfName(name.to_owned()),
-            LinkAttribute::Link(lower),
-            LinkAttribute::Address(mac.0.to_vec()),
-            LinkAttribute::LinkInfo(info(InfoKind::Vlan, Some(data))),
+    /// Returns a request that creates a link, as [`Connection::add_link`] does.
+    pub fn add_link(link: &NewLink<'_>) -> Self {
+        let (info, words) = link.kind.attributes();
+        let mut attributes = vec![
+            LinkAttribute::IfName(link.name.to_owned()),
+            LinkAttribute::LinkInfo(info),
         ];
-        create("VLAN link", name, &message(0, attributes))
+        let mac = link.mac.map(|it| LinkAttribute::Address(it.0.to_vec()));
+        attributes.extend(mac);
+        attributes.extend(link.mtu.map(LinkAttribute::Mtu));
+        attributes.extend(link.parent.map(LinkAttribute::Link));
+        let file = link.namespace.map(|it| it.as_fd().as_raw_fd());
+        attributes.extend(file.map(LinkAttribute::NetNsFd));
+        create(words, link.name, &message(0, attributes))
     }
 }
 

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use netlink::{
     Address, Connection, Dad, IpVersion, LinkChange, LinkKind, LinkLocalOrigin, MacAddress,
-    Monitor, NewRoute, PortFlag, Request, VethEnd, VethPair, Wait,
+    Monitor, NewKind, NewLink, NewRoute, PortFlag, Request, VethEnd, VethPair, Wait,
 };
 use netns::{Netns, Sysctl};
 use nix::errno::Errno;
@@ -38,6 +38,14 @@ struct Pair {
     bridge: u32,
 }
 
+fn bridge(name: &str, mac: MacAddress) -> NewLink<'_> {
+    NewLink {
+        mac: Some(mac),
+        mtu: Some(1400),
+        ..NewLink::of(name, NewKind::Bridge)
+    }
+}
+
 /// Creates a bridge that is up, and opens connections to the namespaces of both ends of a future
 /// veth pair.
 fn bridge_and_sandbox() -> Pair {
@@ -45,7 +53,7 @@ fn bridge_and_sandbox() -> Pair {
     let sandbox = other_namespace();
     let host = Connection::open().unwrap();
     let container = Connection::open_in(&sandbox).unwrap();
-    host.add_bridge("br0", BRIDGE_MAC, 1400).unwrap();
+    host.add_link(&bridge("br0", BRIDGE_MAC)).unwrap();
     host.execute(vec![Request::change_link("br0", &LinkChange::Up)])
         .unwrap();
     let bridge = host.link("br0").unwrap().index;
@@ -163,7 +171,7 @@ fn ports_are_counted_and_left_out_of_what_has_no_master() {
     let count = || pair.host.port_count(pair.bridge).unwrap();
     assert_eq!(count(), 0);
     pair.make();
-    pair.host.add_bridge("br1", HOST_MAC, 1400).unwrap();
+    pair.host.add_link(&bridge("br1", HOST_MAC)).unwrap();
     let other = pair.host.link("br1").unwrap().index;
     assert_eq!((count(), pair.host.port_count(other).unwrap()), (1, 0));
     let without = pair.host.links_without_master().unwrap();
@@ -244,7 +252,7 @@ fn local_route_of_an_address_is_waited_for() {
 #[test]
 fn kernel_refusal_names_operation_object_and_the_kernels_words() {
     let pair = bridge_and_sandbox();
-    let error = pair.host.add_bridge("br0", BRIDGE_MAC, 1500).unwrap_err();
+    let error = pair.host.add_link(&bridge("br0", BRIDGE_MAC)).unwrap_err();
     assert!(error.is_already_exists());
     assert!(
         error

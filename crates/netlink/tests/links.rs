@@ -1,56 +1,79 @@
-//! Renaming and states of links on the real kernel; they need root or `unshare -Urnm`.
+//! Tests of new and moved links on the real kernel; they need root or `unshare -Urnm`.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 
-use std::process::Command;
-use std::time::Duration;
+use std::thread;
 
-use netlink::{Carrier, Connection, LinkChange, Monitor, Request, Wait};
+use netlink::{
+    Connection, LinkChange, LinkKind, MacAddress, MacVlanMode, NewKind, NewLink, Request,
+};
+use netns::Netns;
 use nix::sched::{CloneFlags, unshare};
 
-/// Opens a connection in a new namespace with a veth pair, `parent` and `other`, both down.
-fn namespace_with_pair() -> Connection {
-    unshare(CloneFlags::CLONE_NEWNET).unwrap();
-    ip("link add parent type veth peer name other");
-    Connection::open().unwrap()
+/// A namespace with the bridge `br0`, and another one.
+struct Host {
+    connection: Connection,
+    bridge: u32,
+    sandbox: Netns,
+    container: Connection,
 }
 
-fn ip(words: &str) {
-    let status = Command::new("ip").args(words.split(' ')).status();
-    assert!(status.unwrap().success(), "ip {words}");
+impl Host {
+    /// Moves the test's thread into the first namespace.
+    fn new() -> Self {
+        let make = || {
+            unshare(CloneFlags::CLONE_NEWNET).unwrap();
+            Netns::own().unwrap()
+        };
+        let sandbox = thread::spawn(make).join().unwrap();
+        make();
+        let connection = Connection::open().unwrap();
+        let bridge = NewLink::of("br0", NewKind::Bridge);
+        connection.add_link(&bridge).unwrap();
+        Self {
+            bridge: connection.link("br0").unwrap().index,
+            container: Connection::open_in(&sandbox).unwrap(),
+            connection,
+            sandbox,
+        }
+    }
 }
 
 #[test]
-fn link_is_renamed_by_its_index() {
-    let host = namespace_with_pair();
-    let index = host.link("parent").unwrap().index;
-    host.execute([Request::rename_link(index, "eth0")]).unwrap();
-    assert_eq!(host.link("eth0").unwrap().index, index);
-    assert!(host.link("parent").unwrap_err().is_not_found());
-    let taken = host.execute([Request::rename_link(index, "other")]);
-    let taken = taken.unwrap_err();
-    assert!(taken.is_already_exists(), "{taken}");
-    let refused = format!("rename link number {index} to other: ");
-    assert!(taken.to_string().starts_with(&refused), "{taken}");
-}
-
-#[test]
-fn link_is_settled_if_its_parent_has_no_carrier() {
-    let host = namespace_with_pair();
-    ip("link add link parent name eth0 type macvlan");
-    let link = host.link("eth0").unwrap();
-    assert!(!link.is_settled(), "is not even set up");
-    let link = host.change_link("eth0", &[LinkChange::Up]).unwrap();
-    assert!(link.is_settled() && !link.is_operational);
-    let parent = host.change_link("parent", &[LinkChange::Up]).unwrap();
-    assert_eq!(parent.carrier, Carrier::Off);
-    assert!(!parent.is_settled(), "waits for its peer");
-    host.change_link("other", &[LinkChange::Up]).unwrap();
-    let wait = Wait {
-        link: link.index,
-        what: "eth0 to come up",
-        deadline: Duration::from_secs(5),
+fn link_is_made_in_another_namespace_below_a_parent_of_this_one() {
+    let host = Host::new();
+    let mac = MacAddress([2, 0, 0, 0, 0, 3]);
+    let link = NewLink {
+        parent: Some(host.bridge),
+        mac: Some(mac),
+        mtu: Some(1300),
+        namespace: Some(&host.sandbox),
+        ..NewLink::of("net1", NewKind::Macvlan(MacVlanMode::Vepa, Some(1000)))
     };
-    let up = Monitor::new().wait_for_link(&host, &wait, |link| link.is_operational);
-    assert!(up.unwrap().is_settled());
+    host.connection.add_link(&link).unwrap();
+    assert_eq!(host.connection.find_link("net1").unwrap(), None);
+    let found = host.container.link("net1").unwrap();
+    assert_eq!(found.kind, LinkKind::Macvlan(MacVlanMode::Vepa));
+    assert_eq!((found.mac, found.mtu), (Some(mac), 1300));
+    assert_eq!((found.is_up, found.peer), (false, Some(host.bridge)));
+    assert!(found.peer_namespace.is_some());
+}
+
+#[test]
+fn link_moves_to_another_namespace_with_a_new_name() {
+    let host = Host::new();
+    let link = NewLink {
+        parent: Some(host.bridge),
+        ..NewLink::of("mv0", NewKind::Macvlan(MacVlanMode::Bridge, None))
+    };
+    host.connection.add_link(&link).unwrap();
+    let link = host.connection.link("mv0").unwrap();
+    let joined = host
+        .connection
+        .change_link("mv0", &[LinkChange::Master(host.bridge)]);
+    assert!(joined.is_err(), "no bridge has a port above itself");
+    let there = Request::move_link(link.index, &host.sandbox, "eth0");
+    host.connection.execute([there]).unwrap();
+    assert_eq!(host.connection.find_link("mv0").unwrap(), None);
+    assert_eq!(host.container.link("eth0").unwrap().mac, link.mac);
 }

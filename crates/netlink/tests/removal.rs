@@ -7,7 +7,7 @@ use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::process::{self, Command};
 use std::thread;
 
-use netlink::{Connection, MacAddress};
+use netlink::{Connection, MacAddress, NewKind, NewLink};
 use netns::Netns;
 use nix::sched::{CloneFlags, unshare};
 
@@ -17,7 +17,12 @@ fn namespace_with(bridge: &str, mac: u8) -> (Netns, Connection, u32) {
     unshare(CloneFlags::CLONE_NEWNET).unwrap();
     let connection = Connection::open().unwrap();
     let mac = MacAddress([2, 0, 0, 0, 0, mac]);
-    connection.add_bridge(bridge, mac, 1500).unwrap();
+    connection
+        .add_link(&NewLink {
+            mac: Some(mac),
+            ..NewLink::of(bridge, NewKind::Bridge)
+        })
+        .unwrap();
     let index = connection.link(bridge).unwrap().index;
     (Netns::own().unwrap(), connection, index)
 }

@@ -94,9 +94,8 @@ fn down(node: &Node, link: &Link) -> Option<Finding> {
 /// down.
 fn leads_nowhere(node: &Node, link: &Link) -> bool {
     match &link.kind {
-        LinkKind::Loopback => true,
+        LinkKind::Loopback | LinkKind::Dummy => true,
         LinkKind::Bridge => node.ports(link.index).next().is_none(),
-        LinkKind::Other(kind) => kind == "dummy",
         _ => false,
     }
 }
