@@ -1,15 +1,24 @@
 //! bandwidth: the backstop, the second limit of what a container sends, in `nf_tables`.
 
+use std::thread;
+
 use nix::errno::Errno;
 use serde_json::{Value, json};
 use tests::faults::{Harm, Trace};
 use tests::limited::{RoutedContainer, record};
-use tests::{Host, Invocation, Network, Place as _};
+use tests::{Host, Invocation, Network, Place as _, eventually};
 
 /// Limits what the container sends to 10 Mbit/s.
 fn limited(scene: &RoutedContainer) -> Network<'_> {
     let network = scene.host.bandwidth().with("egressRate", 10_000_000);
     network.with("prevResult", scene.result.clone())
+}
+
+/// Limits the container, and returns RELOAD of the same network.
+fn reload(scene: &RoutedContainer) -> Invocation {
+    let result = limited(scene).add(&scene.a);
+    let network = limited(scene).with("prevResult", result);
+    network.on("RELOAD", &scene.a)
 }
 
 /// Returns the elements of an attachment, and its shared ones.
@@ -69,12 +78,8 @@ fn a_second_add_leaves_nothing_of_the_first_one() {
 #[test]
 fn reload_adds_nothing_without_an_attachment() {
     let scene = RoutedContainer::new();
-    let network = limited(&scene);
-    let result = network.add(&scene.a);
-    let reload = limited(&scene)
-        .with("prevResult", result)
-        .on("RELOAD", &scene.a);
-    network.del(&scene.a);
+    let reload = reload(&scene);
+    limited(&scene).del(&scene.a);
     scene.host.bridge_v4().del(&scene.a);
     reload.error().expect(7, &["no interface eth0"]);
     assert!(!elements(&scene.host, "bridge").contains("cni:") && !record("a").exists());
@@ -131,11 +136,7 @@ fn without_nf_tables_an_egress_limit_is_refused() {
 #[test]
 fn reload_restores_the_backstop_whatever_the_sandbox_shows() {
     let scene = RoutedContainer::new();
-    let network = limited(&scene);
-    let result = network.add(&scene.a);
-    let reload = limited(&scene)
-        .with("prevResult", result)
-        .on("RELOAD", &scene.a);
+    let reload = reload(&scene);
     let there = elements(&scene.host, "bridge");
     for mischief in [
         "tc qdisc delete dev eth0 root; tc qdisc add dev eth0 root handle b0: pfifo",
@@ -153,4 +154,39 @@ fn reload_restores_the_backstop_whatever_the_sandbox_shows() {
     scene.host.bandwidth().del(&scene.a);
     reload.error();
     assert!(!elements(&scene.host, "bridge").contains("cni:"));
+}
+
+/// The DEL has removed the limit, but not yet the pair.
+#[test]
+fn reload_that_fails_beside_a_del_leaves_nothing() {
+    let scene = RoutedContainer::new();
+    let reload = reload(&scene);
+    limited(&scene).del(&scene.a);
+    scene.a.tc("qdisc delete dev eth0 root");
+    scene.a.tc("qdisc add dev eth0 root handle b0: pfifo");
+    let has_backstop = || elements(&scene.host, "bridge").contains("cni:");
+    let reloaded = thread::scope(|scope| {
+        let reloading = scope.spawn(|| reload.run());
+        assert!(eventually(has_backstop));
+        scene.host.bridge_v4().del(&scene.a);
+        reloading.join().unwrap()
+    });
+    let refusal = reloaded.error();
+    refusal.expect(100, &["was deleted meanwhile"]);
+    assert!(!has_backstop() && !record("a").exists());
+}
+
+#[test]
+fn refused_change_of_the_limit_leaves_the_backstop() {
+    let scene = RoutedContainer::new();
+    let result = limited(&scene).add(&scene.a);
+    let there = elements(&scene.host, "bridge");
+    scene
+        .a
+        .sh("ip link set eth0 down; ip link set eth0 name other");
+    let change = limited(&scene).with("egressRate", 20_000_000);
+    let change = change.with("runtimeConfig.changeLimits", json!(["egress"]));
+    let refused = change.with("prevResult", result).on("RELOAD", &scene.a);
+    refused.error().expect(7, &["no interface eth0"]);
+    assert_eq!(elements(&scene.host, "bridge"), there);
 }

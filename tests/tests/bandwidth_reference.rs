@@ -344,18 +344,21 @@ fn add_replaces_the_ifb_of_the_reference() {
 
 #[test]
 fn add_over_an_ifb_of_the_reference_leaves_the_filters_of_others() {
-    let host = Host::new();
-    let a = host.sandbox("a");
-    let (link, network) = chain(&host, &a);
-    network.by_reference().add(&a);
-    let foreign = "ingress prio 9 protocol ip u32 match ip dst 203.0.113.0/24 flowid 9:9";
-    host.tc(&format!("filter add dev {link} {foreign}"));
-    network.add(&a);
-    assert!(host.ifbs().is_empty());
-    let shown = host.tc(&format!("filter show dev {link} ingress"));
-    let filters = shown.matches("flowid").count();
-    assert!(filters == 1 && shown.contains("9:9"), "{shown}");
-    assert!(host.pings("10.0.0.2"));
+    // The reference's filter has the priority 1.
+    for place in ["prio 9 protocol ip", "prio 1 protocol all"] {
+        let host = Host::new();
+        let a = host.sandbox("a");
+        let (link, network) = chain(&host, &a);
+        network.by_reference().add(&a);
+        let foreign = "u32 match ip dst 203.0.113.0/24 flowid 9:9";
+        host.tc(&format!("filter add dev {link} ingress {place} {foreign}"));
+        network.add(&a);
+        assert!(host.ifbs().is_empty());
+        let shown = host.tc(&format!("filter show dev {link} ingress"));
+        let filters = shown.matches("flowid").count();
+        assert!(filters == 1 && shown.contains("9:9"), "{place}: {shown}");
+        assert!(host.pings("10.0.0.2"));
+    }
 }
 
 #[test]

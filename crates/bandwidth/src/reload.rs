@@ -49,9 +49,8 @@ pub(crate) fn reload(request: &CheckRequest) -> anyhow::Result<()> {
     cni::step("find the pair");
     let host = Connection::open()?;
     let pair = match Pair::find(request, &host) {
-        Err(error) => {
-            restore_backstop(request, &config, &host)?;
-            return Err(error);
+        Err(error) if named.is_empty() => {
+            return cni::all([Err(error), restore_backstop(request, &config, &host)]);
         }
         pair => pair?,
     };
@@ -83,7 +82,8 @@ fn restore_backstop(
     host: &Connection,
 ) -> anyhow::Result<()> {
     let owner = request.attachment.owner();
-    if !record::limits_egress(&owner) {
+    let is_gone = || Ok(!record::limits_egress(&owner));
+    if is_gone()? {
         return Ok(());
     }
     let Some(asked) = &config.egress else {
@@ -95,12 +95,11 @@ fn restore_backstop(
     cni::step("limit what evades the qdisc");
     let limit = asked.limit(host_link.mtu)?;
     let backstop = Backstop::of(&limit, &config.traffic, &host_link, &owner)?;
-    backstop.put(|| {})?;
-    let is_gone = || Ok(!record::limits_egress(&owner));
+    let put = backstop.put(|| {});
     if is_gone()? {
-        backstop.take_back(is_gone)?;
+        return cni::all([put, backstop.take_back(is_gone)]);
     }
-    Ok(())
+    put
 }
 
 /// Checks that the configured rate of each direction in `named` is at most the rate that the
@@ -173,19 +172,31 @@ impl Reload<'_> {
             (false, true) if is_egress => limiting.put_backstop(&limiting.backstop(&limit)?, undo),
             (false, true) => Ok(()),
         });
-        if changed.is_err() && is_egress && !is_named {
-            // Root in the sandbox can make the kernel refuse a change of the qdisc. The backstop
-            // holds alone.
-            limiting.backstop(&limit)?.put(|| {})?;
+        let changed = changed.context(UNFINISHED);
+        if !is_egress {
+            return changed;
         }
-        changed.context(UNFINISHED)?;
-        if is_egress && is_named {
+        if changed.is_err() {
+            return cni::all([changed, self.after_failure(&limit, is_named)]);
+        }
+        if is_named {
             limiting.delete_ifb().context(UNFINISHED)?;
         }
-        if is_egress {
-            self.expect_lasting(&limit)?;
+        self.expect_lasting(&limit)
+    }
+
+    /// After a failed change of the egress limit, restores the backstop: root in the sandbox can make
+    /// the kernel refuse a change of the qdisc, and the backstop holds alone. If `changeLimits` named
+    /// the change, the former limit holds instead. Then forgets the record if RELOAD made it.
+    fn after_failure(&self, limit: &Limit, is_named: bool) -> anyhow::Result<()> {
+        if !is_named {
+            let restored = self.limiting.backstop(limit)?.put(|| {});
+            return cni::all([restored, self.expect_lasting(limit)]);
         }
-        Ok(())
+        if self.record.limits_egress {
+            return Ok(());
+        }
+        record::write(&self.limiting.request.attachment.owner(), self.record)
     }
 
     /// Checks that no concurrent DEL has retired the record. If one has, removes the backstop that
