@@ -9,6 +9,7 @@
 mod capabilities;
 mod cli;
 mod config;
+mod defaults;
 mod devices;
 mod ending;
 mod events;

@@ -48,26 +48,24 @@ fn start(config: Config, dropped: Counter) -> anyhow::Result<JoinSet<anyhow::Res
     own.register("log_lines_dropped", lines, dropped);
     let mut parts = JoinSet::new();
     if let Some(config) = config.devices {
-        let counters = devices::Counters::default();
-        counters.register(own);
-        let allocated = devices::Allocated::default();
-        own.register_collector(Box::new(allocated.clone()));
-        parts.spawn(devices::run(config, shared.clone(), counters, allocated));
+        parts.spawn(devices::run(
+            config,
+            shared.clone(),
+            devices::Counters::new(own),
+        ));
     }
     if let Some(config) = config.gc {
-        let counters = gc::Counters::default();
-        counters.register(own);
-        parts.spawn(gc::run(config, shared.clone(), counters));
+        parts.spawn(gc::run(config, shared.clone(), gc::Counters::new(own)));
     }
     if let Some(config) = config.repair.filter(|it| it.enabled) {
-        let counters = repair::Counters::default();
-        counters.register(own);
-        parts.spawn(repair::run(config, shared.clone(), counters));
+        parts.spawn(repair::run(
+            config,
+            shared.clone(),
+            repair::Counters::new(own),
+        ));
     }
     if config.uplink.is_some_and(|it| it.enabled) {
-        let counters = uplink::Counters::default();
-        counters.register(own);
-        parts.spawn(uplink::run(shared.clone(), counters));
+        parts.spawn(uplink::run(shared.clone(), uplink::Counters::new(own)));
     }
     // The HTTP server starts last, because its registry has the metrics of all other parts.
     if let Some(config) = config.metrics {

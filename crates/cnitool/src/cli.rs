@@ -12,7 +12,7 @@ use anyhow::Context as _;
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use cni::{InterfaceName, NetworkName, SpecVersion, note};
 use itertools::Itertools as _;
-use metrics::Pods;
+use metrics::MOST_PODS;
 use runtime::{Chain, Conflist, Entry};
 use serde::Serialize;
 
@@ -218,7 +218,7 @@ fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
             output.print(&table)?;
         }
         Command::Metrics { no_pods } => {
-            let pods = no_pods.then_some(Pods::None).unwrap_or_default();
+            let pods = (!no_pods).then_some(MOST_PODS);
             print(scrape(directories, pods)?.trim_end())?;
         }
         Command::Doctor(output) => {

@@ -28,14 +28,13 @@ pub(crate) fn count(node: &Node) -> Vec<Metric> {
     let mut unreadable = BTreeMap::<_, u64>::new();
     for range in node.configuration.sources().flat_map(Range::all_of) {
         let network = range.source.name();
-        let (set, bounds) = (range.set.to_string(), range.bounds());
-        let labels = [("network", network), ("set", &set), ("range", &bounds)];
-        let labels = labels.map(|(name, it)| (name, Text::new(it)));
-        ranges.insert(labels, Numbers::of(node, &range));
-        unreadable.entry(Text::new(network)).or_default();
+        let labels = [network, &range.set.to_string(), &range.bounds()];
+        ranges.insert(labels.map(Text::from), Numbers::of(node, &range));
+        unreadable.entry([Text::from(network)]).or_default();
     }
     for lease in node.leases.iter().filter(|it| it.holder.is_none()) {
-        *unreadable.entry(Text::new(&lease.network)).or_default() += 1;
+        let network = [lease.network.as_str().into()];
+        *unreadable.entry(network).or_default() += 1;
     }
     let states = ranges.iter().flat_map(|(labels, it)| {
         let states = [
@@ -45,15 +44,15 @@ pub(crate) fn count(node: &Node) -> Vec<Metric> {
         ];
         states.map(|(state, number)| {
             let [network, set, range] = labels.clone();
-            let labels = [network, set, range, ("state", Text::new(state))];
-            (labels, number)
+            ([network, set, range, state.into()], number)
         })
     });
-    let unreadable = unreadable.into_iter();
+    let states = ADDRESSES.by(["network", "set", "range", "state"], states);
+    let sizes = ranges.into_iter().map(|(labels, it)| (labels, it.all));
     vec![
-        RANGE.with(ranges.iter().map(|(labels, it)| (labels.clone(), it.all))),
-        ADDRESSES.with(states),
-        UNREADABLE.with(unreadable.map(|(network, number)| ([("network", network)], number))),
+        RANGE.by(["network", "set", "range"], sizes),
+        states,
+        UNREADABLE.by(["network"], unreadable),
     ]
 }
 

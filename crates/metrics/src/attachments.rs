@@ -12,18 +12,17 @@ use crate::label::Text;
 /// a veth of the host is tagged with it. A configured network without attachments counts 0.
 pub(crate) fn count(node: &Node, traces: &BTreeMap<String, Traces<'_>>) -> Vec<Metric> {
     let configured = node.configuration.networks();
-    let names = configured.map(|(_, it)| Text::new(it.list.name.as_str()));
+    let names = configured.map(|(_, it)| [Text::from(it.list.name.as_str())]);
     let mut live: BTreeMap<_, u64> = names.map(|it| (it, 0)).collect();
     for (owner, traces) in traces {
         let is_cached = traces.cached.is_some_and(|it| it.is_alive);
         let has_link = traces.links.iter().any(|it| it.kind == LinkKind::Veth);
         if is_cached || has_link {
             let [network, ..] = traces.names(owner);
-            *live.entry(Text::new(network)).or_default() += 1;
+            *live.entry([network.into()]).or_default() += 1;
         }
     }
-    let live = live.into_iter();
-    vec![LIVE.with(live.map(|(network, number)| ([("network", network)], number)))]
+    vec![LIVE.by(["network"], live)]
 }
 
 const LIVE: Family = Family::gauges(

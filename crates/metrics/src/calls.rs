@@ -10,15 +10,15 @@ use prometheus_client::registry::{Registry, Unit};
 use serde::Deserialize;
 
 use crate::follower::Follower;
-use crate::log_file::Line;
 
-/// Numbers and durations of the plugins' calls. Clones share these values, so an agent can register
-/// one clone in its registry and pass lines of the log to another.
-#[derive(Debug, Clone)]
-pub struct Calls {
-    durations: Family<Call, Histogram, fn() -> Histogram>,
+/// Numbers and durations of the plugins' calls, which a registry shows.
+#[derive(Debug)]
+pub(crate) struct Calls {
+    durations: Durations,
     invalid: Counter,
 }
+
+type Durations = Family<Call, Histogram, fn() -> Histogram>;
 
 /// Labels of a call. Only known values become labels: any program may write to the log, and each
 /// new label would take memory.
@@ -43,67 +43,46 @@ struct Logged {
     duration_us: u64,
 }
 
-impl Default for Calls {
-    fn default() -> Self {
-        Self {
-            durations: Family::new_with_constructor(|| Histogram::new(BUCKETS)),
-            invalid: Counter::default(),
-        }
-    }
-}
-
 impl Calls {
     /// Adds the durations of calls and the number of invalid log lines to the registry.
-    pub fn register(&self, registry: &mut Registry) {
+    pub fn new(registry: &mut Registry) -> Self {
+        let calls = Self {
+            durations: Family::new_with_constructor(|| Histogram::new(BUCKETS)),
+            invalid: Counter::default(),
+        };
         registry.register_with_unit(
             "cni_call_duration",
             "Durations of the plugins' calls in their log. Code 0 is success",
             Unit::Seconds,
-            self.durations.clone(),
+            calls.durations.clone(),
         );
         registry.register(
             "cni_log_lines_invalid",
             "Lines in the plugins' log that no plugin of this suite wrote",
-            self.invalid.clone(),
+            calls.invalid.clone(),
         );
+        calls
     }
 
     /// Counts the call that this line of the plugins' log records. A line that no plugin of this
     /// suite wrote counts as invalid. The line feed may be missing.
-    pub fn feed(&self, line: &[u8]) {
-        match serde_json::from_slice::<Logged>(line)
-            .ok()
-            .and_then(|it| it.call())
-        {
-            Some((call, seconds)) => self.durations.get_or_create(&call).observe(seconds),
-            None => {
-                self.invalid.inc();
-            }
+    fn feed(&self, line: &[u8]) {
+        let logged = serde_json::from_slice::<Logged>(line).ok();
+        if let Some((call, seconds)) = logged.and_then(|it| it.call()) {
+            self.durations.get_or_create(&call).observe(seconds);
+        } else {
+            self.invalid.inc();
         }
     }
 
-    /// Counts the plugin calls in the log file at `path`, one in each line. A file that does not
-    /// exist has no lines. An incomplete last line does not count.
-    ///
-    /// # Errors
-    /// The file cannot be read, or is a symbolic link, a pipe or a device, to which no plugin
-    /// writes.
-    pub fn read(&self, path: &Path) -> anyhow::Result<()> {
-        self.follow(&mut Follower::default(), path)
-    }
-
     /// Counts the plugin calls in the lines that were added to the log file at `path` since
-    /// `follower` last read it. The first time, counts the calls in all lines.
+    /// `follower` last read it. The first time, counts the calls in all lines. A file that does not
+    /// exist has no lines. An incomplete last line does not count yet.
     ///
     /// # Errors
     /// The file cannot be read, or is not a regular file.
     pub fn follow(&self, follower: &mut Follower, path: &Path) -> anyhow::Result<()> {
-        follower.read(path, |line| match line {
-            Line::Whole(line) => self.feed(line),
-            Line::TooLong => {
-                self.invalid.inc();
-            }
-        })
+        follower.read(path, &mut |line| self.feed(line))
     }
 }
 
@@ -139,13 +118,14 @@ mod tests {
     use super::*;
 
     fn encoded(lines: &[&str]) -> String {
-        let calls = Calls::default();
         let mut registry = Registry::default();
-        calls.register(&mut registry);
+        let calls = Calls::new(&mut registry);
         for line in lines {
             calls.feed(line.as_bytes());
         }
-        crate::encode(&registry).unwrap()
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        text
     }
 
     #[test]

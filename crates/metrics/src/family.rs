@@ -1,17 +1,19 @@
-//! Metric families: a name with its help text, and one sample for each set of labels.
+//! Metric families: a name with its help text, and one sample for each set of labels. [`Latest`]
+//! adds them to a registry.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
+use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
-use prometheus_client::registry::Unit;
+use prometheus_client::registry::{Registry, Unit};
 
 use crate::label::Text;
 
 /// Name, type and help text of a metric family.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Family {
+pub struct Family {
     /// The name without the unit and the suffix `_total` of counters, which the encoder appends.
     name: &'static str,
     unit: Option<&'static str>,
@@ -21,13 +23,13 @@ pub(crate) struct Family {
 
 /// A family with its samples.
 #[derive(Debug)]
-pub(crate) struct Metric {
+pub struct Metric {
     family: Family,
-    pub samples: Vec<(Labels, u64)>,
+    pub(crate) samples: Vec<(Labels, u64)>,
 }
 
 /// Names and values of a sample's labels. Samples of several families may share them.
-pub(crate) type Labels = Arc<[(&'static str, Text)]>;
+pub type Labels = Arc<[(&'static str, Text)]>;
 
 impl Family {
     /// Returns a family of gauges: their values may rise and fall.
@@ -70,8 +72,23 @@ impl Family {
         }
     }
 
+    /// Returns the family with these samples, as [`Self::with`] does. A sample has the values of the
+    /// labels `names`, and its own value.
+    pub fn by<const COUNT: usize, T: Into<Text>, N: TryInto<u64>>(
+        self,
+        names: [&'static str; COUNT],
+        samples: impl IntoIterator<Item = ([T; COUNT], N)>,
+    ) -> Metric {
+        let labels = |values: [T; COUNT]| {
+            let labels = names.into_iter().zip(values.map(Into::into));
+            labels.collect::<Labels>()
+        };
+        let samples = samples.into_iter();
+        self.with(samples.map(|(values, number)| (labels(values), number)))
+    }
+
     /// Returns the family with one sample, which has no labels.
-    pub fn value(self, value: usize) -> Metric {
+    pub fn value(self, value: impl TryInto<u64>) -> Metric {
         self.with([(Labels::default(), value)])
     }
 }
@@ -79,6 +96,9 @@ impl Family {
 impl Metric {
     /// Writes the family with all its samples to `encoder`. Without samples, writes nothing, not
     /// even the help text.
+    ///
+    /// # Errors
+    /// `encoder` cannot be written.
     pub fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         if self.samples.is_empty() {
             return Ok(());
@@ -104,5 +124,31 @@ impl Metric {
             }
         }
         Ok(())
+    }
+}
+
+/// Metrics that change all at once, so that no scrape sees a part of a change. Clones share them.
+#[derive(Debug, Clone, Default)]
+pub struct Latest(Arc<Mutex<Arc<[Metric]>>>);
+
+impl Latest {
+    /// Returns no metrics yet. `registry` shows those that are set later.
+    pub fn new(registry: &mut Registry) -> Self {
+        let latest = Self::default();
+        registry.register_collector(Box::new(latest.clone()));
+        latest
+    }
+
+    /// Replaces all metrics.
+    pub fn set(&self, metrics: impl Into<Arc<[Metric]>>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = metrics.into();
+    }
+}
+
+impl Collector for Latest {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        // Releases the lock before it writes, so that `set` does not wait for that.
+        let metrics = Arc::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        metrics.iter().try_for_each(|it| it.encode(&mut encoder))
     }
 }

@@ -6,7 +6,7 @@ use std::{io, mem};
 
 use anyhow::Context as _;
 
-use crate::log_file::{Line, LogFile};
+use crate::log_file::{Handle, LogFile};
 use crate::rotated::missed;
 
 /// Log files, each with the position up to which this process has read it.
@@ -20,7 +20,7 @@ use crate::rotated::missed;
 /// lines that a plugin writes between the copy and the truncation are lost. The whole rest is lost
 /// if the copy is compressed before the next reading.
 #[derive(Debug, Default)]
-pub struct Follower(BTreeMap<PathBuf, Followed>);
+pub(crate) struct Follower(BTreeMap<PathBuf, Followed>);
 
 #[derive(Debug)]
 struct Followed {
@@ -37,15 +37,11 @@ impl Follower {
     /// # Errors
     /// The file cannot be read, or is a symbolic link, a pipe or a device, to which no plugin
     /// writes.
-    pub(crate) fn read(
-        &mut self,
-        path: &Path,
-        mut handle: impl FnMut(Line<'_>),
-    ) -> anyhow::Result<()> {
+    pub fn read(&mut self, path: &Path, handle: Handle<'_>) -> anyhow::Result<()> {
         let found = LogFile::open(path)?;
         let read = match (self.0.get_mut(path), found) {
-            (Some(followed), found) => followed.read(path, found, &mut handle),
-            (None, Some(mut now)) => now.read(&mut handle).map(|()| {
+            (Some(followed), found) => followed.read(path, found, handle),
+            (None, Some(mut now)) => now.read(handle).map(|()| {
                 let followed = Followed { now, before: None };
                 self.0.insert(path.to_owned(), followed);
             }),
@@ -58,12 +54,7 @@ impl Follower {
 impl Followed {
     /// Reads what was added to the log. `found` is the file that has the log's name now; `None` if
     /// there is no such file.
-    fn read(
-        &mut self,
-        log: &Path,
-        found: Option<LogFile>,
-        handle: &mut dyn FnMut(Line<'_>),
-    ) -> io::Result<()> {
+    fn read(&mut self, log: &Path, found: Option<LogFile>, handle: Handle<'_>) -> io::Result<()> {
         if let Some(mut before) = self.before.take() {
             before.read(handle)?;
         }
@@ -98,7 +89,7 @@ impl Followed {
 fn read_missed(
     log: &Path,
     [known, now]: [&LogFile; 2],
-    handle: &mut dyn FnMut(Line<'_>),
+    handle: Handle<'_>,
 ) -> io::Result<Option<String>> {
     let mut after = known.last_time();
     for mut file in missed(log, known, now) {
@@ -169,7 +160,7 @@ mod tests {
         /// Reads the log. Returns the number of lines that all calls have read.
         fn read(&mut self) -> usize {
             let path = self.path("log");
-            self.follower.read(&path, |_| self.lines += 1).unwrap();
+            self.follower.read(&path, &mut |_| self.lines += 1).unwrap();
             self.lines
         }
     }

@@ -10,14 +10,20 @@ use prometheus_client::encoding::{EncodeLabelValue, LabelValueEncoder};
 /// control character could change the terminal of an operator, and Prometheus refuses a text with
 /// the character 0. `prometheus-client` escapes quotation marks and backslashes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Text(Box<str>);
+pub struct Text(Box<str>);
 
-impl Text {
+impl From<&str> for Text {
     /// Replaces control characters by U+FFFD, and shortens the text to [`LONGEST`] characters.
-    pub fn new(text: &str) -> Self {
+    fn from(text: &str) -> Self {
         let harmless = |it: char| if it.is_control() { REPLACEMENT } else { it };
         let characters = text.chars().take(LONGEST).map(harmless);
         Self(characters.collect::<String>().into())
+    }
+}
+
+impl From<String> for Text {
+    fn from(text: String) -> Self {
+        text.as_str().into()
     }
 }
 
@@ -39,7 +45,7 @@ mod tests {
 
     #[test]
     fn control_characters_are_replaced_and_long_names_shortened() {
-        let of = |text: &str| Text::new(text).0.into_string();
+        let of = |text: &str| Text::from(text).0.into_string();
         assert_eq!(
             of("a\0b\n\u{1b}[2J\u{9b}ü\"\\"),
             "a\u{fffd}b\u{fffd}\u{fffd}[2J\u{fffd}ü\"\\"

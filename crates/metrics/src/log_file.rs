@@ -8,14 +8,9 @@ use std::path::Path;
 use anyhow::Context as _;
 use cni::files::{Links, if_present, open_regular};
 
-/// A line of the log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Line<'a> {
-    /// The line, with its line feed.
-    Whole(&'a [u8]),
-    /// A line that is longer than [`LONGEST`], so no plugin wrote it. Its text is skipped.
-    TooLong,
-}
+/// Takes a line of the log, with its line feed. Takes an empty text for a line that is longer than
+/// [`LONGEST`], so no plugin wrote it.
+pub(crate) type Handle<'a> = &'a mut dyn FnMut(&[u8]);
 
 /// An open log file, with the position up to which it was read.
 #[derive(Debug)]
@@ -135,7 +130,7 @@ impl LogFile {
     ///
     /// # Errors
     /// The file cannot be read.
-    pub fn read(&mut self, handle: &mut dyn FnMut(Line<'_>)) -> io::Result<()> {
+    pub fn read(&mut self, handle: Handle<'_>) -> io::Result<()> {
         self.file.seek(SeekFrom::Start(self.position))?;
         let mut reader = BufReader::with_capacity(BUFFER, &self.file);
         let mut line = Vec::new();
@@ -144,10 +139,10 @@ impl LogFile {
             let mut start = reader.by_ref().take(LONGEST);
             let mut length = start.read_until(b'\n', &mut line)?;
             if line.ends_with(b"\n") {
-                handle(Line::Whole(&line));
+                handle(&line);
             } else if length as u64 == LONGEST {
                 length += reader.skip_until(b'\n')?;
-                handle(Line::TooLong);
+                handle(b"");
             } else {
                 return Ok(());
             }
@@ -189,12 +184,7 @@ mod tests {
         let path = directory.path().join("log");
         let read = || {
             let mut read = Vec::new();
-            let mut handle = |line: Line<'_>| {
-                read.push(match line {
-                    Line::Whole(line) => String::from_utf8(line.to_owned()).unwrap(),
-                    Line::TooLong => "too long".to_owned(),
-                });
-            };
+            let mut handle = |line: &[u8]| read.push(String::from_utf8(line.to_owned()).unwrap());
             if let Some(mut file) = LogFile::open(&path)? {
                 file.read(&mut handle)?;
             }
@@ -203,7 +193,7 @@ mod tests {
         assert!(read().unwrap().is_empty());
         let long = "x".repeat(3 << 20);
         fs::write(&path, format!("a\n{long}\nb\nincomplete")).unwrap();
-        assert_eq!(read().unwrap(), ["a\n", "too long", "b\n"]);
+        assert_eq!(read().unwrap(), ["a\n", "", "b\n"]);
         fs::remove_file(&path).unwrap();
         fs::create_dir(&path).unwrap();
         assert!(read().is_err());

@@ -14,14 +14,8 @@ use node::{Node, Traces, owner_of};
 use crate::family::{Family, Labels, Metric};
 use crate::label::Text;
 
-/// Which pods have metrics of their own.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Pods {
-    /// No pod.
-    None,
-    /// The first pods in the order of network and container, at most this many.
-    AtMost(usize),
-}
+/// The usual maximum number of pods that have metrics of their own.
+pub const MOST_PODS: usize = 1000;
 
 /// Counters and limit of one direction of a pod's traffic.
 #[derive(Debug, Clone, Copy)]
@@ -30,18 +24,13 @@ struct Direction {
     limit: Option<(u64, QueueCounters)>,
 }
 
-impl Default for Pods {
-    fn default() -> Self {
-        Self::AtMost(1000)
-    }
-}
-
-/// Returns the traffic and the limits of each pod up to the maximum in [`Pods::AtMost`], the number
-/// of these pods, and the number of the other pods. Returns nothing for [`Pods::None`].
-pub(crate) fn count(node: &Node, traces: &BTreeMap<String, Traces<'_>>, pods: Pods) -> Vec<Metric> {
-    let Pods::AtMost(most) = pods else {
-        return Vec::new();
-    };
+/// Returns the traffic and the limits of at most `most` pods, the first in the order of network and
+/// container, the number of these pods, and the number of the other pods.
+pub(crate) fn count(
+    node: &Node,
+    traces: &BTreeMap<String, Traces<'_>>,
+    most: usize,
+) -> Vec<Metric> {
     let (mut pods, mut left_out) = (BTreeMap::new(), 0);
     let links: BTreeMap<_, _> = node.links.iter().map(|it| (&*it.name, it)).collect();
     for (owner, traces) in traces {
@@ -80,11 +69,11 @@ fn names(owner: &str, traces: &Traces<'_>) -> [Text; 5] {
             .unwrap_or_default()
     };
     let [namespace, pod] = ["K8S_POD_NAMESPACE", "K8S_POD_NAME"].map(argument);
-    [network, container, interface, namespace, pod].map(Text::new)
+    [network, container, interface, namespace, pod].map(Text::from)
 }
 
 fn labels([network, container, interface, namespace, pod]: &[Text; 5], direction: &str) -> Labels {
-    let direction = Text::new(direction);
+    let direction = direction.into();
     let labels = [
         ("namespace", namespace),
         ("pod", pod),
@@ -208,15 +197,14 @@ mod tests {
             };
             node.counters.insert(index, counters);
         }
-        let numbers = |pods| {
-            let metrics = count(&node, &node.traces(), pods);
+        let numbers = |most| {
+            let metrics = count(&node, &node.traces(), most);
             let [.., included, left_out] = metrics.as_slice() else {
                 return None;
             };
             Some([included, left_out].map(|it| it.samples[0].1))
         };
-        assert_eq!(numbers(Pods::AtMost(2)), Some([2, 1]));
-        assert_eq!(numbers(Pods::default()), Some([3, 0]));
-        assert_eq!(numbers(Pods::None), None);
+        assert_eq!(numbers(2), Some([2, 1]));
+        assert_eq!(numbers(MOST_PODS), Some([3, 0]));
     }
 }

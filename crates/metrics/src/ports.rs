@@ -15,7 +15,7 @@ pub(crate) fn count(node: &Node, traces: &BTreeMap<String, Traces<'_>>) -> Vec<M
     let sources = node.configuration.sources();
     let forwarding = sources.filter(|it| node::facts(&it.plugin.program).takes("portMappings"));
     let unused = forwarding.flat_map(|it| ["tcp", "udp"].map(|protocol| [it.name(), protocol]));
-    let mut ports: BTreeMap<_, u64> = unused.map(|it| (it.map(Text::new), 0)).collect();
+    let mut ports: BTreeMap<_, u64> = unused.map(|it| (it.map(Text::from), 0)).collect();
     for (owner, traces) in traces {
         let forwarded = traces.elements.iter().filter_map(|it| it.port);
         let forwarded = forwarded.map(|it| (it.port.protocol, it.port.port, it.port.address));
@@ -24,15 +24,10 @@ pub(crate) fn count(node: &Node, traces: &BTreeMap<String, Traces<'_>>) -> Vec<M
         for (protocol, ..) in forwarded {
             let name = Protocol::of_number(protocol);
             let name = name.map_or_else(|| protocol.to_string(), |it| it.to_string());
-            let labels = [network, &name].map(Text::new);
-            *ports.entry(labels).or_default() += 1;
+            *ports.entry([network, &name].map(Text::from)).or_default() += 1;
         }
     }
-    let samples = ports.into_iter().map(|([network, protocol], number)| {
-        let labels = [("network", network), ("protocol", protocol)];
-        (labels, number)
-    });
-    vec![PORTS.with(samples)]
+    vec![PORTS.by(["network", "protocol"], ports)]
 }
 
 const PORTS: Family = Family::gauges(

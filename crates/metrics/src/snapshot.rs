@@ -1,91 +1,65 @@
 //! The metrics of a node at one moment.
 
 use std::collections::BTreeSet;
-use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use node::Part::{Cache, Configuration, Firewall, Leases, Links};
 use node::{Node, Part};
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::DescriptorEncoder;
-use prometheus_client::registry::Registry;
 use runtime::Directories;
 
-use crate::calls::Calls;
-use crate::family::Metric;
-use crate::pods::Pods;
-use crate::unread::{LOG, Unread};
-use crate::{addresses, attachments, files, lacking, pods, ports, tables};
+use crate::family::{Family, Metric};
+use crate::{addresses, attachments, lacking, pods, ports, tables};
 
 /// The metrics of a node at one moment. A metric is absent if it needs a part of the node that
 /// could not be read, such as the leases.
 #[derive(Debug)]
-pub struct Snapshot {
+pub(crate) struct Snapshot {
     metrics: Vec<Metric>,
-    unread: Unread,
-    log_files: BTreeSet<PathBuf>,
+    /// The names of the parts that could not be read, with the reasons.
+    pub unread: Vec<(&'static str, String)>,
+    /// The log files that the configured networks name.
+    pub log_files: BTreeSet<PathBuf>,
 }
 
 impl Snapshot {
-    /// Reads the node in the network namespace of this process. Blocks for some milliseconds, or
-    /// longer with thousands of attachments. `pods` selects which pods have metrics of their own.
-    pub fn read(directories: &Directories, pods: Pods) -> Self {
+    /// Reads the node, for [`Exporter::text`].
+    ///
+    /// [`Exporter::text`]: crate::Exporter::text
+    pub fn read(directories: &Directories, pods: Option<usize>) -> Self {
         let mut node = Node::counted(directories);
-        let unread = Unread::of(std::mem::take(&mut node.unread));
-        let is_read = |parts: &[Part]| unread.has_none_of(parts);
+        let unread = std::mem::take(&mut node.unread);
+        let is_read = |parts: &[Part]| !unread.iter().any(|it| parts.contains(&it.0));
         let traces = node.traces();
         let read = [
-            is_read(&[Configuration]).then(|| files::count_configurations(&node)),
-            is_read(&[Cache]).then(|| files::count_entries(&node)),
+            is_read(&[Configuration]).then(|| vec![invalid_configurations(&node)]),
+            is_read(&[Cache]).then(|| vec![INVALID_ENTRIES.value(node.invalid_entries)]),
             is_read(&[Configuration, Leases]).then(|| addresses::count(&node)),
             is_read(ATTACHMENTS).then(|| attachments::count(&node, &traces)),
             is_read(ELEMENTS).then(|| lacking::count(&node, &traces)),
             is_read(&[Configuration, Firewall]).then(|| ports::count(&node, &traces)),
             is_read(&[Firewall]).then(|| tables::read(&node)),
-            is_read(&[Links]).then(|| pods::count(&node, &traces, pods)),
+            pods.filter(|_| is_read(&[Links]))
+                .map(|most| pods::count(&node, &traces, most)),
         ];
         Self {
             metrics: read.into_iter().flatten().flatten().collect(),
             log_files: log_files(&node),
-            unread,
+            unread: unread.into_iter().map(|it| (name(it.0), it.1)).collect(),
         }
     }
 
-    /// Returns the log files that the configured networks name, in any order.
-    pub fn log_files(&self) -> impl Iterator<Item = &Path> {
-        self.log_files.iter().map(PathBuf::as_path)
-    }
-
-    /// Records why the plugins' log could not be read.
-    pub fn log_is_unread(&mut self, reason: impl fmt::Display) {
-        self.unread.add(LOG, reason.to_string());
-    }
-
-    /// Returns the metrics of this snapshot and the counts of plugin calls in the text format of
-    /// `OpenMetrics`, as [`crate::encode`] does for a registry.
-    ///
-    /// # Errors
-    /// The text cannot be formatted. This is not expected, because all metrics of this crate can be
-    /// encoded.
-    pub fn into_text(self, calls: &Calls) -> Result<String, fmt::Error> {
-        let mut registry = Registry::default();
-        registry.register_collector(Box::new(self));
-        calls.register(&mut registry);
-        crate::encode(&registry)
-    }
-
-    /// Returns why parts of the node could not be read.
-    pub fn unread(&self) -> impl Iterator<Item = &str> {
-        self.unread.reasons()
+    /// Takes the metrics of this snapshot.
+    pub fn metrics(&mut self) -> Vec<Metric> {
+        let is_unread = |part: &str| u64::from(self.unread.iter().any(|it| it.0 == part));
+        let unread = UNREAD.by(["part"], PARTS.map(|it| ([it], is_unread(it))));
+        let others = std::mem::take(&mut self.metrics);
+        [unread].into_iter().chain(others).collect()
     }
 }
 
-impl Collector for Snapshot {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        self.unread.metric().encode(&mut encoder)?;
-        let mut metrics = self.metrics.iter();
-        metrics.try_for_each(|it| it.encode(&mut encoder))
-    }
+fn invalid_configurations(node: &Node) -> Metric {
+    let files = node.configuration.files.iter();
+    INVALID_CONFIGURATIONS.value(files.filter(|it| it.network.is_err()).count())
 }
 
 /// Returns the paths in the key `logFile` of the configured plugins. Skips relative paths, which
@@ -102,3 +76,36 @@ const ATTACHMENTS: &[Part] = &[Configuration, Cache, Links];
 
 /// The parts of the node that show which elements a live attachment lacks.
 const ELEMENTS: &[Part] = &[Configuration, Cache, Links, Firewall];
+
+fn name(part: Part) -> &'static str {
+    match part {
+        Configuration => "configuration",
+        Cache => "cache",
+        Leases => "leases",
+        Firewall => "firewall",
+        Links => "links",
+        Part::Kernel => "kernel",
+        Part::Policies => "policies",
+    }
+}
+
+/// Name of the plugins' log, which counts as a part of the node.
+pub(crate) const LOG: &str = "log";
+
+/// Names of the parts that a snapshot reads.
+const PARTS: [&str; 6] = ["cache", "configuration", "firewall", "leases", "links", LOG];
+
+const UNREAD: Family = Family::gauges(
+    "cni_unread",
+    "1 if the part of the node could not be read. Metrics that need it are absent then.",
+);
+
+const INVALID_CONFIGURATIONS: Family = Family::gauges(
+    "cni_configuration_files_invalid",
+    "Files of network configurations that are invalid. Their networks have no metrics.",
+);
+
+const INVALID_ENTRIES: Family = Family::gauges(
+    "cni_cache_entries_invalid",
+    "Files in the cache of runtimes that are no valid entries.",
+);

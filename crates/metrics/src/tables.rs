@@ -1,9 +1,8 @@
 //! State of the suite's tables in `nf_tables`.
 
-use node::{Condition, Node, TableState};
+use node::{Condition, Node};
 
 use crate::family::{Family, Metric};
-use crate::label::Text;
 
 /// Returns metrics of each table of the suite: its condition (complete, damaged or absent), and the
 /// number of its elements.
@@ -11,18 +10,15 @@ pub(crate) fn read(node: &Node) -> Vec<Metric> {
     let tables = node.tables.iter();
     let conditions = tables.clone().flat_map(|table| {
         CONDITIONS.map(|(condition, name)| {
-            let [family, table_name] = labels(table);
             let is_now = u64::from(table.condition == condition);
-            let labels = [family, table_name, ("condition", Text::new(name))];
-            (labels, is_now)
+            ([table.family, table.name, name], is_now)
         })
     });
-    let elements = tables.map(|it| (labels(it), it.elements));
-    vec![CONDITION.with(conditions), ELEMENTS.with(elements)]
-}
-
-fn labels(table: &TableState) -> [(&'static str, Text); 2] {
-    [("family", table.family), ("table", table.name)].map(|(name, it)| (name, Text::new(it)))
+    let elements = tables.map(|it| ([it.family, it.name], it.elements));
+    vec![
+        CONDITION.by(["family", "table", "condition"], conditions),
+        ELEMENTS.by(["family", "table"], elements),
+    ]
 }
 
 const CONDITIONS: [(Condition, &str); 3] = [

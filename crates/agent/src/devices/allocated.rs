@@ -8,13 +8,11 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
+use metrics::Family;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
-use prometheus_client::metrics::MetricType;
-use prometheus_client::registry::Unit;
 
 use super::pod_resources::Known;
-use crate::gauges::{Described, number};
 
 /// The kubelet's last answer with its time; `None` if the kubelet has never answered. Clones share
 /// it.
@@ -39,15 +37,31 @@ impl Collector for Allocated {
         let Some((time, known)) = last else {
             return Ok(());
         };
-        Described::counts("allocated_devices", "Devices that a container has")
-            .encode(&mut encoder, &known.allocated)?;
         let allocatable = known.allocatable.into_iter().flatten();
-        let allocatable = allocatable.map(|(name, count)| (vec![("resource", name)], count));
-        let help = "Devices that the kubelet may allocate, as it lists them";
-        Described::counts("kubelet_devices", help).encode(&mut encoder, &allocatable.collect())?;
-        let help = "Time since the kubelet last listed the devices of containers";
-        let (name, unit) = ("allocated_devices_age", Unit::Seconds);
-        let mut metric = encoder.encode_descriptor(name, help, Some(&unit), MetricType::Gauge)?;
-        metric.encode_gauge(&number(time.elapsed().as_secs()))
+        let metrics = [
+            ALLOCATED.by(
+                ["namespace", "pod", "container", "resource"],
+                known.allocated,
+            ),
+            ALLOCATABLE.by(
+                ["resource"],
+                allocatable.map(|(name, count)| ([name], count)),
+            ),
+            AGE.value(time.elapsed().as_secs()),
+        ];
+        metrics.iter().try_for_each(|it| it.encode(&mut encoder))
     }
 }
+
+const ALLOCATED: Family = Family::gauges("allocated_devices", "Devices that a container has");
+
+const ALLOCATABLE: Family = Family::gauges(
+    "kubelet_devices",
+    "Devices that the kubelet may allocate, as it lists them",
+);
+
+const AGE: Family = Family::gauges(
+    "allocated_devices_age",
+    "Time since the kubelet last listed the devices of containers",
+)
+.in_unit("seconds");

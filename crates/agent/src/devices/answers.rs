@@ -41,8 +41,8 @@ pub(super) struct Answers {
 /// lists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Difference {
-    announced: i64,
-    listed: i64,
+    announced: u64,
+    listed: u64,
 }
 
 impl Answers {
@@ -89,7 +89,7 @@ impl Answers {
             Err(error) => {
                 let reason = Some(format!("{error:#}"));
                 // A kubelet that does not read the devices may not run at all.
-                if self.plugins.iter().any(is_read) && self.failure != reason {
+                if self.plugins.iter().any(Plugin::is_read) && self.failure != reason {
                     note(format_args!(
                         "devices: no list of allocated devices: {error:#}"
                     ));
@@ -103,9 +103,9 @@ impl Answers {
     /// resource than the agent announced. After a change, the kubelet may not have read the agent's
     /// new list yet. So a difference counts only if the previous answer had the same difference,
     /// and the health is good again only without any difference.
-    fn compare(&mut self, listed: &BTreeMap<String, i64>) {
+    fn compare(&mut self, listed: &BTreeMap<String, u64>) {
         let mut differing = BTreeMap::new();
-        for plugin in self.plugins.iter().filter(|it| is_read(it)) {
+        for plugin in self.plugins.iter().filter(|it| it.is_read()) {
             let name = &plugin.resource.name;
             let announced = plugin.announced();
             let listed = listed.get(name).copied().unwrap_or_default();
@@ -155,11 +155,6 @@ impl Difference {
              agent announced; another device plugin may have registered the resource"
         )
     }
-}
-
-/// Returns whether the kubelet reads the devices of the plugin.
-fn is_read(plugin: &Plugin) -> bool {
-    *plugin.readers().borrow() > 0
 }
 
 /// The time between two requests to the kubelet.

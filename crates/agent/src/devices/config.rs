@@ -110,16 +110,10 @@ impl Config {
             let counts = self.offers.iter().map(|it| it.count(unit, speed));
             counts.fold(0, u32::saturating_add)
         };
-        let (mut below, mut enough) = (0, MOST_MBIT);
-        while enough - below > 1 {
-            let middle = below.midpoint(enough);
-            if total_of(middle) <= MOST_DEVICES {
-                enough = middle;
-            } else {
-                below = middle;
-            }
-        }
-        enough
+        let mut units = 1..MOST_MBIT;
+        units
+            .find(|unit| total_of(*unit) <= MOST_DEVICES)
+            .unwrap_or(MOST_MBIT)
     }
 }
 

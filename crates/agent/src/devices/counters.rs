@@ -1,40 +1,45 @@
 //! Metrics of the devices that the agent offers to the kubelet: accepted registrations, containers
 //! that got devices, and the number of healthy and unhealthy devices of each resource.
 
+use kubelet::device_plugin::{HEALTHY, UNHEALTHY};
+use metrics::Latest;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
 
-use kubelet::device_plugin::{HEALTHY, UNHEALTHY};
-
+use super::allocated::Allocated;
 use super::resource::Stock;
-use crate::gauges::{Described, Gauges, Labels};
+use crate::gauges::{Labels, registered};
 
 /// Metrics of the devices that the agent offers. Clones share them.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(crate) struct Counters {
     allocations: Family<Labels, Counter>,
     registrations: Family<Labels, Counter>,
-    devices: Gauges,
+    devices: Latest,
+    pub(super) allocated: Allocated,
 }
 
 impl Counters {
     /// Adds the counters of allocations and registrations, and the numbers of devices, to
     /// `registry`.
-    pub fn register(&self, registry: &mut Registry) {
-        registry.register(
-            "device_allocations",
-            "Containers that the kubelet gave devices to",
-            self.allocations.clone(),
-        );
-        registry.register(
-            "device_registrations",
-            "Registrations that the kubelet accepted",
-            self.registrations.clone(),
-        );
-        let help = "Devices that the kubelet may allocate, or may not";
-        let described = Described::counts("devices", help);
-        self.devices.register(registry, described);
+    pub fn new(registry: &mut Registry) -> Self {
+        let allocated = Allocated::default();
+        registry.register_collector(Box::new(allocated.clone()));
+        Self {
+            allocations: registered(
+                registry,
+                "device_allocations",
+                "Containers that the kubelet gave devices to",
+            ),
+            registrations: registered(
+                registry,
+                "device_registrations",
+                "Registrations that the kubelet accepted",
+            ),
+            devices: Latest::new(registry),
+            allocated,
+        }
     }
 
     /// Returns the counter of containers to which the kubelet gave devices of this resource.
@@ -47,16 +52,16 @@ impl Counters {
         self.registrations.get_or_create(&of(resource)).clone()
     }
 
-    /// Sets the numbers of healthy and unhealthy devices of this resource.
-    pub fn set(&self, resource: &str, stock: Stock) {
-        self.devices.set([HEALTHY, UNHEALTHY].map(|health| {
-            let count = if health == stock.health() {
-                stock.count
-            } else {
-                0
-            };
-            (of_health(resource, health), count.into())
-        }));
+    /// Replaces the numbers of healthy and unhealthy devices of all resources.
+    pub fn set<'n>(&self, stocks: impl IntoIterator<Item = (&'n str, Stock)>) {
+        let counts = stocks.into_iter().flat_map(|(resource, stock)| {
+            [HEALTHY, UNHEALTHY].map(|health| {
+                let is_it = health == stock.health();
+                ([resource, health], if is_it { stock.count } else { 0 })
+            })
+        });
+        self.devices
+            .set([DEVICES.by(["resource", "health"], counts)]);
     }
 }
 
@@ -64,10 +69,10 @@ fn of(resource: &str) -> Labels {
     vec![("resource", resource.to_owned())]
 }
 
-fn of_health(resource: &str, health: &str) -> Labels {
-    let resource = ("resource", resource.to_owned());
-    vec![resource, ("health", health.to_owned())]
-}
+const DEVICES: metrics::Family = metrics::Family::gauges(
+    "devices",
+    "Devices that the kubelet may allocate, or may not",
+);
 
 #[cfg(test)]
 mod tests {
@@ -79,8 +84,7 @@ mod tests {
     #[test]
     fn every_scrape_counts_each_device_once_while_the_health_changes() {
         let mut registry = Registry::with_prefix("cni_agent");
-        let counters = Counters::default();
-        counters.register(&mut registry);
+        let counters = Counters::new(&mut registry);
         let is_healthy = AtomicBool::new(false);
         // Of the lines for healthy and unhealthy devices, one has the value 5 and the other one 0.
         let is_whole = |text: &str| text.lines().filter(|it| it.ends_with("} 5")).count() == 1;
@@ -90,7 +94,7 @@ mod tests {
                 is_healthy: is_healthy.fetch_not(Ordering::Relaxed),
                 numa_node: None,
             };
-            counters.set("example.org/tun", stock);
+            counters.set([("example.org/tun", stock)]);
         });
     }
 }

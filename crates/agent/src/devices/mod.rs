@@ -27,7 +27,6 @@ use self::stocks::Stocks;
 use self::uplink::Uplink;
 use crate::shared::Shared;
 
-pub(crate) use self::allocated::Allocated;
 pub(crate) use self::config::Config;
 pub(crate) use self::counters::Counters;
 
@@ -39,19 +38,14 @@ pub(crate) use self::counters::Counters;
 /// - Another agent offers devices on this node.
 /// - The kernel refuses a netlink socket.
 /// - Events of the kubelet's directory, or changes of mounts, cannot be read.
-pub(crate) async fn run(
-    config: Config,
-    shared: Shared,
-    counters: Counters,
-    allocated: Allocated,
-) -> anyhow::Result<()> {
+pub(crate) async fn run(config: Config, shared: Shared, counters: Counters) -> anyhow::Result<()> {
     let health = shared.health.clone();
     let directory = Directory::watch(config.directory(), health.clone()).await?;
+    let allocated = counters.allocated.clone();
     let uplink = Uplink::find(&config, &health).await?;
     let mut stocks = Stocks::start(config.clone(), uplink, health.clone(), counters).await?;
     let plugins = stocks.plugins();
-    let of_answers = plugins.iter().map(|(plugin, _)| plugin.clone()).collect();
-    let mut answers = Answers::new(&config, of_answers, allocated, &shared);
+    let mut answers = Answers::new(&config, plugins.clone(), allocated, &shared);
     let mut registration = Registration::new(plugins, health);
     tokio::select! {
         ended = registration.keep(directory) => ended,

@@ -1,6 +1,7 @@
 //! The gRPC service that offers the devices of one resource to the kubelet.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::StreamExt as _;
 use futures::stream::{self, BoxStream};
@@ -12,9 +13,11 @@ use kubelet::device_plugin::{
     PreferredAllocationResponse,
 };
 use prometheus_client::metrics::counter::Counter;
-use tokio::sync::watch;
+use tokio::sync::{Notify, Semaphore, watch};
+use tokio::time::sleep;
 use tonic::{Request, Response, Status, async_trait};
 
+use super::counters::Counters;
 use super::preferred::choose;
 use super::resource::{Resource, Stock};
 
@@ -25,9 +28,15 @@ pub(crate) struct Plugin {
     /// The resource.
     pub resource: Resource,
     stock: watch::Receiver<Stock>,
-    readers: Arc<watch::Sender<usize>>,
-    /// A change ends all open streams of device lists.
-    ends: Arc<watch::Sender<()>>,
+    /// Each open stream of device lists has a receiver. A change ends all streams.
+    streams: Arc<watch::Sender<()>>,
+    /// Notified of each new stream.
+    opened: Arc<Notify>,
+    /// A permit for each connection that may be open.
+    pub places: Arc<Semaphore>,
+    /// The registrations that the kubelet accepted.
+    pub registrations: Counter,
+    /// The containers that got devices.
     allocations: Counter,
 }
 
@@ -39,24 +48,45 @@ pub(crate) const OPTIONS: DevicePluginOptions = DevicePluginOptions {
 
 impl Plugin {
     /// Returns the device plugin of a resource. `stock` provides the number and the state of the
-    /// devices, and `allocations` counts the containers that get devices.
-    pub fn new(resource: Resource, stock: watch::Receiver<Stock>, allocations: Counter) -> Self {
+    /// devices.
+    pub fn new(resource: Resource, stock: watch::Receiver<Stock>, counters: &Counters) -> Self {
         Self {
+            registrations: counters.registrations(&resource.name),
+            allocations: counters.allocations(&resource.name),
             resource,
             stock,
-            readers: Arc::default(),
-            ends: Arc::default(),
-            allocations,
+            streams: Arc::default(),
+            opened: Arc::default(),
+            places: Arc::new(Semaphore::new(MOST_CONNECTIONS)),
         }
     }
 
-    /// Returns a receiver for the number of streams in which the kubelet reads lists of devices.
-    pub fn readers(&self) -> watch::Receiver<usize> {
-        self.readers.subscribe()
+    /// Returns whether the kubelet reads the list of devices.
+    pub fn is_read(&self) -> bool {
+        self.streams.receiver_count() > 0
+    }
+
+    /// Waits until the kubelet reads the list of devices. Only one task may wait.
+    pub async fn until_read(&self) {
+        while !self.is_read() {
+            self.opened.notified().await;
+        }
+    }
+
+    /// Waits until the kubelet has not read the list of devices for [`GRACE`]. The kubelet may end
+    /// a stream and connect again within this time.
+    pub async fn until_unread(&self) {
+        loop {
+            self.streams.closed().await;
+            sleep(GRACE).await;
+            if !self.is_read() {
+                return;
+            }
+        }
     }
 
     /// Returns the number of devices that the kubelet may allocate by the agent's last list.
-    pub fn announced(&self) -> i64 {
+    pub fn announced(&self) -> u64 {
         let stock = *self.stock.borrow();
         if stock.is_healthy {
             stock.count.into()
@@ -68,7 +98,7 @@ impl Plugin {
     /// Ends all streams in which the kubelet reads lists of devices. The kubelet does not open them
     /// again by itself: the agent has to register.
     pub fn end_streams(&self) {
-        self.ends.send_replace(());
+        self.streams.send_replace(());
     }
 
     /// Returns what a container needs to use its devices. Refuses a device that does not exist. The
@@ -108,21 +138,22 @@ impl DevicePlugin for Plugin {
         &self,
         _: Request<Empty>,
     ) -> Result<Response<Self::ListAndWatchStream>, Status> {
-        let reader = Reader::new(&self.readers)?;
+        if self.streams.receiver_count() >= MOST_READERS {
+            let text = format!("{MOST_READERS} calls of ListAndWatch are open");
+            return Err(Status::resource_exhausted(text));
+        }
         let mut stock = self.stock.clone();
         stock.mark_changed();
-        let start = (self.resource.clone(), stock, self.ends.subscribe(), reader);
-        let lists = stream::unfold(
-            start,
-            |(resource, mut stock, mut ends, reader)| async move {
-                tokio::select! {
-                    changed = stock.changed() => changed.ok()?,
-                    _ = ends.changed() => return None,
-                }
-                let list = resource.list(*stock.borrow_and_update());
-                Some((Ok(list), (resource, stock, ends, reader)))
-            },
-        );
+        let start = (self.resource.clone(), stock, self.streams.subscribe());
+        self.opened.notify_one();
+        let lists = stream::unfold(start, |(resource, mut stock, mut end)| async move {
+            tokio::select! {
+                changed = stock.changed() => changed.ok()?,
+                _ = end.changed() => return None,
+            }
+            let list = resource.list(*stock.borrow_and_update());
+            Some((Ok(list), (resource, stock, end)))
+        });
         Ok(Response::new(lists.boxed()))
     }
 
@@ -176,32 +207,16 @@ fn few<T>(requests: Vec<T>) -> Result<Vec<T>, Status> {
     Ok(requests)
 }
 
-/// An open `ListAndWatch` stream. It counts towards [`MOST_READERS`] until this value is dropped.
-struct Reader(Arc<watch::Sender<usize>>);
-
-impl Reader {
-    fn new(readers: &Arc<watch::Sender<usize>>) -> Result<Self, Status> {
-        let is_added = readers.send_if_modified(|count| {
-            let is_free = *count < MOST_READERS;
-            *count += usize::from(is_free);
-            is_free
-        });
-        let text = format!("{MOST_READERS} calls of ListAndWatch are open");
-        is_added
-            .then(|| Self(Arc::clone(readers)))
-            .ok_or_else(|| Status::resource_exhausted(text))
-    }
-}
-
-impl Drop for Reader {
-    fn drop(&mut self) {
-        self.0.send_modify(|count| *count = count.saturating_sub(1));
-    }
-}
-
 /// Maximum number of containers in a call. The kubelet sends one container at a time.
 const MOST_CONTAINERS: usize = 1_000;
 
 /// Maximum number of open `ListAndWatch` streams of a plugin. The kubelet needs one stream, and for
 /// a moment two when it connects again.
 const MOST_READERS: usize = 4;
+
+/// Maximum number of connections to a plugin. Further connections wait.
+const MOST_CONNECTIONS: usize = 8;
+
+/// The agent registers a plugin again if the kubelet ends its stream and does not connect again
+/// within this time.
+const GRACE: Duration = Duration::from_millis(100);

@@ -9,17 +9,16 @@ use kubelet::pod_resources::pod_resources_lister_client::PodResourcesListerClien
 use kubelet::pod_resources::{AllocatableRequest, ContainerDevices, ListRequest, ListResponse};
 use tokio::time::timeout;
 
-use crate::gauges::{Labels, number};
 use crate::grpc::{connect, refusal};
 
 /// What the kubelet knows about the devices of some resources.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Known {
-    /// How many devices each container has, by `namespace`, `pod`, `container` and `resource`.
-    pub allocated: BTreeMap<Labels, i64>,
+    /// How many devices each container has, by namespace, pod, container and resource.
+    pub allocated: BTreeMap<[String; 4], u64>,
     /// Numbers of devices that the kubelet may allocate, by resource: all that are healthy, whether
     /// or not a container has them. `None` if the kubelet does not list them.
-    pub allocatable: Option<BTreeMap<String, i64>>,
+    pub allocatable: Option<BTreeMap<String, u64>>,
 }
 
 /// Asks the kubelet for the devices of `resources`.
@@ -49,19 +48,19 @@ async fn call(socket: &Path, resources: &[String]) -> anyhow::Result<Known> {
     })
 }
 
-fn allocated(listed: ListResponse, resources: &[String]) -> BTreeMap<Labels, i64> {
+fn allocated(listed: ListResponse, resources: &[String]) -> BTreeMap<[String; 4], u64> {
     let mut counts = BTreeMap::new();
     for pod in listed.pods {
         for container in pod.containers {
             let devices = container.devices.into_iter();
             for devices in devices.filter(|it| resources.contains(&it.resource_name)) {
-                let labels = vec![
-                    ("namespace", pod.namespace.clone()),
-                    ("pod", pod.name.clone()),
-                    ("container", container.name.clone()),
-                    ("resource", devices.resource_name),
+                let names = [
+                    pod.namespace.clone(),
+                    pod.name.clone(),
+                    container.name.clone(),
+                    devices.resource_name,
                 ];
-                *counts.entry(labels).or_default() += number(devices.ids.len());
+                *counts.entry(names).or_default() += devices.ids.len() as u64;
             }
         }
     }
@@ -70,10 +69,10 @@ fn allocated(listed: ListResponse, resources: &[String]) -> BTreeMap<Labels, i64
 
 /// Returns the number of devices of each resource in `resources`: 0 for a resource that the kubelet
 /// does not list.
-fn allocatable_of(listed: &[ContainerDevices], resources: &[String]) -> BTreeMap<String, i64> {
+fn allocatable_of(listed: &[ContainerDevices], resources: &[String]) -> BTreeMap<String, u64> {
     let count = |name: &String| {
         let devices = listed.iter().filter(|it| it.resource_name == *name);
-        number(devices.map(|it| it.ids.len()).sum::<usize>())
+        devices.map(|it| it.ids.len() as u64).sum()
     };
     let counts = resources.iter().map(|name| (name.clone(), count(name)));
     counts.collect()

@@ -6,19 +6,17 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 use std::{fs, io};
 
-use anyhow::{Context as _, anyhow, bail};
+use anyhow::{Context as _, bail};
 use cni::note;
 use futures::future::{join_all, select_all};
 use kubelet::device_plugin::registration_client::RegistrationClient;
 use kubelet::device_plugin::{KUBELET_SOCKET, RegisterRequest, VERSION};
-use prometheus_client::metrics::counter::Counter;
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::directory::Directory;
 use super::plugin::{OPTIONS, Plugin};
-use super::server::{self, Places};
-use super::socket::{Claim, Socket, Trouble};
+use super::socket::{Claim, Rival, Socket};
 use crate::grpc::{connect, refusal};
 use crate::health::Health;
 use crate::unix_socket::is_abandoned;
@@ -34,8 +32,6 @@ pub(crate) struct Registration {
 /// A plugin with its socket.
 struct Served {
     plugin: Plugin,
-    registrations: Counter,
-    places: Places,
     socket: Option<Socket>,
     /// The kubelet that has accepted the plugin's registration.
     kubelet: Option<Kubelet>,
@@ -50,13 +46,10 @@ struct Kubelet {
 }
 
 impl Registration {
-    /// Returns a registration that serves no plugin yet. `plugins` contains each plugin with the
-    /// counter of its registrations.
-    pub fn new(plugins: Vec<(Plugin, Counter)>, health: Health) -> Self {
-        let served = plugins.into_iter().map(|(plugin, registrations)| Served {
+    /// Returns a registration that serves no plugin yet.
+    pub fn new(plugins: Vec<Plugin>, health: Health) -> Self {
+        let served = plugins.into_iter().map(|plugin| Served {
             plugin,
-            registrations,
-            places: server::places(),
             socket: None,
             kubelet: None,
         });
@@ -100,17 +93,8 @@ impl Registration {
                         pause = SHORTEST_PAUSE;
                     }
                 }
-                Err(Trouble::NoKubelet(path)) => {
-                    let reason = format!("the kubelet does not run: {} is missing", path.display());
-                    self.health.set(HEALTH, Some(reason));
-                    // Waits until `keep` drops this future: without a change in the directory, the
-                    // kubelet's socket stays missing.
-                    std::future::pending::<()>().await;
-                }
-                Err(Trouble::Rival(text)) => bail!(text),
-                Err(Trouble::Failed(error)) => {
-                    self.health.set(HEALTH, Some(format!("{error:#}")));
-                }
+                Err(error) if error.is::<Rival>() => return Err(error),
+                Err(error) => self.health.set(HEALTH, Some(format!("{error:#}"))),
             }
             sleep(pause).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
@@ -119,7 +103,7 @@ impl Registration {
 
     /// Takes the lock, serves the sockets and registers the plugins. Skips each step that is
     /// already done.
-    async fn complete(&mut self, directory: &Path) -> Result<(), Trouble> {
+    async fn complete(&mut self, directory: &Path) -> anyhow::Result<()> {
         if directory.is_dir() {
             self.serve(directory).await?;
         }
@@ -129,7 +113,7 @@ impl Registration {
         self.register(directory).await
     }
 
-    async fn serve(&mut self, directory: &Path) -> Result<(), Trouble> {
+    async fn serve(&mut self, directory: &Path) -> anyhow::Result<()> {
         if !self.claim.as_ref().is_some_and(Claim::is_valid) {
             self.served.iter_mut().for_each(|it| it.socket = None);
             self.claim = Some(Claim::take(directory).await?);
@@ -141,26 +125,31 @@ impl Registration {
     }
 
     /// Registers the plugins whose list of devices the kubelet does not read.
-    async fn register(&mut self, directory: &Path) -> Result<(), Trouble> {
+    async fn register(&mut self, directory: &Path) -> anyhow::Result<()> {
         let socket = directory.join(KUBELET_SOCKET);
         let Ok(kubelet) = Kubelet::at(&socket) else {
-            return Err(Trouble::NoKubelet(socket));
+            let reason = format!("the kubelet does not run: {} is missing", socket.display());
+            self.health.set(HEALTH, Some(reason));
+            // Waits until `keep` drops this future: without a change in the directory, the
+            // kubelet's socket stays missing.
+            return std::future::pending().await;
         };
         let open = self.served.iter_mut();
         let open: Vec<_> = open.filter(|it| !it.is_read_by(kubelet)).collect();
         if !open.is_empty() && !is_served(&socket).await {
             let socket = socket.display();
-            return Err(anyhow!("the kubelet does not run: nothing listens on {socket}").into());
+            bail!("the kubelet does not run: nothing listens on {socket}");
         }
         let registering = open.into_iter().map(|it| it.register(&socket, kubelet));
-        let registered = join_all(registering).await;
-        let registered: anyhow::Result<()> = registered.into_iter().collect();
-        Ok(registered?)
+        join_all(registering).await.into_iter().collect()
     }
 
     /// Waits until the kubelet no longer reads the devices of one of the plugins.
     async fn until_unread(&self) {
-        let unread = self.served.iter().map(|it| Box::pin(it.until_unread()));
+        let unread = self
+            .served
+            .iter()
+            .map(|it| Box::pin(it.plugin.until_unread()));
         select_all(unread).await;
     }
 }
@@ -172,14 +161,14 @@ impl Served {
         }
         self.socket = None;
         let name = &self.plugin.resource.name;
-        let socket = Socket::serve(directory, &self.plugin, &self.places);
+        let socket = Socket::serve(directory, &self.plugin);
         self.socket = Some(socket.with_context(|| format!("serve {name}"))?);
         Ok(())
     }
 
     /// Returns whether this kubelet reads the devices.
     fn is_read_by(&self, kubelet: Kubelet) -> bool {
-        self.kubelet == Some(kubelet) && *self.plugin.readers().borrow() > 0
+        self.kubelet == Some(kubelet) && self.plugin.is_read()
     }
 
     /// Announces the plugin, and waits until the kubelet reads its devices.
@@ -197,9 +186,8 @@ impl Served {
             .unwrap_or_else(|_| bail!("the kubelet does not answer"))
             .with_context(what)?;
         self.kubelet = Some(kubelet);
-        self.registrations.inc();
-        let mut readers = self.plugin.readers();
-        let read = timeout(LONGEST_CALL, readers.wait_for(|it| *it > 0)).await;
+        self.plugin.registrations.inc();
+        let read = timeout(LONGEST_CALL, self.plugin.until_read()).await;
         if read.is_err() {
             bail!(
                 "{}: the kubelet accepts, but does not read the devices",
@@ -208,20 +196,6 @@ impl Served {
         }
         note(format_args!("devices: the kubelet reads {}", resource.name));
         Ok(())
-    }
-
-    /// Waits until the kubelet has not read the devices for [`GRACE`]. The kubelet may end a stream
-    /// and connect again within this time.
-    async fn until_unread(&self) {
-        let mut readers = self.plugin.readers();
-        loop {
-            // The plugin owns the sender of the channel, so waiting cannot fail.
-            readers.wait_for(|it| *it == 0).await.ok();
-            sleep(GRACE).await;
-            if *readers.borrow() == 0 {
-                return;
-            }
-        }
     }
 }
 
@@ -267,10 +241,6 @@ const LISTENS: Duration = Duration::from_millis(20);
 
 /// Time limit for a registration, and then for the kubelet to read the devices.
 const LONGEST_CALL: Duration = Duration::from_secs(5);
-
-/// The agent registers a plugin again if the kubelet ends its stream and does not connect again
-/// within this time.
-const GRACE: Duration = Duration::from_millis(100);
 
 /// The first pause before the agent registers again. Each further pause is twice as long, up to
 /// [`LONGEST_PAUSE`].

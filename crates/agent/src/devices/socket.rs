@@ -1,20 +1,19 @@
 //! The agent's sockets in the directory of device plugins, and the lock that only one agent at a
 //! time can hold.
 
-use std::fs::{self, DirBuilder, File, Permissions, TryLockError};
+use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, PermissionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _};
 use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use cni::files::{identity, if_present};
-use tokio::net::UnixListener;
 use tokio::task::AbortHandle;
 
 use super::plugin::Plugin;
 use super::resource::OWN;
 use super::server;
-use crate::unix_socket::is_abandoned;
+use crate::unix_socket::{SocketFile, is_abandoned};
 
 /// The agent's lock in the directory of device plugins: only one agent at a time serves there. The
 /// lock is a directory, because the kubelet removes all files there when it starts. Its mode is
@@ -25,29 +24,24 @@ pub(crate) struct Claim {
     lock: File,
 }
 
-/// Why the agent's device plugins are not registered with the kubelet.
-pub(crate) enum Trouble {
-    /// The kubelet's socket at this path is missing.
-    NoKubelet(PathBuf),
-    /// Another agent serves in the directory.
-    Rival(String),
-    /// The kubelet refuses a device plugin or does not answer, or the directory does not allow a
-    /// lock or a socket, for example because the directory has just disappeared.
-    Failed(anyhow::Error),
-}
+/// Another agent serves in the directory. The text says how that is known.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct Rival(String);
 
 impl Claim {
     /// Takes the lock in `directory`. Then removes the sockets that a killed agent left there.
-    /// Returns [`Trouble::Rival`] if another process has the lock or listens on such a socket.
-    pub async fn take(directory: &Path) -> Result<Self, Trouble> {
+    /// Returns [`Rival`] if another process has the lock or listens on such a socket.
+    pub async fn take(directory: &Path) -> anyhow::Result<Self> {
         let path = directory.join(LOCK);
         let lock = open(&path).with_context(|| format!("open {}", path.display()))?;
         match lock.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
                 let path = path.display();
-                let text = format!("another cni-agent runs on this node: it has the lock {path}");
-                return Err(Trouble::Rival(text));
+                bail!(Rival(format!(
+                    "another cni-agent runs on this node: it has the lock {path}"
+                )));
             }
             Err(TryLockError::Error(error)) => {
                 Err(error).with_context(|| format!("lock {}", path.display()))?;
@@ -65,12 +59,6 @@ impl Claim {
     }
 }
 
-impl From<anyhow::Error> for Trouble {
-    fn from(error: anyhow::Error) -> Self {
-        Self::Failed(error)
-    }
-}
-
 fn open(lock: &Path) -> io::Result<File> {
     match DirBuilder::new().mode(0o700).create(lock) {
         Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error),
@@ -80,12 +68,11 @@ fn open(lock: &Path) -> io::Result<File> {
 
 /// Removes the sockets that killed agents left in `directory`. The caller guarantees that it has
 /// the lock of the directory and serves no socket there yet. Another agent needs the lock, too, so
-/// no process should listen on these sockets. Returns [`Trouble::Rival`] if one does.
-async fn remove_left(directory: &Path) -> Result<(), Trouble> {
+/// no process should listen on these sockets. Returns [`Rival`] if one does.
+async fn remove_left(directory: &Path) -> anyhow::Result<()> {
     for path in own_sockets(directory).with_context(|| format!("read {}", directory.display()))? {
         if !is_abandoned(&path).await {
-            let text = format!("another process serves {}", path.display());
-            return Err(Trouble::Rival(text));
+            bail!(Rival(format!("another process serves {}", path.display())));
         }
         let removed = if_present(fs::remove_file(&path));
         removed.with_context(|| format!("remove {}", path.display()))?;
@@ -109,8 +96,7 @@ fn own_sockets(directory: &Path) -> io::Result<Vec<PathBuf>> {
 /// open connections stay.
 #[derive(Debug)]
 pub(crate) struct Socket {
-    path: PathBuf,
-    identity: Option<(u64, u64)>,
+    file: SocketFile,
     server: AbortHandle,
 }
 
@@ -119,37 +105,20 @@ impl Socket {
     ///
     /// # Errors
     /// The socket's file exists already. The directory does not allow changes.
-    pub fn serve(directory: &Path, plugin: &Plugin, places: &server::Places) -> io::Result<Self> {
-        let path = directory.join(plugin.resource.socket_name());
-        let listener = UnixListener::bind(&path)?;
-        fs::set_permissions(&path, Permissions::from_mode(0o600))?;
-        let identity = identity(fs::symlink_metadata(&path));
-        let serving = server::serve(listener, plugin.clone(), places.clone());
-        let server = tokio::spawn(serving).abort_handle();
-        Ok(Self {
-            path,
-            identity,
-            server,
-        })
+    pub fn serve(directory: &Path, plugin: &Plugin) -> io::Result<Self> {
+        let (listener, file) = SocketFile::bind(directory.join(plugin.resource.socket_name()))?;
+        let server = tokio::spawn(server::serve(listener, plugin.clone())).abort_handle();
+        Ok(Self { file, server })
     }
 
     /// Returns whether the directory still has the socket, and the agent serves it.
     pub fn is_served(&self) -> bool {
-        self.is_there() && !self.server.is_finished()
-    }
-
-    fn is_there(&self) -> bool {
-        self.identity.is_some() && identity(fs::symlink_metadata(&self.path)) == self.identity
+        self.file.is_there() && !self.server.is_finished()
     }
 }
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        // Looks only at the socket's file, unlike `is_served`. When the agent ends, the task that
-        // serves the socket may already have ended, and the file must be deleted anyway.
-        if self.is_there() {
-            fs::remove_file(&self.path).ok();
-        }
         self.server.abort();
     }
 }

@@ -1,10 +1,9 @@
 //! Number and state of the devices of all resources, which depend on the uplink.
 
 use anyhow::{Context as _, bail};
-use prometheus_client::metrics::counter::Counter;
 use tokio::sync::watch;
 
-use super::config::Config;
+use super::config::{Config, Offer};
 use super::counters::Counters;
 use super::plugin::Plugin;
 use super::resource::{Kind, Stock, TUN};
@@ -59,15 +58,11 @@ impl Stocks {
         Ok(stocks)
     }
 
-    /// Returns the plugin of each resource with the counter of its registrations.
-    pub fn plugins(&self) -> Vec<(Plugin, Counter)> {
+    /// Returns the plugin of each resource.
+    pub fn plugins(&self) -> Vec<Plugin> {
         let offers = self.config.offers.iter().zip(&self.senders);
         let plugins = offers.map(|(offer, sender)| {
-            let resource = offer.resource.clone();
-            let registrations = self.counters.registrations(&resource.name);
-            let allocations = self.counters.allocations(&resource.name);
-            let plugin = Plugin::new(resource, sender.subscribe(), allocations);
-            (plugin, registrations)
+            Plugin::new(offer.resource.clone(), sender.subscribe(), &self.counters)
         });
         plugins.collect()
     }
@@ -108,19 +103,20 @@ impl Stocks {
     /// Passes a changed number or state of devices to the streams that the kubelet reads, and to
     /// the metrics. A stream sends a new list only after such a change.
     fn publish(&self, state: State) {
-        let offers = self.config.offers.iter().zip(&self.senders);
-        for ((offer, sender), count) in offers.zip(&self.counts) {
-            let kind = offer.resource.kind;
+        let offers = self.config.offers.iter().zip(&self.counts);
+        let stocks = offers.map(|(Offer { resource, .. }, count)| {
             let stock = Stock {
                 count: *count,
-                is_healthy: kind.is_usable().unwrap_or(state.has_carrier),
-                numa_node: state.numa_node.filter(|_| kind != Kind::Tun),
+                is_healthy: resource.kind.is_usable().unwrap_or(state.has_carrier),
+                numa_node: state.numa_node.filter(|_| resource.kind != Kind::Tun),
             };
-            let is_new = sender.send_if_modified(|it| std::mem::replace(it, stock) != stock);
-            if is_new {
-                self.counters.set(&offer.resource.name, stock);
-            }
+            (resource.name.as_str(), stock)
+        });
+        let stocks: Vec<_> = stocks.collect();
+        for (sender, (_, stock)) in self.senders.iter().zip(&stocks) {
+            sender.send_if_modified(|it| std::mem::replace(it, *stock) != *stock);
         }
+        self.counters.set(stocks);
     }
 }
 

@@ -56,12 +56,9 @@ impl Unlimited {
     }
 
     fn pods(&self, known: &Known) -> BTreeSet<PodName> {
-        let labels = known.allocated.keys();
-        let pods = labels.filter_map(|labels| {
-            let value = |name| labels.iter().find(|it| it.0 == name).map(|it| it.1.clone());
-            self.resources.get(&value("resource")?)?;
-            Some((value("namespace")?, value("pod")?))
-        });
+        let limited = known.allocated.keys();
+        let limited = limited.filter(|[.., resource]| self.resources.contains(resource));
+        let pods = limited.map(|[namespace, pod, ..]| (namespace.clone(), pod.clone()));
         pods.collect()
     }
 }

@@ -1,19 +1,20 @@
 //! Metrics of garbage collection.
 
 use cni::NetworkName;
+use metrics::Latest;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-use crate::gauges::{Described, Gauges, Labels, now, number};
+use crate::gauges::{Labels, now, registered};
 
 /// Counters and gauges of garbage collection. Clones share them.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(crate) struct Counters {
     removals: Family<Labels, Counter>,
     failures: Family<Labels, Counter>,
-    unproven: Gauges,
+    unproven: Latest,
     rounds: Counter,
     failed_rounds: Counter,
     last_success: Gauge,
@@ -21,23 +22,27 @@ pub(crate) struct Counters {
 
 impl Counters {
     /// Adds the counters of removals and rounds, and the gauges, to `registry`.
-    pub fn register(&self, registry: &mut Registry) {
-        let help = "Attachments that were removed";
-        registry.register("gc_removals", help, self.removals.clone());
-        let help = "DELs of stale attachments that failed";
-        registry.register("gc_failures", help, self.failures.clone());
-        let help = "Attachments that the runtime does not list, and that are not proven gone";
-        let described = Described::counts("gc_unproven", help);
-        self.unproven.register(registry, described);
-        let help = "Rounds that judged all attachments";
-        registry.register("gc_rounds", help, self.rounds.clone());
-        let help = "Rounds that removed nothing because of an error";
-        registry.register("gc_failed_rounds", help, self.failed_rounds.clone());
-        registry.register(
-            "gc_last_success_timestamp_seconds",
-            "When a round last succeeded without a failed DEL, in seconds since 1970",
-            self.last_success.clone(),
-        );
+    pub fn new(registry: &mut Registry) -> Self {
+        Self {
+            removals: registered(registry, "gc_removals", "Attachments that were removed"),
+            failures: registered(
+                registry,
+                "gc_failures",
+                "DELs of stale attachments that failed",
+            ),
+            unproven: Latest::new(registry),
+            rounds: registered(registry, "gc_rounds", "Rounds that judged all attachments"),
+            failed_rounds: registered(
+                registry,
+                "gc_failed_rounds",
+                "Rounds that removed nothing because of an error",
+            ),
+            last_success: registered(
+                registry,
+                "gc_last_success_timestamp_seconds",
+                "When a round last succeeded without a failed DEL, in seconds since 1970",
+            ),
+        }
     }
 
     /// Counts the removal of an attachment.
@@ -53,8 +58,8 @@ impl Counters {
     /// Replaces, for each network, the number of attachments that no runtime lists and that are not
     /// proven gone.
     pub fn set_unproven<'n>(&self, networks: impl Iterator<Item = (&'n NetworkName, usize)>) {
-        let counts = networks.map(|(network, count)| (labels(network), number(count)));
-        self.unproven.replace(counts);
+        let counts = networks.map(|(network, count)| ([network.as_str()], count));
+        self.unproven.set([UNPROVEN.by(["network"], counts)]);
     }
 
     /// Counts a round that removed nothing because of an error.
@@ -76,6 +81,11 @@ fn labels(network: &NetworkName) -> Labels {
     vec![("network", network.to_string())]
 }
 
+const UNPROVEN: metrics::Family = metrics::Family::gauges(
+    "gc_unproven",
+    "Attachments that the runtime does not list, and that are not proven gone",
+);
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -84,8 +94,7 @@ mod tests {
     #[test]
     fn no_scrape_is_without_a_gauge_that_is_set_again() {
         let mut registry = Registry::with_prefix("cni_agent");
-        let counters = Counters::default();
-        counters.register(&mut registry);
+        let counters = Counters::new(&mut registry);
         let pods = "pods".parse().unwrap();
         let lines = ["cni_agent_gc_unproven{network=\"pods\"} 2"];
         let is_whole = |text: &str| lines.iter().all(|it| text.lines().any(|line| line == *it));
@@ -96,9 +105,8 @@ mod tests {
 
     #[test]
     fn counters_are_encoded_with_their_networks() {
-        let counters = Counters::default();
         let mut registry = Registry::with_prefix("cni_agent");
-        counters.register(&mut registry);
+        let counters = Counters::new(&mut registry);
         let pods = "pods".parse().unwrap();
         counters.removed(&pods);
         counters.set_unproven([(&pods, 2)].into_iter());

@@ -1,19 +1,19 @@
 //! Listens on a TCP port or a Unix socket.
 
-use std::fs::{self, Permissions};
+use std::fs;
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use cni::files::{identity, if_present};
+use cni::files::if_present;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::time::sleep;
 
 use super::address::Address;
-use crate::unix_socket::is_abandoned;
+use crate::unix_socket::{SocketFile, is_abandoned};
 
 /// The socket on which the HTTP server listens.
 pub(super) enum Listener {
@@ -28,13 +28,6 @@ pub(super) enum Listener {
 pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
-
-/// The file of a Unix socket. It is deleted when this value is dropped, unless another agent has
-/// replaced it.
-pub(super) struct SocketFile {
-    path: PathBuf,
-    identity: Option<(u64, u64)>,
-}
 
 impl Listener {
     /// Starts to listen at `address`. Replaces a socket file on which no process listens.
@@ -58,13 +51,8 @@ impl Listener {
         new.push(".new");
         let new = PathBuf::from(new);
         if_present(fs::remove_file(&new)).with_context(|| format!("remove {}", new.display()))?;
-        let listener = UnixListener::bind(&new)?;
-        fs::set_permissions(&new, Permissions::from_mode(0o600))?;
-        let file = SocketFile {
-            path: path.to_owned(),
-            identity: identity(fs::symlink_metadata(&new)),
-        };
-        fs::rename(&new, path)?;
+        let (listener, mut file) = SocketFile::bind(new)?;
+        file.rename(path)?;
         Ok(Self::Unix {
             listener,
             _file: file,
@@ -88,14 +76,6 @@ impl Listener {
                 Err(error) if error.kind() == ErrorKind::InvalidInput => return Err(error.into()),
                 Err(_) => sleep(PAUSE).await,
             }
-        }
-    }
-}
-
-impl Drop for SocketFile {
-    fn drop(&mut self) {
-        if identity(fs::symlink_metadata(&self.path)) == self.identity {
-            fs::remove_file(&self.path).ok();
         }
     }
 }

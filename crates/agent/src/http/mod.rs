@@ -28,7 +28,7 @@ use hyper::server::conn::http1;
 use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use metrics::Pods;
+use metrics::MOST_PODS;
 use prometheus_client::registry::Registry;
 use serde::Deserialize;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -38,34 +38,28 @@ use tokio::time::{sleep, timeout};
 pub(crate) use self::address::Address;
 use self::listener::Listener;
 use self::node::NodeMetrics;
-use self::places::{Client, Places};
+use self::places::{Client, Places, keep};
 use self::text::Text;
+use crate::defaults::yes;
 use crate::health::Health;
 use crate::shared::Shared;
 
 /// The section `metrics` of the configuration file.
 #[derive(Debug, Clone, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct Config {
     /// Where the server listens.
+    #[serde(default)]
     pub listen: Address,
     /// Whether `listen` may be an address that other hosts can reach.
+    #[serde(default)]
     pub remote: bool,
     /// Whether the metrics contain series of single pods.
+    #[serde(default = "yes")]
     pub pods: bool,
     /// Log files of the plugins, in addition to those that network configurations name.
+    #[serde(default)]
     pub log_files: Vec<PathBuf>,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            listen: Address::default(),
-            remote: false,
-            pods: true,
-            log_files: Vec::new(),
-        }
-    }
 }
 
 impl Config {
@@ -92,16 +86,9 @@ struct Served {
 
 /// Serves `/metrics` and `/healthz` until the agent ends. `registry` has the metrics of all parts.
 pub(crate) async fn run(config: Config, shared: Shared, registry: Registry) -> anyhow::Result<()> {
-    let Shared {
-        directories,
-        health,
-    } = shared;
-    let pods = if config.pods {
-        Pods::default()
-    } else {
-        Pods::None
-    };
-    let node = NodeMetrics::new(registry, directories, pods, config.log_files);
+    let health = shared.health;
+    let pods = config.pods.then_some(MOST_PODS);
+    let node = NodeMetrics::new(registry, shared.directories, pods, config.log_files);
     let served = Served {
         text: Arc::new(Text::of(node)),
         health: health.clone(),
@@ -162,7 +149,7 @@ async fn answer(stream: impl AsyncRead + AsyncWrite + Unpin, router: Router, cli
 async fn metrics(State(served): State<Served>, Extension(client): Extension<Client>) -> Response {
     let place = client.place().await;
     match served.text.current().await {
-        Ok(text) => ([(CONTENT_TYPE, OPEN_METRICS)], place.keep(text)).into_response(),
+        Ok(text) => ([(CONTENT_TYPE, OPEN_METRICS)], keep(text, place)).into_response(),
         Err(reason) => (StatusCode::SERVICE_UNAVAILABLE, format!("{reason:#}\n")).into_response(),
     }
 }

@@ -32,10 +32,7 @@ pub(super) struct Client {
 
 /// A place: the permission for one scrape. At most [`MOST_SCRAPES`] exist at a time. Dropping one
 /// lets the next scrape start.
-#[derive(Debug)]
-pub(super) struct Place {
-    _permit: Option<OwnedSemaphorePermit>,
-}
+pub(super) type Place = Option<OwnedSemaphorePermit>;
 
 impl Default for Places {
     fn default() -> Self {
@@ -79,18 +76,17 @@ impl Client {
         let place = Arc::clone(&self.scrapes).acquire_owned().await;
         self.has_place.store(true, Relaxed);
         // Waiting fails only if the semaphore is closed, and no code closes it.
-        Place {
-            _permit: place.ok(),
-        }
+        place.ok()
     }
 }
 
-impl Place {
-    /// Returns `text` as bytes that own this place. So the place becomes free when the text is
-    /// written or the connection is closed.
-    pub fn keep(self, text: Bytes) -> Bytes {
-        Bytes::from_owner(Kept { text, _place: self })
-    }
+/// Returns `text` as bytes that own this place. So the place becomes free when the text is written
+/// or the connection is closed.
+pub(super) fn keep(text: Bytes, place: Place) -> Bytes {
+    Bytes::from_owner(Kept {
+        text,
+        _place: place,
+    })
 }
 
 struct Kept {

@@ -7,10 +7,10 @@ use prometheus_client::registry::{Registry, Unit};
 use upkeep::Loss;
 
 use super::unrepaired::Unrepaired;
-use crate::gauges::{Labels, now, number};
+use crate::gauges::{Labels, now, number, registered};
 
 /// Counters of repairs, and gauges of attachments that RELOAD could not restore.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(crate) struct Counters {
     repairs: Family<Labels, Counter>,
     pub reloads: Counter,
@@ -26,23 +26,43 @@ pub(crate) struct Counters {
 
 impl Counters {
     /// Registers the counters. The registry has the prefix `cni_agent`.
-    pub fn register(&self, registry: &mut Registry) {
-        let help = "Repairs of an nf_tables table that had lost something";
-        registry.register("repairs", help, self.repairs.clone());
-        let help = "Runs of RELOAD for all or some attachments";
-        registry.register("repair_reloads", help, self.reloads.clone());
-        let help = "Runs of RELOAD that failed for some attachments";
-        registry.register("repair_failures", help, self.failures.clone());
-        let help = "Repairs that waited because the administrator's file forbade them";
-        registry.register("repair_declined", help, self.declined.clone());
-        let help = "Attachments that lack rules which RELOAD could not restore";
-        registry.register("repair_unrepaired", help, self.unrepaired.clone());
-        let help =
-            "Attachments that lack rules because their containers deleted interfaces or addresses";
-        registry.register("repair_left_out", help, self.left_out.clone());
-        let (name, last) = ("repair_last_timestamp", self.last.clone());
+    pub fn new(registry: &mut Registry) -> Self {
+        let last = Gauge::default();
         let help = "Unix time of the last repair that succeeded; 0 before the first one";
-        registry.register_with_unit(name, help, Unit::Seconds, last);
+        registry.register_with_unit("repair_last_timestamp", help, Unit::Seconds, last.clone());
+        Self {
+            repairs: registered(
+                registry,
+                "repairs",
+                "Repairs of an nf_tables table that had lost something",
+            ),
+            reloads: registered(
+                registry,
+                "repair_reloads",
+                "Runs of RELOAD for all or some attachments",
+            ),
+            failures: registered(
+                registry,
+                "repair_failures",
+                "Runs of RELOAD that failed for some attachments",
+            ),
+            declined: registered(
+                registry,
+                "repair_declined",
+                "Repairs that waited because the administrator's file forbade them",
+            ),
+            unrepaired: registered(
+                registry,
+                "repair_unrepaired",
+                "Attachments that lack rules which RELOAD could not restore",
+            ),
+            left_out: registered(
+                registry,
+                "repair_left_out",
+                "Attachments that lack rules because their containers deleted interfaces or addresses",
+            ),
+            last,
+        }
     }
 
     /// Sets the gauges to the number of attachments that RELOAD failed to restore, and to the

@@ -26,6 +26,7 @@ use upkeep::{Deletions, ElementCache, Loss, MissingElements, Reloads};
 
 use self::listener::Listener;
 use self::unrepaired::Unrepaired;
+use crate::defaults::yes;
 use crate::health::watched;
 use crate::shared::Shared;
 
@@ -33,24 +34,16 @@ pub(crate) use self::counters::Counters;
 
 /// The section `repair` of the agent's configuration file.
 #[derive(Debug, Clone, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct Config {
     /// Whether the part `repair` runs.
+    #[serde(default = "yes")]
     pub enabled: bool,
     /// No repair begins while this file exists.
     pub unless: Option<PathBuf>,
     /// Also calls RELOAD after each reload and each start of firewalld.
+    #[serde(default)]
     pub firewalld: bool,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            enabled: true,
-            unless: None,
-            firewalld: false,
-        }
-    }
 }
 
 /// Restores what other programs delete from the suite's tables, until the agent ends. After a

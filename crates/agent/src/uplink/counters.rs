@@ -1,41 +1,36 @@
 //! Gauges of the uplinks' MTUs, and of the pods with an outdated MTU.
 
-use prometheus_client::registry::{Registry, Unit};
+use metrics::{Family, Latest};
+use prometheus_client::registry::Registry;
 use upkeep::Uplinks;
 
-use crate::gauges::{Described, Gauges, number};
-
 /// Gauges of the uplinks' MTUs, and of the numbers of pods with an outdated MTU.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Counters {
-    mtu: Gauges,
-    pods: Gauges,
-}
+#[derive(Debug, Clone)]
+pub(crate) struct Counters(Latest);
 
 impl Counters {
     /// Registers the gauges. The registry has the prefix `cni_agent`.
-    pub fn register(&self, registry: &mut Registry) {
-        let mtu = Described {
-            name: "uplink_mtu",
-            help: "MTU of a link with a default route",
-            unit: Some(Unit::Bytes),
-        };
-        self.mtu.register(registry, mtu);
-        let help = "Attached pods whose MTU differs from what a new pod would get";
-        let described = Described::counts("pods_with_other_mtu", help);
-        self.pods.register(registry, described);
+    pub fn new(registry: &mut Registry) -> Self {
+        Self(Latest::new(registry))
     }
 
     /// Replaces the values of all gauges by the MTUs and the numbers of pods in `read`.
     pub fn set(&self, read: &Uplinks) {
-        let links = read.links.values();
-        let mtus = links.map(|it| (vec![("link", it.name.clone())], it.mtu.into()));
-        self.mtu.replace(mtus);
-        let networks = read.other_mtu.iter();
-        let pods = networks.map(|(it, count)| (vec![("network", it.to_string())], number(*count)));
-        self.pods.replace(pods);
+        let mtus = read.links.values().map(|it| ([it.name.as_str()], it.mtu));
+        let pods = read.other_mtu.iter();
+        let pods = pods.map(|(network, count)| ([network.as_str()], *count));
+        self.0
+            .set([MTU.by(["link"], mtus), PODS.by(["network"], pods)]);
     }
 }
+
+const MTU: Family =
+    Family::gauges("uplink_mtu", "MTU of a link with a default route").in_unit("bytes");
+
+const PODS: Family = Family::gauges(
+    "pods_with_other_mtu",
+    "Attached pods whose MTU differs from what a new pod would get",
+);
 
 #[cfg(test)]
 mod tests {
@@ -47,8 +42,7 @@ mod tests {
     #[test]
     fn no_scrape_is_without_a_gauge_that_is_set_again() {
         let mut registry = Registry::with_prefix("cni_agent");
-        let counters = Counters::default();
-        counters.register(&mut registry);
+        let counters = Counters::new(&mut registry);
         let uplink = Uplink {
             name: "eth0".to_owned(),
             mtu: 1500,

@@ -14,6 +14,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, timeout_at};
 use upkeep::Uplinks;
 
+use crate::defaults::yes;
 use crate::events::{Events, route_events};
 use crate::shared::Shared;
 
@@ -21,16 +22,11 @@ pub(crate) use self::counters::Counters;
 
 /// The section `uplink` of the agent's configuration file.
 #[derive(Debug, Clone, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct Config {
     /// Whether the part `uplink` runs.
+    #[serde(default = "yes")]
     pub enabled: bool,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self { enabled: true }
-    }
 }
 
 /// Reports changes of the node's uplinks until the agent ends. After a failure of the netlink

@@ -30,11 +30,11 @@ const OTHERS: [(&str, &str); 5] = [
         r#"const SPOOF: (&str, &str) = ("bridge", "nat");"#,
     ),
     (
-        "crates/metrics/src/unread.rs",
-        r#"Part::Firewall => "firewall","#,
+        "crates/metrics/src/snapshot.rs",
+        r#"Firewall => "firewall","#,
     ),
     (
-        "crates/metrics/src/unread.rs",
+        "crates/metrics/src/snapshot.rs",
         r#"const PARTS: [&str; 6] = ["cache", "#,
     ),
 ];
