@@ -4,9 +4,9 @@
 use std::path::Path;
 use std::time::Duration;
 
+use futures::StreamExt as _;
 use inotify::{Inotify, WatchMask};
 use tokio::time::{sleep, timeout};
-use tokio_stream::StreamExt as _;
 
 /// Waits until `file` does not exist.
 pub(super) async fn absence(file: &Path) {

@@ -1,64 +1,64 @@
 //! Collects the kernel's reports of deletions in the suite's `nf_tables` tables.
 
-use std::mem;
+use std::sync::Arc;
+use std::thread;
 
-use anyhow::Context as _;
-use upkeep::{Deletions, ElementCache, Losses, Notification};
+use tokio::sync::watch;
+use upkeep::{Deletions, ElementCache, Losses};
 
-use crate::events::{Events, events};
-
-/// Receives the kernel's reports of deletions, and keeps them until [`Self::take`].
-pub(super) struct Listener {
-    reports: Events<Notification>,
-    deletions: Deletions,
-}
+/// The deletions that the kernel has reported since the last [`Self::take`], or the error of the
+/// socket. A thread receives the reports, so the kernel drops none while the event loop is busy.
+pub(super) struct Listener(Arc<watch::Sender<anyhow::Result<Deletions>>>);
 
 impl Listener {
     /// Starts to listen. Records in `element_cache` the elements that attachments get from now on.
+    /// The thread ends if the socket fails, or with the first report after `self` was dropped.
     pub fn open(element_cache: ElementCache) -> anyhow::Result<Self> {
         let losses = Losses::open(element_cache)?;
-        Ok(Self {
-            reports: events(move || losses.hear()),
-            deletions: Deletions::default(),
-        })
+        let reports = Arc::new(watch::Sender::new(Ok(Deletions::default())));
+        let weak = Arc::downgrade(&reports);
+        thread::spawn(move || {
+            loop {
+                let heard = losses.hear();
+                let Some(reports) = weak.upgrade() else {
+                    return;
+                };
+                match heard {
+                    Ok(report) => reports.send_modify(|it| {
+                        if let Ok(deletions) = it {
+                            deletions.add(report);
+                        }
+                    }),
+                    Err(error) => {
+                        drop(reports.send_replace(Err(error)));
+                        return;
+                    }
+                }
+            }
+        });
+        Ok(Self(reports))
     }
 
-    /// Waits until [`Self::is_suspicious`] returns true. Fails if the socket fails.
-    pub async fn suspicious(&mut self) -> anyhow::Result<()> {
-        while !self.is_suspicious() {
-            self.hear().await?;
-        }
-        Ok(())
+    /// Waits until [`Self::is_suspicious`] returns true.
+    pub async fn suspicious(&self) {
+        let mut reports = self.0.subscribe();
+        // `self` has the sender, so waiting cannot fail.
+        reports.wait_for(is_suspicious).await.ok();
     }
 
-    /// Returns whether the kernel has reported a deletion, or has dropped reports, since the last
-    /// [`Self::take`].
+    /// Returns whether the kernel has reported a deletion or has dropped reports since the last
+    /// [`Self::take`], or whether the socket has failed.
     pub fn is_suspicious(&self) -> bool {
-        !self.deletions.is_empty()
+        is_suspicious(&self.0.borrow())
     }
 
     /// Returns the deletions in `nf_tables` that the kernel reported since the last call, and
-    /// whether the kernel dropped reports.
-    pub fn take(&mut self) -> Deletions {
-        mem::take(&mut self.deletions)
+    /// whether the kernel dropped reports. Fails if the socket has failed.
+    pub fn take(&self) -> anyhow::Result<Deletions> {
+        self.0.send_replace(Ok(Deletions::default()))
     }
+}
 
-    /// Waits for `work` and returns its value. Receives reports meanwhile, because the kernel drops
-    /// reports if too many wait. Fails if the socket fails.
-    pub async fn during<T>(&mut self, work: impl Future<Output = T>) -> anyhow::Result<T> {
-        let mut work = std::pin::pin!(work);
-        loop {
-            tokio::select! {
-                done = &mut work => return Ok(done),
-                heard = self.hear() => heard?,
-            }
-        }
-    }
-
-    async fn hear(&mut self) -> anyhow::Result<()> {
-        let report = self.reports.recv().await;
-        let report = report.context("the thread that listens has ended")?;
-        self.deletions.add(report?);
-        Ok(())
-    }
+fn is_suspicious(reports: &anyhow::Result<Deletions>) -> bool {
+    !reports.as_ref().is_ok_and(Deletions::is_empty)
 }

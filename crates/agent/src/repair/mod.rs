@@ -18,6 +18,7 @@ use std::thread;
 use std::time::Duration;
 
 use cni::note;
+use futures::future::OptionFuture;
 use serde::Deserialize;
 use tokio::sync::Notify;
 use tokio::task::spawn_blocking;
@@ -106,48 +107,48 @@ struct Retry {
 impl Part {
     /// Receives the kernel's reports and repairs until the netlink socket fails.
     async fn serve(&mut self) -> anyhow::Result<Infallible> {
-        let mut listener = Listener::open(self.element_cache.clone())?;
+        let listener = Listener::open(self.element_cache.clone())?;
         self.shared.health.set(PART, None);
         // The kernel did not report earlier deletions to this socket, so anything may be missing.
         let mut loss = Some(Loss::of_anything());
         loop {
             if let Some(loss) = loss.take() {
-                self.repair(loss, &mut listener).await?;
+                self.repair(loss, &listener).await?;
             }
-            loss = self.next_loss(&mut listener).await?;
+            loss = self.next_loss(&listener).await?;
         }
     }
 
     /// Waits for a reported deletion, a start or reload of firewalld, or the time of `retry`.
     /// Returns what RELOAD must restore; `None` if existing attachments lack nothing.
-    async fn next_loss(&mut self, listener: &mut Listener) -> anyhow::Result<Option<Loss>> {
+    async fn next_loss(&self, listener: &Listener) -> anyhow::Result<Option<Loss>> {
         let retry = self.retry.as_ref();
         let again = retry.map(|it| it.loss.clone());
+        let retry = OptionFuture::from(retry.map(|it| sleep_until(it.at)));
         tokio::select! {
-            heard = listener.suspicious() => {
-                heard?;
-                listener.during(sleep(SETTLE)).await?;
+            () = listener.suspicious() => {
+                sleep(SETTLE).await;
                 self.judged(listener).await
             }
             () = self.firewalld.notified() => Ok(Some(Loss::of_anything())),
-            () = at(retry.map(|it| it.at)) => Ok(again),
+            Some(()) = retry => Ok(again),
         }
     }
 
     /// Repairs `loss`: waits until a RELOAD may begin, calls it, and checks whether the elements
     /// are back.
-    async fn repair(&mut self, loss: Loss, listener: &mut Listener) -> anyhow::Result<()> {
-        listener.during(sleep_until(self.earliest)).await?;
+    async fn repair(&mut self, loss: Loss, listener: &Listener) -> anyhow::Result<()> {
+        sleep_until(self.earliest).await;
         // Also repairs what was lost during this wait.
         let more = self.judged(listener).await?;
         let loss = self.consent(loss.and(more)).await;
         report(&loss);
         let start = Instant::now();
-        let reloads = self.reload(&loss, listener).await?;
+        let reloads = self.reload(&loss).await;
         self.earliest = start + SHORTEST_PERIOD.max(2 * start.elapsed());
         let outcome = match reloads {
             Ok(reloads) => {
-                let lacking = self.lacking(&loss, &reloads, listener).await?;
+                let lacking = self.lacking(&loss, &reloads, listener).await;
                 lacking.map(|lacking| (reloads, lacking))
             }
             Err(error) => Err(error),
@@ -156,14 +157,9 @@ impl Part {
         Ok(())
     }
 
-    /// Calls RELOAD for the attachments that `loss` concerns. The outer error means that the
-    /// listener's socket failed or that RELOAD panicked. The inner error means that the runtime's
-    /// cache cannot be read.
-    async fn reload(
-        &self,
-        loss: &Loss,
-        listener: &mut Listener,
-    ) -> anyhow::Result<anyhow::Result<Reloads>> {
+    /// Calls RELOAD for the attachments that `loss` concerns. Fails if the runtime's cache cannot
+    /// be read.
+    async fn reload(&self, loss: &Loss) -> anyhow::Result<Reloads> {
         let (directories, concerned) = (self.shared.directories.clone(), loss.clone());
         // RELOAD cannot fully restore an attachment whose container deleted the interface or
         // addresses, so a repeated RELOAD leaves it out. But RELOAD can still restore the
@@ -179,72 +175,61 @@ impl Part {
                 concerned.concerns(&it.owner())
             })
         });
-        let health = self.shared.health.clone();
-        let outcome = listener.during(watched(work, LATE, || {
+        let late = || {
             let reason = format!("RELOAD has been running for {LATE:?}; a plugin may hang");
-            health.set(PART, Some(reason));
-        }));
-        Ok(outcome.await??)
+            self.shared.health.set(PART, Some(reason));
+        };
+        watched(work, LATE, late).await?
     }
 
     /// Returns the attachments of `loss` that still lack elements after RELOAD, with the tables. If
     /// elements are missing, looks again after [`CONFIRM`], because a running DEL deletes elements,
-    /// too. The outer error means that the listener's socket failed or that a thread panicked. The
-    /// inner error means that the kernel refused a request.
+    /// too. Fails if the kernel refuses a request.
     async fn lacking(
         &self,
         loss: &Loss,
         reloads: &Reloads,
-        listener: &mut Listener,
-    ) -> anyhow::Result<anyhow::Result<MissingElements>> {
+        listener: &Listener,
+    ) -> anyhow::Result<MissingElements> {
         let reloaded = reloads.reloaded();
         let look = || {
             let (element_cache, reloaded) = (self.element_cache.clone(), reloaded.clone());
             spawn_blocking(move || element_cache.lacking(&reloaded))
         };
-        let first = listener.during(look()).await??;
-        if first.as_ref().is_ok_and(MissingElements::is_empty) {
-            return Ok(first);
+        if look().await?.is_ok_and(|it| it.is_empty()) {
+            return Ok(MissingElements::default());
         }
-        listener.during(sleep(CONFIRM)).await?;
-        let mut second = listener.during(look()).await??;
-        if let Ok(lacking) = &mut second {
-            // Deletions that were reported meanwhile are judged next. So an attachment that this
-            // RELOAD restored does not count here: it may have lost its elements again.
-            let follows = |it: &String| listener.is_suspicious() && reloaded.contains(it);
-            lacking.retain(|it, _| loss.concerns(it) && !follows(it));
-        }
-        Ok(second)
+        sleep(CONFIRM).await;
+        let mut lacking = look().await??;
+        // Deletions that were reported meanwhile are judged next. So an attachment that this RELOAD
+        // restored does not count here: it may have lost its elements again.
+        let follows = |it: &String| listener.is_suspicious() && reloaded.contains(it);
+        lacking.retain(|it, _| loss.concerns(it) && !follows(it));
+        Ok(lacking)
     }
 
     /// Takes the reported deletions from `listener` and compares them with the current state of
     /// `nf_tables`. Returns what is lost; `None` if existing attachments lack nothing. If only
     /// elements of known attachments are missing, compares again after [`CONFIRM`], because a DEL
-    /// may be in progress.
-    async fn judged(&self, listener: &mut Listener) -> anyhow::Result<Option<Loss>> {
-        let deletions = Arc::new(listener.take());
-        let first = self.judge(Arc::clone(&deletions), listener).await?;
+    /// may be in progress. Fails if the socket has failed.
+    async fn judged(&self, listener: &Listener) -> anyhow::Result<Option<Loss>> {
+        let deletions = Arc::new(listener.take()?);
+        let first = self.judge(Arc::clone(&deletions)).await?;
         if !first.as_ref().is_some_and(Loss::may_be_transient) {
             return Ok(first);
         }
-        listener.during(sleep(CONFIRM)).await?;
-        self.judge(deletions, listener).await
+        sleep(CONFIRM).await;
+        self.judge(deletions).await
     }
 
-    async fn judge(
-        &self,
-        deletions: Arc<Deletions>,
-        listener: &mut Listener,
-    ) -> anyhow::Result<Option<Loss>> {
+    async fn judge(&self, deletions: Arc<Deletions>) -> anyhow::Result<Option<Loss>> {
         let element_cache = self.element_cache.clone();
-        let judged = spawn_blocking(move || deletions.judge(&element_cache));
-        let failure = |error| {
-            let reason = format!("{error:#}");
-            self.shared.health.set(PART, Some(reason));
+        let judged = spawn_blocking(move || deletions.judge(&element_cache)).await?;
+        Ok(judged.unwrap_or_else(|error| {
+            self.shared.health.set(PART, Some(format!("{error:#}")));
             // The state of `nf_tables` cannot be read, so anything may be lost.
             Some(Loss::of_anything())
-        };
-        Ok(listener.during(judged).await??.unwrap_or_else(failure))
+        }))
     }
 
     /// Waits while the file of the key `unless` exists. If there is no such file, returns `loss` at
@@ -330,14 +315,6 @@ fn follow_firewalld(shared: &Shared, reloaded: Arc<Notify>) {
         let Err(error) = upkeep::hear_firewalld(|| reloaded.notify_one());
         health.set("firewalld", Some(format!("{error:#}")));
     });
-}
-
-/// Waits until `time`. Never returns if `time` is `None`.
-async fn at(time: Option<Instant>) {
-    match time {
-        Some(time) => sleep_until(time).await,
-        None => std::future::pending().await,
-    }
 }
 
 fn names(loss: &Loss) -> String {
