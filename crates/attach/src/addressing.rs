@@ -78,6 +78,11 @@ impl Addressing {
         })
     }
 
+    /// Returns whether one of the addresses is IPv6.
+    pub fn has_ipv6(&self) -> bool {
+        need_ipv6(&self.ips)
+    }
+
     /// Returns the addresses and routes that CHECK expects of the container's interface. `place` is
     /// the index of this interface in `interfaces` of `result`. The function leaves out addresses
     /// that later plugins of the chain added for other interfaces. The routes are those of

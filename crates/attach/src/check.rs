@@ -99,7 +99,6 @@ impl<T: Topology> Check<'_, T> {
     }
 
     fn compare_container(&mut self, link: &Link, desired: &Desired) -> anyhow::Result<()> {
-        let other_sandbox = self.other_sandbox();
         let (found, name) = (&mut self.found, &link.name);
         found.unless(link.kind == LinkKind::Veth, || {
             format!("{name} in the sandbox is no veth link")
@@ -109,22 +108,12 @@ impl<T: Topology> Check<'_, T> {
             let state = if is_down { "up" } else { "down" };
             format!("{name} in the sandbox is {state}")
         });
-        found.compare_mac(link, self.reported.map(|it| it.1));
-        found.extend(other_sandbox);
+        let reported = self.reported.map(|it| it.1);
+        found.compare_mac(link, reported);
+        found.extend(other_sandbox(&self.request.netns, reported));
         let addressing = &desired.container.addressing;
         found.extend(self.sandbox.differences(link, addressing)?);
         Ok(())
-    }
-
-    /// Returns a message if the sandbox in `prevResult` is not the one in `CNI_NETNS`. Returns
-    /// `None` if they are the same, or if `prevResult` names no sandbox.
-    fn other_sandbox(&self) -> Option<String> {
-        let (asked, reported) = (&self.request.netns, self.reported?.1.sandbox.as_ref()?);
-        let inode = || identity(fs::metadata(asked));
-        let is_same = asked.as_path() == Path::new(reported)
-            || inode().is_some_and(|it| identity(fs::metadata(reported)) == Some(it));
-        let asked = asked.display();
-        (!is_same).then(|| format!("the sandbox of prevResult is {reported}, not {asked}"))
     }
 
     /// Compares the host's end of the veth pair with `desired` and `prevResult`: its state, master,
@@ -211,6 +200,17 @@ impl<T: Topology> Check<'_, T> {
         }
         Ok(())
     }
+}
+
+/// Returns a message if the sandbox of `reported`, the interface in `prevResult`, is not `asked`, the
+/// one in `CNI_NETNS`. Returns `None` if they are the same, or if `prevResult` names no sandbox.
+pub(crate) fn other_sandbox(asked: &Path, reported: Option<&Interface>) -> Option<String> {
+    let reported = reported?.sandbox.as_ref()?;
+    let inode = || identity(fs::metadata(asked));
+    let is_same = asked == Path::new(reported)
+        || inode().is_some_and(|it| identity(fs::metadata(reported)) == Some(it));
+    let asked = asked.display();
+    (!is_same).then(|| format!("the sandbox of prevResult is {reported}, not {asked}"))
 }
 
 /// Returns the host's interface `name` from `prevResult`, or `None` if `prevResult` does not list

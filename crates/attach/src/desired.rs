@@ -158,8 +158,7 @@ pub struct Container {
     /// Duplicate address detection for IPv6. CHECK ignores it.
     pub dad: Dad,
     /// Whether the link accepts router advertisements and derives addresses from them. `None` means
-    /// that the kernel's default stays, unless the link gets an IPv6 address. CHECK ignores it,
-    /// because `tuning` may change it.
+    /// that the kernel's default stays. CHECK ignores it, because `tuning` may change it.
     pub accept_ra: Option<bool>,
     /// Addresses and routes. CHECK requires those of `prevResult` and ignores others.
     pub addressing: Addressing,

@@ -44,11 +44,29 @@ pub fn asked_mac(network: &Network, args: &CniArgs) -> Result<Option<MacAddress>
         (conventional, network.key(conventional)?),
         ("CNI_ARGS MAC", argument),
     ];
-    let Some((key, text)) = asked.into_iter().find(|(_, text)| !text.is_empty()) else {
-        return Ok(None);
-    };
+    let asked = asked.into_iter().find(|(_, text)| !text.is_empty());
+    asked.map(|(key, text)| unicast(key, &text)).transpose()
+}
+
+/// Returns the requested MAC as [`asked_mac`] does, or else `configured`, the value of the key `mac`.
+///
+/// # Errors
+/// As [`asked_mac`].
+pub fn configured_mac(
+    network: &Network,
+    args: &CniArgs,
+    configured: &str,
+) -> Result<Option<MacAddress>, Error> {
+    let configured = Some(configured).filter(|it| !it.is_empty());
+    match asked_mac(network, args)? {
+        None => configured.map(|it| unicast("mac", it)).transpose(),
+        asked => Ok(asked),
+    }
+}
+
+fn unicast(key: &str, text: &str) -> Result<MacAddress, Error> {
     match text.parse::<MacAddress>() {
-        Ok(mac) if mac.is_unicast() => Ok(Some(mac)),
+        Ok(mac) if mac.is_unicast() => Ok(mac),
         Ok(mac) => Err(Error::invalid(key, format!("{mac} is no unicast address"))),
         Err(reason) => Err(Error::invalid(key, format!("{text:?}: {reason}"))),
     }

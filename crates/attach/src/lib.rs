@@ -18,6 +18,8 @@
 //! the keys that configure it. Without a bridge, the host's end of the veth pair has the gateway
 //! addresses (`routed.rs`).
 //!
+//! The module [`single`] does the same for links that live in a sandbox alone.
+//!
 //! [`OwnerFiles`] stores one file for each attachment, usually the record that later verbs read.
 //! Plugins that create no veth pair use it: `portmap`, `firewall` and `bandwidth`.
 //!
@@ -46,7 +48,9 @@ mod reload;
 mod rollback;
 mod routed;
 mod sandbox;
+pub mod single;
 mod standby;
+mod witness;
 
 pub use self::facts::{MASQUERADE, lack_of_pairs};
 pub use add::{add, interface};
@@ -63,7 +67,7 @@ pub use frames::{BRIDGE_NF_CALL, FRAMES_TABLE, nf_call_sysctls, sees_frames};
 pub use gateway_conflict::{GatewayConflict, GatewayRefusal};
 pub use guard::{Guard, Removal, coded, dry_run, tables, take_back};
 pub use hardening::{HOST_EXPOSED, harden};
-pub use keys::{Backend, RawMtu, asked_mac};
+pub use keys::{Backend, RawMtu, asked_mac, configured_mac};
 pub use masquerade::{MASQUERADE_TABLE, Masquerade, RawMasquerade, stands_by};
 pub use mtu::MtuChoice;
 pub use names::{
@@ -73,6 +77,7 @@ pub use names::{
 pub use owner_files::{OwnerFiles, Retired, Writing};
 pub use protection::Protection;
 pub use reload::reload;
+pub use witness::{Presence, Witness};
 
 /// Maximum number of ports of a bridge: `BR_MAX_PORTS` in `net/bridge/br_private.h` minus 1,
 /// because the kernel reserves the port number 0 (`find_portno()` in `net/bridge/br_if.c`).

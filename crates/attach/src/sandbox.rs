@@ -59,6 +59,11 @@ impl<'a> Sandbox<'a> {
         })
     }
 
+    /// Returns the connection to the kernel in the sandbox.
+    pub fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
     /// Returns the container's link, or `None` if it does not exist.
     pub fn find_link(&self) -> anyhow::Result<Option<Link>> {
         Ok(self.connection.find_link(self.interface)?)
@@ -191,16 +196,13 @@ impl<'a> Sandbox<'a> {
     }
 
     /// Returns the sysctls for router advertisements whose values differ from `desired`, with their
-    /// values and the desired values. A link that gets an IPv6 address accepts none unless
-    /// `desired` says so.
+    /// values and the desired values.
     fn advertisements(
         &self,
         link: &Link,
         desired: &Container,
     ) -> Vec<(Sysctl, String, &'static str)> {
-        let is_given = need_ipv6(&desired.addressing.ips);
-        let accepts = desired.accept_ra.or(is_given.then_some(false));
-        let (Some(ipv6), Some(accepts)) = (link.ipv6, accepts) else {
+        let (Some(ipv6), Some(accepts)) = (link.ipv6, desired.accept_ra) else {
             return Vec::new();
         };
         let value = if accepts { "1" } else { "0" };

@@ -84,6 +84,7 @@ impl Topology for Config {
     }
 
     fn desired(&self, side: HostSide, addressing: Addressing) -> Desired {
+        let is_fixed = self.is_gateway() || addressing.has_ipv6();
         let default_vlan = side.bridge.as_ref().and_then(vlan::default_vlan);
         Desired {
             port: Port {
@@ -93,7 +94,7 @@ impl Topology for Config {
             container: Container {
                 link: self.container_link,
                 dad: self.dad,
-                accept_ra: self.accept_ra.or(self.is_gateway().then_some(false)),
+                accept_ra: self.accept_ra.or(is_fixed.then_some(false)),
                 addressing,
             },
             other_address: match self.gateway_vlan() {

@@ -10,6 +10,7 @@ use crate::{DEFAULT_BRIDGE, PLUGIN};
 /// What cnitool and the agent know of the plugin.
 pub const FACTS: Facts = Facts {
     host_side: HostSide::Port(bridge_of),
+    port_keys: &["vlan", "vlanTrunk", "portIsolation", "hairpinMode"],
     tables: &[FRAMES, attach::MASQUERADE],
     lacks,
     tasks: |_, _| vec![(Task::MakeInterface, Extent::All)],

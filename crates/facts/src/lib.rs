@@ -23,6 +23,9 @@ pub struct Facts {
     pub name: &'static str,
     /// What the host has of an attachment of this interface plugin.
     pub host_side: HostSide,
+    /// Keys of settings of the host's end that only ADD applies. A command can make the link a port
+    /// again, but not restore these settings.
+    pub port_keys: &'static [&'static str],
     /// Where this IPAM plugin takes addresses from.
     pub addresses: Addresses,
     /// The `nf_tables` tables in which an attachment may have elements.
@@ -49,6 +52,7 @@ impl Facts {
         Self {
             name,
             host_side: HostSide::None,
+            port_keys: &[],
             addresses: Addresses::Elsewhere,
             tables: &[],
             lacks: || Ok(Vec::new()),
@@ -79,7 +83,9 @@ pub enum HostSide {
     Port(fn(&Keys) -> &str),
     /// A link with the gateway's address and a route to each address of the container.
     Routed,
-    /// No link that shows whether the sandbox exists.
+    /// A record of the sandbox in which the link lives (`attach::Witness`).
+    Witness,
+    /// Nothing that shows whether the sandbox exists.
     None,
 }
 

@@ -115,6 +115,11 @@ impl Error {
         matches!(self.errno(), Some(Errno::EOPNOTSUPP | Errno::ENOENT))
     }
 
+    /// Returns whether another link below the same parent, or the parent, has the MAC.
+    pub fn is_mac_in_use(&self) -> bool {
+        self.errno() == Some(Errno::EADDRINUSE)
+    }
+
     /// Returns whether the object to be created already exists.
     pub fn is_already_exists(&self) -> bool {
         self.errno() == Some(Errno::EEXIST)

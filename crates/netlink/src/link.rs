@@ -29,7 +29,8 @@ pub struct Link {
     pub mtu: u32,
     /// The link is administratively up.
     pub is_up: bool,
-    /// The link is operationally up: it passes traffic (RFC 2863).
+    /// The link is operationally up: it passes traffic (RFC 2863). Some kinds, such as ipvlan, do not
+    /// report that state, so they are operational as soon as they are up.
     pub is_operational: bool,
     /// State of the link's other end, such as a switch or a veth peer.
     pub carrier: Carrier,
@@ -198,6 +199,7 @@ impl Link {
         for (kind, value) in attributes(rest) {
             link.read(kind, value);
         }
+        link.is_operational &= link.is_up;
         Some(link)
     }
 
@@ -207,7 +209,7 @@ impl Link {
             IFLA_ADDRESS => self.mac = value.try_into().ok().map(MacAddress),
             IFLA_MTU => self.mtu = word(value).unwrap_or_default(),
             IFLA_TXQLEN => self.transmit_queue = word(value).unwrap_or_default(),
-            IFLA_OPERSTATE => self.is_operational = value == [OPER_UP],
+            IFLA_OPERSTATE => self.is_operational = matches!(value, [OPER_UP | OPER_UNKNOWN]),
             IFLA_CARRIER if value == [0] => self.carrier = Carrier::Off,
             IFLA_CARRIER => self.carrier = Carrier::On,
             IFLA_MASTER => self.master = word(value),
@@ -308,8 +310,9 @@ pub(crate) const HEADER: usize = 16;
 const HARDWARE: usize = 2;
 const FLAGS: usize = 8;
 
-/// `IF_OPER_UP`.
+/// `IF_OPER_UP` and `IF_OPER_UNKNOWN`.
 const OPER_UP: u8 = 6;
+const OPER_UNKNOWN: u8 = 0;
 
 // Numbers of `include/uapi/linux/if_link.h` and `if_bridge.h`, there with the prefix `IFLA_`.
 /// `IFLA_VLAN_ID`, `IFLA_MACVLAN_MODE`, `IFLA_IPVLAN_MODE` and `IFLA_VRF_TABLE`.

@@ -5,11 +5,28 @@ use std::os::fd::{AsFd as _, AsRawFd as _};
 
 use netlink_packet_route::nsid::{NsidAttribute, NsidMessage};
 use netns::Netns;
-use nix::libc::{RTM_GETNSID, RTM_NEWNSID};
+use nix::libc::{self, RTM_GETNSID, RTM_NEWNSID};
+use nix::sys::socket::getsockopt;
+use nix::{getsockopt_impl, sockopt_impl};
 
 use crate::{Connection, Error, Message, Request};
 
+sockopt_impl!(
+    /// The cookie of a socket's network namespace.
+    NamespaceCookie,
+    GetOnly,
+    libc::SOL_SOCKET,
+    libc::SO_NETNS_COOKIE,
+    u64
+);
+
 impl Connection {
+    /// Returns the cookie of this connection's namespace, a number that the kernel gives no other
+    /// namespace until the next boot. Returns `None` before Linux 5.14.
+    pub fn namespace_cookie(&self) -> Option<u64> {
+        getsockopt(&self.socket, NamespaceCookie).ok()
+    }
+
     /// Returns the number (nsid) that the namespace of this connection uses for the namespace
     /// `other`, as in [`crate::Link::peer_namespace`]. Returns `None` if the kernel has assigned no
     /// number. Equivalent to `ip netns list-id`.

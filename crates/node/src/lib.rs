@@ -23,6 +23,7 @@ mod programs;
 mod range;
 mod sockets;
 mod traces;
+mod witnesses;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -60,6 +61,7 @@ pub use self::programs::Refusal;
 pub use self::range::{Range, pod_networks};
 pub use self::sockets::Socket;
 pub use self::traces::{Traces, owner_of};
+pub use self::witnesses::Witnessed;
 
 /// The state of a node.
 #[derive(Debug, Default)]
@@ -122,6 +124,8 @@ pub struct Node {
     pub localnet: Localnet,
     /// Outcomes of packets that [`Node::try_packets`] sent through a copy of the firewall rules.
     pub probes: Vec<Probe>,
+    /// Links that live in sandboxes alone, by their attachments' tags.
+    pub witnesses: BTreeMap<String, Witnessed>,
     /// Attachments for which a runtime's cache has an entry.
     pub attached: Vec<Attached>,
     /// Number of files in runtimes' caches that are not valid entries.
@@ -206,6 +210,7 @@ impl Node {
         node.firewall = node.take(Part::Firewall, Firewall::read());
         (node.attached, node.invalid_entries) =
             node.take(Part::Cache, attached(&directories.cache));
+        node.witnesses = node.take(Part::Cache, witnesses::read());
         let links = node.read_links();
         node.take(Part::Links, links);
         node

@@ -40,7 +40,7 @@ pub fn ipam(plugin: &PluginConfig) -> Option<(&'static Facts, &Keys)> {
 pub fn bridge_of(plugin: &PluginConfig) -> Option<&str> {
     match facts(&plugin.program).host_side {
         HostSide::Port(bridge) => Some(bridge(&plugin.config)),
-        HostSide::Routed | HostSide::None => None,
+        HostSide::Routed | HostSide::Witness | HostSide::None => None,
     }
 }
 

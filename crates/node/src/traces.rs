@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use cni::Attachment;
 use netlink::Link;
 
-use super::{Attached, Held, Lease, Node};
+use super::{Attached, Held, Lease, Node, Witnessed};
 
 /// Returns the alias of a link if it is the tag of an attachment. Links of Go plugins have no tag,
 /// and an operator may give any link another alias.
@@ -25,6 +25,8 @@ pub struct Traces<'n> {
     pub elements: Vec<&'n Held>,
     /// Addresses that are leased to the attachment.
     pub leases: Vec<&'n Lease>,
+    /// Its link, if that lives in the sandbox alone.
+    pub witness: Option<&'n Witnessed>,
 }
 
 impl Traces<'_> {
@@ -46,7 +48,7 @@ impl Traces<'_> {
 }
 
 impl Node {
-    /// Returns cache entries, links, elements and leases of all attachments, grouped by the
+    /// Returns cache entries, links, elements, leases and records of all attachments, grouped by the
     /// attachment's tag. The key of elements without a tag is the empty string. The key of a lease
     /// without a holder is the path of its file.
     pub fn traces(&self) -> BTreeMap<String, Traces<'_>> {
@@ -65,6 +67,9 @@ impl Node {
         for element in &self.firewall.elements {
             let traces = all.entry(element.owner.clone()).or_default();
             traces.elements.push(element);
+        }
+        for (owner, witness) in &self.witnesses {
+            all.entry(owner.clone()).or_default().witness = Some(witness);
         }
         for lease in &self.leases {
             let traces = all.entry(self.holder(lease)).or_default();

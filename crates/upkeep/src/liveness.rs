@@ -4,8 +4,9 @@
 //! An attachment is gone only if two conditions are met:
 //!
 //! - No runtime's cache has an entry for it, or the sandbox of this entry does not exist.
-//! - No link of the host is the host's end of its veth pair. This is a proof only if this process
-//!   can see the host's links.
+//! - Its record proves that its sandbox is gone ([`Witnessed`]). Without a record: no link of the host
+//!   is the host's end of its veth pair. This is a proof only if this process can see the host's
+//!   links.
 //!
 //! Every other attachment is live, or not proven to be gone.
 
@@ -17,7 +18,9 @@ use std::time::{Duration, SystemTime};
 use cni::{Attachment, NetworkName};
 use facts::HostSide;
 use netlink::LinkKind;
-use node::{Attached, HostLink, HostLinks, Lease, Node, Traces, bridge_of, lease_directories};
+use node::{
+    Attached, HostLink, HostLinks, Lease, Node, Traces, Witnessed, bridge_of, lease_directories,
+};
 use runtime::Conflist;
 
 /// An attachment that has traces on the node, a candidate for garbage collection: it may be live or
@@ -30,6 +33,8 @@ pub struct Candidate<'n> {
     pub cached: Option<&'n Attached>,
     /// The leases.
     pub leases: Vec<&'n Lease>,
+    /// Its link, if that lives in the sandbox alone.
+    pub witness: Option<&'n Witnessed>,
     /// Addresses in the leases, the cached result and the elements of `nf_tables`.
     pub addresses: BTreeSet<IpAddr>,
 }
@@ -80,6 +85,7 @@ impl<'n> Candidate<'n> {
         Some(Self {
             cached: node.attached.iter().find(|it| it.attachment == attachment),
             leases: vec![lease],
+            witness: node.witnesses.get(&attachment.owner()),
             addresses: BTreeSet::from([lease.address]),
             attachment,
         })
@@ -105,7 +111,8 @@ impl<'n> Candidate<'n> {
         let (cached, leases) = (traces.cached, traces.leases.clone());
         let holder = leases.first().and_then(|it| it.attachment());
         let named = cached.map(|it| it.attachment.clone()).or(holder);
-        let is_tag = !traces.links.is_empty() || !traces.elements.is_empty();
+        let is_tag =
+            !traces.links.is_empty() || !traces.elements.is_empty() || traces.witness.is_some();
         let tagged = || Attachment::of_owner(owner).filter(|_| is_tag);
         let reported = cached.into_iter().flat_map(Attached::addresses);
         let held = traces.elements.iter().filter_map(|it| it.address);
@@ -113,6 +120,7 @@ impl<'n> Candidate<'n> {
         Some(Self {
             attachment: named.or_else(tagged)?,
             cached,
+            witness: traces.witness,
             addresses: reported.map(|it| it.ip()).chain(held).collect(),
             leases,
         })
@@ -185,6 +193,14 @@ pub fn liveness(node: &Node, candidate: &Candidate<'_>) -> Liveness {
     if candidate.is_young() {
         return Liveness::Young;
     }
+    match candidate.witness {
+        Some(Witnessed::Present) => return Liveness::Live,
+        Some(Witnessed::Unknown(reason)) => {
+            return Liveness::Unseen(Unseen::Network(reason.clone()));
+        }
+        Some(Witnessed::Gone) => return Liveness::Gone,
+        None => {}
+    }
     let bridges = match sees(node, candidate) {
         Ok(bridges) => bridges,
         Err(reason) => return Liveness::Unseen(Unseen::Network(reason)),
@@ -222,9 +238,14 @@ fn sees(node: &Node, candidate: &Candidate<'_>) -> Result<Vec<u32>, String> {
         Some(delegate) => delegate.program,
         None => it.program.clone(),
     });
-    if let Some(other) = programs.find(|it| matches!(node::facts(it).host_side, HostSide::None)) {
+    let is_unseen = |it: &String| {
+        let side = &node::facts(it).host_side;
+        matches!(side, HostSide::Witness | HostSide::None)
+    };
+    if let Some(other) = programs.find(is_unseen) {
         return Err(format!(
-            "plugin {other} makes no link on the host that shows whether a sandbox exists"
+            "plugin {other} makes no link on the host that shows whether a sandbox exists, and there is \
+             no record of the sandbox"
         ));
     }
     let plugins: Vec<_> = networks.iter().flat_map(Conflist::all_plugins).collect();

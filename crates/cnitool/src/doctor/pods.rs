@@ -96,7 +96,8 @@ fn master(node: &Node, attached: &Attached, host_link: &Link) -> Option<Finding>
     let owner = attached.attachment.owner();
     let message = format!("{name} of {owner} is no port of {bridge}");
     let finding = Finding::problem(message);
-    let mut values = PORT_KEYS.iter().filter_map(|key| plugin.key(key));
+    let keys = node::facts(&plugin.program).port_keys;
+    let mut values = keys.iter().filter_map(|key| plugin.key(key));
     if values.any(|it| *it != json!(false) && *it != json!(0)) {
         return Some(finding.impact(
             "The pod reaches nothing. A port that is added again lacks the configured VLANs, \
@@ -183,7 +184,3 @@ const NO_ADDRESS: &str = "A pod of gVisor or Kata works like this, because its o
      Any other pod is not reached, and its processes may have deleted them: recreate the pod.";
 
 const FAMILIES: [(bool, &str); 2] = [(true, "IPv4"), (false, "IPv6")];
-
-/// Keys that configure a port of a bridge. If one of them is set, the finding has no fix: a command
-/// can make the link a port again, but not restore these settings.
-const PORT_KEYS: [&str; 4] = ["vlan", "vlanTrunk", "portIsolation", "hairpinMode"];

@@ -116,6 +116,8 @@ pub enum Trace {
     Element,
     /// An address that is leased to the attachment.
     Lease,
+    /// A record of a link that lives in the sandbox alone.
+    Record,
 }
 
 impl Row {
@@ -156,6 +158,9 @@ impl Row {
             row.known_by.insert(Trace::Element);
             row.ports.extend(element.port.map(port_of));
             row.addresses.extend(element.address);
+        }
+        if traces.witness.is_some() {
+            row.known_by.insert(Trace::Record);
         }
         for lease in &traces.leases {
             row.known_by.insert(Trace::Lease);

@@ -1,0 +1,34 @@
+//! Reads the records of sandboxes in which links without an end on the host live.
+
+use std::collections::BTreeMap;
+
+use attach::{Presence, Witness};
+
+/// What is known of a link that lives in a sandbox alone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Witnessed {
+    /// Its sandbox exists.
+    Present,
+    /// Its sandbox exists no more.
+    Gone,
+    /// This process cannot find out. The field is the reason.
+    Unknown(String),
+}
+
+/// Returns what is known of the links that have a record, by the attachments' tags.
+///
+/// # Errors
+/// The directory of the records cannot be read.
+pub(super) fn read() -> anyhow::Result<BTreeMap<String, Witnessed>> {
+    let all = Witness::all()?.into_iter();
+    Ok(all.map(|(owner, it)| (owner, judge(it))).collect())
+}
+
+fn judge(witness: anyhow::Result<Witness>) -> Witnessed {
+    match witness.map(|it| it.presence()) {
+        Ok(Presence::Present(..)) => Witnessed::Present,
+        Ok(Presence::Gone) => Witnessed::Gone,
+        Ok(Presence::Unknown(reason)) => Witnessed::Unknown(reason),
+        Err(error) => Witnessed::Unknown(format!("{error:#}")),
+    }
+}
