@@ -52,6 +52,7 @@ main() {
     local features=yes profile=default
     in_private_network ip link add probe type bridge vlan_filtering 1 2>/dev/null || features=no
     [[ -e /proc/net/sctp ]] || modprobe sctp 2>/dev/null || features=no
+    in_private_network ip link add probe type dummy 2>/dev/null || features=no
     in_private_network tc qdisc add dev lo root fq_codel 2>/dev/null || features=no
     [[ $features == yes ]] || profile=no-vlan-filtering
 
@@ -66,7 +67,7 @@ main() {
     if [[ $features == no ]]; then
         local test
         for test in "${FEATURE_TESTS[@]}"; do
-            not_run "$test" "VLAN filtering, SCTP or fq_codel"
+            not_run "$test" "links, qdiscs or SCTP that the kernel lacks"
         done
     fi
     [[ $passed == yes ]] || die "not all tests passed: see above"

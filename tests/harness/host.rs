@@ -148,6 +148,18 @@ impl Host {
         Network::new(self, config).with("ipam.routes", routes)
     }
 
+    /// Returns the network `pods` of a plugin whose link lives in the sandbox alone: both families,
+    /// host-local.
+    pub fn single(&self, plugin: &str) -> Network<'_> {
+        let config = json!({
+            "cniVersion": "1.0.0",
+            "name": "pods",
+            "type": plugin,
+            "ipam": self.ipam(&json!([[{"subnet": "10.1.0.0/24"}], [{"subnet": "fd00:1::/64"}]])),
+        });
+        Network::new(self, config)
+    }
+
     /// Returns [`Self::bridge`] with portmap behind it.
     pub fn ports(&self) -> Ports<'_> {
         Ports::new(self)

@@ -229,8 +229,8 @@ fn attachments_that_links_cannot_prove_stay_and_are_reported_once() {
     let host = Host::new();
     let tool = host.tool();
     let ipam = host.bridge_v4().config()["ipam"].clone();
-    tool.configure("pods", &[json!({"type": "macvlan", "ipam": ipam})]);
-    host.script("macvlan", "PATH=$CNI_PATH:$PATH exec host-local");
+    tool.configure("pods", &[json!({"type": "weave-net", "ipam": ipam})]);
+    host.script("weave-net", "PATH=$CNI_PATH:$PATH exec host-local");
     stale_lease(&host);
     let cri = Cri::serve(&socket(&host));
     let agent = agent(&host);
@@ -240,7 +240,7 @@ fn attachments_that_links_cannot_prove_stay_and_are_reported_once() {
     let log = agent.log();
     assert_eq!(log.lines().count(), 1, "{log}");
     assert!(
-        log.contains("plugin macvlan makes no link on the host"),
+        log.contains("plugin weave-net makes no link on the host"),
         "{log}"
     );
 }

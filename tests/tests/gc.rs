@@ -248,13 +248,13 @@ fn without_links_on_the_host_gc_uses_the_given_list() {
     let host = Host::new();
     let tool = host.tool();
     let ipam = host.bridge_v4().config()["ipam"].clone();
-    tool.configure("pods", &[json!({"type": "macvlan", "ipam": ipam})]);
-    host.script("macvlan", "PATH=$CNI_PATH:$PATH exec host-local");
+    tool.configure("pods", &[json!({"type": "weave-net", "ipam": ipam})]);
+    host.script("weave-net", "PATH=$CNI_PATH:$PATH exec host-local");
     stale_lease(&host, "10.1.0.200");
     fs::write(host.lease_dir().join("pods/10.1.0.201"), "lives\r\neth0").unwrap();
     age(&host.lease_dir());
     tool.run(&["gc", "pods"]).expect_failure(&[
-        "plugin macvlan makes no link",
+        "plugin weave-net makes no link",
         "container lives",
         "may be live: kept",
     ]);

@@ -287,8 +287,8 @@ fn configuration_comes_after_the_plugins_and_not_over_another() {
     };
     fs::write(&source, "{}").unwrap();
     with(&[]).expect_failure(&["10-pods.conflist", "name"]);
-    fs::write(&source, list("macvlan")).unwrap();
-    with(&[]).expect_failure(&["macvlan", "is not in"]);
+    fs::write(&source, list("weave-net")).unwrap();
+    with(&[]).expect_failure(&["weave-net", "is not in"]);
     assert!(listed(&installation.directory).is_empty());
     fs::write(&source, list("bridge")).unwrap();
     with(&[]).ok();

@@ -48,19 +48,19 @@ fn has_rule(host: &Host) -> bool {
 fn rules_of_a_pod_without_link_on_the_host_stay() {
     let host = Host::new();
     let a = host.sandbox("a");
-    let tool = network(&host, "macvlan");
+    let tool = network(&host, "weave-net");
     attach_by_reference(&host, &tool, &a);
     let _live = hide(&a);
     let words = ["container a", "may be live: kept", "nothing was removed"];
     tool.run(&["gc", "pods"]).expect_failure(&words);
     let told = tool.lines(&["migrate", "--remove"]);
-    let reason = ", a, may be live: plugin macvlan makes no link";
+    let reason = ", a, may be live: plugin weave-net makes no link";
     assert!(
         told.len() == 1 && told[0].starts_with("unseen ") && told[0].contains(reason),
         "{told:#?}"
     );
     assert!(has_rule(&host));
-    let words = ["may be live: 1", "plugin macvlan makes no link"];
+    let words = ["may be live: 1", "plugin weave-net makes no link"];
     let findings = tool.doctor();
     findings.expect("ok", "remnant", &words);
     assert_eq!(findings.fixes("remnant"), [""; 0]);
@@ -109,13 +109,13 @@ fn elements_of_a_pod_without_link_on_the_host_are_reported_without_command() {
     let host = Host::new();
     let a = host.sandbox("a");
     let result = json!({"cniVersion": "1.0.0", "ips": [{"address": "10.1.0.2/24"}]});
-    host.script("macvlan", &format!("echo '{result}'"));
-    let tool = network(&host, "macvlan");
+    host.script("weave-net", &format!("echo '{result}'"));
+    let tool = network(&host, "weave-net");
     tool.add("pods", &a, &["8080:80"]);
     assert!(!tool.doctor().holds("warning", "element", &[]));
     let _live = hide(&a);
     let is_reported = || {
-        let words = ["may be live: plugin macvlan makes no link", "cni-portmap"];
+        let words = ["may be live: plugin weave-net makes no link", "cni-portmap"];
         let findings = tool.doctor();
         findings.expect("warning", "element", &words);
         assert_eq!(findings.fixes("element"), [""; 0]);

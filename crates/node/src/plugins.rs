@@ -15,6 +15,10 @@ macro_rules! plugins {
 plugins!(
     bridge,
     ptp,
+    macvlan,
+    ipvlan,
+    vlan,
+    dummy,
     host_local,
     static_ipam,
     loopback,

@@ -201,9 +201,9 @@ fn examples_of_the_pages_are_valid() {
     }
 }
 
-/// Returns the contents of the files in the folder `src` of a crate.
-fn sources(krate: &str) -> Vec<String> {
-    let files = fs::read_dir(top().join("crates").join(krate).join("src")).unwrap();
+/// Returns the contents of the files in a folder of `crates`.
+fn sources(folder: &str) -> Vec<String> {
+    let files = fs::read_dir(top().join("crates").join(folder)).unwrap();
     let sources = files.map(|file| fs::read_to_string(file.unwrap().path()).unwrap_or_default());
     sources.collect()
 }
@@ -211,9 +211,14 @@ fn sources(krate: &str) -> Vec<String> {
 /// Returns the steps that a plugin writes to the log, from its source and, for an interface plugin,
 /// from the source of `attach`.
 fn steps(plugin: &str) -> BTreeSet<String> {
-    let mut sources = sources(plugin);
-    if sources.iter().any(|source| source.contains("attach::add")) {
-        sources.extend(self::sources("attach"));
+    let mut sources = sources(&format!("{plugin}/src"));
+    for (verb, folder) in [
+        ("attach::add", "attach/src"),
+        ("single::add", "attach/src/single"),
+    ] {
+        if sources.iter().any(|source| source.contains(verb)) {
+            sources.extend(self::sources(folder));
+        }
     }
     let mut steps: BTreeSet<_> = ["answer".to_owned()].into();
     for source in sources {

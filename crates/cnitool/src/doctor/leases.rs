@@ -257,9 +257,9 @@ mod tests {
         }
         node.links.clear();
         may_live(&node, "has neither bridge cni0 nor");
-        let other = LIST.replace("\"bridge\"", "\"macvlan\"");
+        let other = LIST.replace("\"bridge\"", "\"weave-net\"");
         node.configuration = super::super::tests::node(&[("pods.conflist", &other)]).configuration;
-        may_live(&node, "plugin macvlan makes no link");
+        may_live(&node, "plugin weave-net makes no link");
         node.configuration.files.clear();
         may_live(&node, "no network pods is configured");
     }
@@ -305,11 +305,11 @@ mod tests {
         assert_eq!(finding.message, message);
         let fix = "CNI_COMMAND=DEL CNI_CONTAINERID=c CNI_IFNAME=eth0 /opt/cni/bin/portmap";
         assert!(finding.fix.ends_with(fix), "{finding:?}");
-        let other = LIST.replace("\"bridge\"", "\"macvlan\"");
+        let other = LIST.replace("\"bridge\"", "\"weave-net\"");
         node.configuration = super::super::tests::node(&[("pods.conflist", &other)]).configuration;
         let [finding] = <[Finding; 1]>::try_from(elements(&node)).unwrap();
         assert_eq!(finding.fix, "");
-        let reason = "may be live: plugin macvlan makes no link";
+        let reason = "may be live: plugin weave-net makes no link";
         assert!(finding.impact.contains(reason), "{finding:?}");
     }
 

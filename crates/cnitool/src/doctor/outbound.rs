@@ -197,7 +197,7 @@ mod tests {
             ),
             (r#""type": "bridge""#, LEASED.to_owned(), false),
             (gateway, r#""type": "dhcp""#.to_owned(), false),
-            (r#""type": "macvlan""#, LEASED.to_owned(), false),
+            (r#""type": "weave-net""#, LEASED.to_owned(), false),
             (gateway, String::new(), false),
         ] {
             let findings = judge(&with(keys, &ipam));

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use node::plugins::{bandwidth, bridge, firewall, host_local, portmap, ptp, static_ipam, tuning};
+use node::plugins::{
+    bandwidth, bridge, dummy, firewall, host_local, ipvlan, macvlan, portmap, ptp, static_ipam,
+    tuning, vlan,
+};
 use schemars::generate::SchemaSettings;
 use schemars::transform::{RecursiveTransform, Transform as _};
 use schemars::{JsonSchema, Schema};
@@ -43,8 +46,8 @@ enum LogLevel {
 #[schemars(rename_all = "camelCase")]
 #[expect(dead_code, reason = "only the schema uses it")]
 struct Delegating {
-    /// IPAM plugin, named by its key `type`, with that plugin's keys. Without it, `bridge` makes an
-    /// interface without address, and `ptp` refuses.
+    /// IPAM plugin, named by its key `type`, with that plugin's keys. Without it, `bridge` and
+    /// `macvlan` make an interface without address, and others refuse.
     ipam: Option<Map<String, Value>>,
     /// Time limit of the IPAM plugin for one verb.
     #[schemars(extend("default" = "60s"))]
@@ -66,19 +69,33 @@ pub fn ipam() -> Vec<(&'static str, Value)> {
 
 /// Returns the plugins of a list and their keys, including the common ones.
 pub fn plugins() -> Vec<(&'static str, Value)> {
-    let bridge = [described::<bridge::RawConfig>(), described::<Delegating>()];
-    let mut ptp = plugin([described::<ptp::RawConfig>(), described::<Delegating>()]);
-    ptp["required"] = json!(["ipam"]);
+    let dummy = requiring(&["ipam"], delegating::<dummy::RawConfig>());
+    let ptp = requiring(&["ipam"], delegating::<ptp::RawConfig>());
+    let vlan = requiring(&["ipam", "master"], delegating::<vlan::RawConfig>());
     let loopback = json!({"description": "Brings `lo` up."});
     vec![
         ("bandwidth", plugin([described::<bandwidth::RawConfig>()])),
-        ("bridge", plugin(bridge)),
+        ("bridge", delegating::<bridge::RawConfig>()),
+        ("dummy", dummy),
         ("firewall", plugin([described::<firewall::RawConfig>()])),
+        ("ipvlan", delegating::<ipvlan::RawConfig>()),
         ("loopback", plugin([loopback])),
+        ("macvlan", delegating::<macvlan::RawConfig>()),
         ("portmap", plugin([described::<portmap::RawConfig>()])),
         ("ptp", ptp),
         ("tuning", plugin([described::<tuning::RawConfig>()])),
+        ("vlan", vlan),
     ]
+}
+
+/// Returns the keys of a plugin with an IPAM plugin.
+fn delegating<T: JsonSchema>() -> Value {
+    plugin([described::<T>(), described::<Delegating>()])
+}
+
+fn requiring(keys: &[&str], mut plugin: Value) -> Value {
+    plugin["required"] = json!(keys);
+    plugin
 }
 
 fn plugin<const N: usize>(own: [Value; N]) -> Value {
