@@ -12,7 +12,6 @@ use crate::expression::{
 use crate::field::{META_MARK, META_TRACE, load_version, set_meta};
 use crate::raw::ITEM;
 use crate::register::{FIRST, SCRATCH, VERDICT, padded, u32_of};
-use crate::rule_place::Place;
 use crate::tracked::DESTINATION_TRANSLATED;
 use crate::{Field, Operator, SourcePort};
 
@@ -297,11 +296,11 @@ impl Rule {
     /// the rule's place in its chain, as in `comment [7f39dbf6 2/5]`. The digest is computed from
     /// `shape` (the chain's hook, priority and type) and the rule's expressions. So if an existing
     /// rule has this comment, it also has these expressions.
-    pub(crate) fn identity(&self, shape: &[u8], place: Place) -> String {
+    pub(crate) fn identity(&self, shape: &[u8], place: &str) -> String {
         let digest = Sha256::new().chain_update(shape);
         let digest = digest.chain_update(&*self.expressions).finalize();
         let [a, b, c, d, ..]: [u8; 32] = digest.into();
-        format!("{} [{a:02x}{b:02x}{c:02x}{d:02x} {place}]", self.comment)
+        format!("{} [{a:02x}{b:02x}{c:02x}{d:02x}{place}", self.comment)
     }
 }
 

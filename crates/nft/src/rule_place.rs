@@ -4,34 +4,10 @@
 //! the rules of another release with its own rules. The places still show whether a chain has all
 //! rules that the other release wrote, and no other rules.
 
-use std::fmt;
-
-/// Place of a rule in its chain. The rule's comment ends with the place, as in `[7f39dbf6 2/5]`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place {
-    /// Number of the rule; the first rule has 1.
-    pub number: usize,
-    /// Number of rules in the chain.
-    pub count: usize,
-}
-
-impl Place {
-    /// Returns the place at the end of a rule's comment. Returns `None` if there is no place:
-    /// another program wrote the rule.
-    fn read(comment: &str) -> Option<Self> {
-        let (_, place) = comment.strip_suffix(']')?.rsplit_once(' ')?;
-        let (number, count) = place.split_once('/')?;
-        Some(Self {
-            number: number.parse().ok()?,
-            count: count.parse().ok()?,
-        })
-    }
-}
-
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.number, self.count)
-    }
+/// Returns the end of the comment of rule `number` in a chain of `count` rules, as in
+/// `from pods [7f39dbf6 2/5]`. The first rule has the number 1.
+pub(crate) fn place(number: usize, count: usize) -> String {
+    format!(" {number}/{count}]")
 }
 
 /// Returns whether a chain has exactly the rules that one release wrote: it has rules, and their
@@ -39,9 +15,12 @@ impl fmt::Display for Place {
 /// are the comments of the chain's rules, in order; `None` for a rule without a comment.
 pub(crate) fn is_complete(comments: &[Option<String>]) -> bool {
     let count = comments.len();
-    let places = comments.iter().map(|it| Place::read(it.as_deref()?));
-    let wanted = (1..=count).map(|number| Some(Place { number, count }));
-    count > 0 && places.eq(wanted)
+    let mut rules = comments.iter().zip(1..);
+    let is_in_place = |(comment, number): (&Option<String>, usize)| {
+        let comment = comment.as_deref().unwrap_or_default();
+        comment.ends_with(&place(number, count))
+    };
+    count > 0 && rules.all(is_in_place)
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use netlink::IpVersion;
 use crate::Rule;
 use crate::expression::sets_of;
 use crate::register::padded;
-use crate::rule_place::Place;
+use crate::rule_place::place;
 
 /// Description of an `nf_tables` table.
 #[derive(Debug, Clone)]
@@ -234,7 +234,7 @@ impl Chain {
     pub(crate) fn identities(&self) -> impl Iterator<Item = String> {
         let (shape, count) = (self.shape(), self.rules.len());
         let rules = self.rules.iter().zip(1..);
-        rules.map(move |(rule, number)| rule.identity(&shape, Place { number, count }))
+        rules.map(move |(rule, number)| rule.identity(&shape, &place(number, count)))
     }
 }
 
