@@ -109,8 +109,9 @@ pub fn text(parts: &[Part]) -> String {
     text
 }
 
-/// Breaks `words` into lines that begin with `indent`.
-fn wrapped(words: &str, indent: &str) -> String {
+/// Breaks `words` into lines of at most 80 columns that begin with `indent`. A word that is longer
+/// than a line has a line of its own.
+pub fn wrapped(words: &str, indent: &str) -> String {
     let (mut text, mut width) = (String::new(), 0);
     for word in words.split_whitespace() {
         let length = word.chars().count();

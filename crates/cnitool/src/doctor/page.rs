@@ -3,6 +3,7 @@
 use std::fmt;
 
 use anstyle::{AnsiColor, Style};
+use cni::page::wrapped;
 use serde::Serialize;
 
 use super::finding::{Finding, Level, count};
@@ -37,17 +38,18 @@ impl Page {
 impl fmt::Display for Page {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         for Entry { subject, finding } in &self.0 {
-            let mut words = wrapped(&finding.message).into_iter();
+            let [message, impact] =
+                [&finding.message, &finding.impact].map(|text| wrapped(&printable(text), MARGIN));
             let (level, color) = match finding.level {
                 Level::Ok => ("ok", AnsiColor::Green),
                 Level::Warning => ("warning", AnsiColor::Yellow),
                 Level::Problem => ("problem", AnsiColor::Red),
             };
             let style = color.on_default();
-            let first = words.next().unwrap_or_default();
-            writeln!(to, "{style}{level:8}{style:#} {subject:10} {first}")?;
-            for line in words.chain(wrapped(&finding.impact)) {
-                writeln!(to, "{:MARGIN$}{line}", "")?;
+            let message = message.trim_start();
+            writeln!(to, "{style}{level:8}{style:#} {subject:10} {message}")?;
+            if !impact.is_empty() {
+                writeln!(to, "{impact}")?;
             }
             let command = Style::new().bold();
             for line in finding.fix.lines() {
@@ -61,26 +63,8 @@ impl fmt::Display for Page {
     }
 }
 
-/// Splits text into lines of at most [`WIDTH`] columns. A word that is longer than a line has a
-/// line of its own.
-fn wrapped(text: &str) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    for word in printable(text).split_whitespace() {
-        match lines.last_mut() {
-            Some(line) if line.chars().count() + 1 + word.chars().count() <= WIDTH => {
-                *line += " ";
-                *line += word;
-            }
-            _ => lines.push(word.to_owned()),
-        }
-    }
-    lines
-}
-
-/// Width of the left margin in columns. In the first line of a finding, the margin contains the
-/// finding's level and subject.
-const MARGIN: usize = 20;
-const WIDTH: usize = 80 - MARGIN;
+/// The left margin. In the first line of a finding, the finding's level and subject replace it.
+const MARGIN: &str = "                    ";
 
 #[cfg(test)]
 mod tests {
