@@ -3,13 +3,13 @@
 //! These names become part of file names, kernel names and comments in nftables. So each kind of
 //! name has a type that accepts only names that are safe there.
 
-use std::fmt;
 use std::str::FromStr;
 
 use sha2::{Digest as _, Sha256};
 
 /// One interface of one container on one network.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, derive_more::Display)]
+#[display("container {container} interface {interface} on network {network}")]
 pub struct Attachment {
     /// The network's `name`.
     pub network: NetworkName,
@@ -80,16 +80,6 @@ impl Attachment {
     }
 }
 
-impl fmt::Display for Attachment {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "container {} interface {} on network {}",
-            self.container, self.interface, self.network
-        )
-    }
-}
-
 /// Maximum length of an attachment's tag in bytes: `NFTNL_UDATA_COMMENT_MAXLEN` in libnftnl.
 const OWNER_LIMIT: usize = 128;
 
@@ -149,7 +139,7 @@ pub struct InvalidName {
 macro_rules! name_type {
     ($(#[$doc:meta])* $type:ident, $what:literal, $rule:literal, $valid:expr) => {
         $(#[$doc])*
-        #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, derive_more::Display)]
         pub struct $type(String);
 
         impl $type {
@@ -167,12 +157,6 @@ macro_rules! name_type {
                     return Ok(Self(name.to_owned()));
                 }
                 Err(InvalidName { name: name.to_owned(), what: $what, rule: $rule })
-            }
-        }
-
-        impl fmt::Display for $type {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(&self.0)
             }
         }
     };

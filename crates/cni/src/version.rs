@@ -1,10 +1,10 @@
 //! Versions of the specification.
 
-use std::fmt;
 use std::str::FromStr;
 
 /// A released version of the CNI specification. An older version is less than a newer one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, derive_more::Display)]
+#[display("{}", self.as_str())]
 pub enum SpecVersion {
     /// 0.1.0, also for an absent `cniVersion`.
     V0_1_0,
@@ -58,12 +58,6 @@ impl SpecVersion {
     pub fn list(versions: &[Self]) -> String {
         let names: Vec<_> = versions.iter().map(|version| version.as_str()).collect();
         names.join(", ")
-    }
-}
-
-impl fmt::Display for SpecVersion {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
     }
 }
 

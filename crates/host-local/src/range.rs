@@ -10,7 +10,8 @@ use ipnetwork::IpNetwork;
 use crate::RawRange;
 
 /// Consecutive addresses of one subnet.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, derive_more::Display)]
+#[display("{first}-{last}")]
 pub struct Range {
     /// The subnet, without host bits.
     pub subnet: IpNetwork,
@@ -159,12 +160,6 @@ impl RangeSet {
     pub fn address(&self, number: u128) -> Option<IpAddr> {
         let range = self.ranges.first()?;
         Some(address(number, range.subnet))
-    }
-}
-
-impl fmt::Display for Range {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}-{}", self.first, self.last)
     }
 }
 

@@ -7,7 +7,8 @@ use std::fmt;
 use netlink_packet_core::DefaultNla;
 
 /// Parameters of a token bucket, to be set in the kernel.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, derive_more::Display)]
+#[display("rate {rate} B/s, burst {burst} bytes, limit {limit} bytes")]
 pub struct TokenBucket {
     /// Bytes a second, at least one.
     pub rate: u64,
@@ -205,18 +206,6 @@ impl fmt::Display for HeldBucket {
             0 => Ok(()),
             limit => write!(f, ", limit {limit} bytes"),
         }
-    }
-}
-
-impl fmt::Display for TokenBucket {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            rate, burst, limit, ..
-        } = self;
-        write!(
-            f,
-            "rate {rate} B/s, burst {burst} bytes, limit {limit} bytes"
-        )
     }
 }
 

@@ -1,7 +1,6 @@
 //! Filters (u32) that classify packets. Filters that redirect packets to another link are only read
 //! and deleted.
 
-use std::fmt;
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
@@ -28,13 +27,16 @@ pub struct Filter {
 }
 
 /// The packets that a filter or an `IPsec` policy matches.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, derive_more::Display)]
 pub enum Packets {
     /// All packets of any protocol.
+    #[display("all packets")]
     All,
     /// IP packets with a source address within the network.
+    #[display("packets from {_0}")]
     From(IpNetwork),
     /// IP packets with a destination address within the network.
+    #[display("packets to {_0}")]
     To(IpNetwork),
 }
 
@@ -197,16 +199,6 @@ impl Packets {
         let ends = subnet.flat_map(|it| [Self::From(it), Self::To(it)]);
         let mut all = [Self::All].into_iter().chain(ends);
         all.find(|it| it.protocol() == protocol && it.selector().keys == selector.keys)
-    }
-}
-
-impl fmt::Display for Packets {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::All => f.write_str("all packets"),
-            Self::From(subnet) => write!(f, "packets from {subnet}"),
-            Self::To(subnet) => write!(f, "packets to {subnet}"),
-        }
     }
 }
 

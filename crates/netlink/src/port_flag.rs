@@ -1,17 +1,17 @@
 //! Flags of bridge ports.
 
-use std::fmt;
-
 use netlink_packet_route::link::InfoBridgePort;
 
 /// A flag of a bridge port. The kernel creates ports with these flags off.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, derive_more::Display)]
 pub enum PortFlag {
     /// Frames may leave through the port through which they arrived. Equivalent to `bridge link set
     /// dev … hairpin on`.
+    #[display("hairpin mode")]
     Hairpin,
     /// The port exchanges frames only with ports that are not isolated and with the bridge itself.
     /// Equivalent to `bridge link set dev … isolated on`.
+    #[display("isolation")]
     Isolated,
 }
 
@@ -33,14 +33,5 @@ impl PortFlag {
             Self::Hairpin => "set hairpin mode of port",
             Self::Isolated => "isolate port",
         }
-    }
-}
-
-impl fmt::Display for PortFlag {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Hairpin => "hairpin mode",
-            Self::Isolated => "isolation",
-        })
     }
 }

@@ -43,11 +43,13 @@ pub struct Qdisc {
 }
 
 /// Kind and parameters of a qdisc or class.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, derive_more::Display)]
 pub enum QdiscKind {
     /// A token bucket filter.
+    #[display("tbf")]
     Tbf(HeldBucket),
     /// A hierarchical token bucket: the qdisc or one of its classes.
+    #[display("htb")]
     Htb {
         /// Minor number of the class for packets that no filter classifies; 0 if such packets have
         /// no class and no limit. Always 0 if this is a class.
@@ -56,6 +58,7 @@ pub enum QdiscKind {
         class: Option<HeldBucket>,
     },
     /// An `fq_codel`: one queue for each flow.
+    #[display("fq_codel")]
     FqCodel(FairQueue),
     /// Any other kind, by its name in `tc qdisc`, such as `ingress`.
     Other(String),
@@ -111,17 +114,6 @@ impl From<Handle> for TcHandle {
 impl From<TcHandle> for Handle {
     fn from(handle: TcHandle) -> Self {
         Self::new(handle.major, handle.minor)
-    }
-}
-
-impl fmt::Display for QdiscKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Tbf(_) => "tbf",
-            Self::Htb { .. } => "htb",
-            Self::FqCodel(_) => "fq_codel",
-            Self::Other(kind) => kind,
-        })
     }
 }
 

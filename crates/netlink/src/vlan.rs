@@ -36,11 +36,13 @@ pub enum Tagging {
 }
 
 /// A link that can carry VLANs, by its index.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, derive_more::Display)]
 pub enum VlanCarrier {
     /// A port of a bridge.
+    #[display("port number {_0}")]
     Port(u32),
     /// The bridge itself, as with `self` in `bridge vlan add … self`.
+    #[display("bridge number {_0}")]
     Bridge(u32),
 }
 
@@ -151,15 +153,6 @@ impl PortVlans {
             info(self.first, BridgeVlanInfoFlags::RangeBegin),
             info(self.last, BridgeVlanInfoFlags::RangeEnd),
         ]
-    }
-}
-
-impl fmt::Display for VlanCarrier {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Port(index) => write!(f, "port number {index}"),
-            Self::Bridge(index) => write!(f, "bridge number {index}"),
-        }
     }
 }
 

@@ -30,7 +30,8 @@ pub struct Ruleset {
 }
 
 /// Location of a rule.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, derive_more::Display)]
+#[display("table {} {table}, chain {chain}", self.family())]
 pub struct RulePlace {
     /// Address family of the table: `NFPROTO_…`.
     pub(crate) family: u8,

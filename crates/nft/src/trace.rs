@@ -3,7 +3,6 @@
 //! Rules that this module creates set the trace mark (`meta nftrace`) of packets. The kernel then
 //! reports each rule that such a packet matches.
 
-use std::fmt;
 use std::time::Duration;
 
 use netlink::{Message, Silence, Socket};
@@ -121,14 +120,6 @@ impl RulePlace {
             10 => "ip6",
             _ => "?",
         }
-    }
-}
-
-impl fmt::Display for RulePlace {
-    /// Formats the location without the handle: `table ip filter, chain FORWARD`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (family, table, chain) = (self.family(), &self.table, &self.chain);
-        write!(f, "table {family} {table}, chain {chain}")
     }
 }
 

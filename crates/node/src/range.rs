@@ -2,7 +2,6 @@
 //! host-local reports them.
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::net::IpAddr;
 
 use facts::read;
@@ -13,7 +12,8 @@ use super::lookup::ranges_of;
 use super::{Attached, Configuration, Node, Source};
 
 /// A range of addresses from which host-local leases.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, derive_more::Display)]
+#[display("{subnet}")]
 pub struct Range<'a> {
     /// The subnet that contains the addresses.
     pub subnet: IpNetwork,
@@ -167,12 +167,6 @@ pub fn pod_networks(node: &Node, source: Source<'_>) -> Vec<IpNetwork> {
     let attached = node.alive().filter(is_of_network);
     let of_pods = attached.flat_map(Attached::addresses);
     own.map(|it| it.address).chain(of_pods).collect()
-}
-
-impl fmt::Display for Range<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.subnet)
-    }
 }
 
 /// Returns how many different numbers the `spans` contain. A span is its first and its last number.

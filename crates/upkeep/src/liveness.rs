@@ -11,7 +11,6 @@
 //! Every other attachment is live, or not proven to be gone.
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 
@@ -54,26 +53,15 @@ pub enum Liveness {
 }
 
 /// Why a missing link does not prove that an attachment is gone.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, derive_more::Display)]
 pub enum Unseen {
     /// Live attachments of the network may have no link that this process can see. Contains the
     /// reason.
     Network(String),
     /// A veth link of the host has no tag, and the kernel reports no address in the sandbox at its
     /// other end. So this may be the sandbox of the attachment. Contains the link's name.
+    #[display("the kernel shows no address of the sandbox behind {_0}, which may be any of them")]
     Behind(String),
-}
-
-impl fmt::Display for Unseen {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Network(reason) => f.write_str(reason),
-            Self::Behind(link) => write!(
-                f,
-                "the kernel shows no address of the sandbox behind {link}, which may be any of them"
-            ),
-        }
-    }
 }
 
 impl<'n> Candidate<'n> {

@@ -2,7 +2,6 @@
 //! ADD made.
 
 use std::collections::BTreeSet;
-use std::fmt;
 
 use attach::{host_link_name, is_host_end};
 use cni::Attachment;
@@ -12,7 +11,8 @@ use node::{Node, owner_of};
 /// The host's end of a veth pair that has not the name that ADD gave it. What `nf_tables` knows by
 /// the old name does not concern it: `macspoofchk`, `isolated` and the backstop of `bandwidth`.
 /// RELOAD adds elements with the present name.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, derive_more::Display)]
+#[display("{name} is {former} of {}, renamed", attachment.owner())]
 pub struct Renamed<'n> {
     /// The attachment.
     pub attachment: &'n Attachment,
@@ -40,16 +40,10 @@ impl<'n> Renamed<'n> {
     }
 }
 
-impl fmt::Display for Renamed<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let owner = self.attachment.owner();
-        write!(f, "{} is {} of {owner}, renamed", self.name, self.former)
-    }
-}
-
 /// A port of a configured bridge that belongs to no known attachment. No MAC check, isolation and
 /// limit holds for it. A pod with `CAP_NET_ADMIN` that has no user namespace of its own can add one.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, derive_more::Display)]
+#[display("{name} is a port of {bridge}, but belongs to no attachment")]
 pub struct UnknownPort<'n> {
     /// The port's name.
     pub name: &'n str,
@@ -84,16 +78,6 @@ impl<'n> UnknownPort<'n> {
             bridge: &bridge.name,
         });
         strange.collect()
-    }
-}
-
-impl fmt::Display for UnknownPort<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, bridge } = self;
-        write!(
-            f,
-            "{name} is a port of {bridge}, but belongs to no attachment"
-        )
     }
 }
 

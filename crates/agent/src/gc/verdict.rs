@@ -40,25 +40,33 @@ pub(super) struct Verdict<'n> {
 }
 
 /// Why an attachment stays.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, derive_more::Display)]
 pub(super) enum Reason {
     /// The network's configuration list sets `disableGC`.
+    #[display("disableGC is set")]
     Disabled,
     /// The attachment's sandbox exists, or the host's end of its veth pair exists.
+    #[display("its sandbox or its link on the host exists")]
     Live,
     /// A runtime lists the attachment's sandbox.
+    #[display("a container runtime lists its sandbox")]
     Listed,
     /// The attachment's ADD may still be running, because a lease is young.
+    #[display("its address was leased less than five minutes ago")]
     Young,
     /// A lease or the cached result of the attachment changed less than [`RECENT`] ago or has no
     /// known date. So its runtime may be calling DEL now.
+    #[display("its lease or cached result changed less than a minute ago")]
     Recent,
     /// The wall clock was set, or the node booted, a short time ago. So dates do not show how old
     /// the attachment is.
+    #[display("{UNDATED}")]
     Undated,
     /// The attachment may be live, because its link may exist where the agent cannot see it.
+    #[display("it may be live: {_0}")]
     Unproven(Unseen),
     /// The attachment has a link, but looks unused. A later round may remove it.
+    #[display("{}", leftover(_0))]
     Leftover(Leftover),
 }
 
@@ -148,38 +156,21 @@ impl fmt::Display for Verdict<'_> {
     }
 }
 
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Disabled => "disableGC is set",
-            Self::Live => "its sandbox or its link on the host exists",
-            Self::Listed => "a container runtime lists its sandbox",
-            Self::Young => "its address was leased less than five minutes ago",
-            Self::Recent => "its lease or cached result changed less than a minute ago",
-            Self::Undated => return write!(f, "{UNDATED}"),
-            Self::Unproven(reason) => return write!(f, "it may be live: {reason}"),
-            Self::Leftover(it) => return leftover(it, f),
-        })
-    }
-}
-
-fn leftover(leftover: &Leftover, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    let link = &leftover.link;
-    write!(
-        f,
-        "its link {link} exists, but no runtime lists its sandbox"
-    )?;
+fn leftover(leftover: &Leftover) -> String {
+    let exists = format!(
+        "its link {} exists, but no runtime lists its sandbox",
+        leftover.link
+    );
     if leftover.is_idle {
         let minutes = PERIOD.as_secs() / 60;
-        return write!(
-            f,
-            ", no cache has its result, and its network namespace has no process; it is removed \
-             when that has lasted for {minutes} minutes"
+        return format!(
+            "{exists}, no cache has its result, and its network namespace has no process; it is \
+             removed when that has lasted for {minutes} minutes"
         );
     }
-    f.write_str(
-        " and no cache has its result; it is removed only if the agent sees the processes of the \
-         runtime (`hostPID: true`)",
+    format!(
+        "{exists} and no cache has its result; it is removed only if the agent sees the processes of \
+         the runtime (`hostPID: true`)"
     )
 }
 

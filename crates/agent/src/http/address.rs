@@ -1,18 +1,18 @@
 //! The key `metrics.listen`: the address of the HTTP server.
 
-use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use serde::Deserialize;
 
 /// Where the server listens.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, derive_more::Display)]
 #[serde(try_from = "String")]
 pub(crate) enum Address {
     /// A TCP address, written `ADDRESS:PORT`.
     Tcp(SocketAddr),
     /// The path of a Unix socket, written `unix:/PATH`.
+    #[display("unix:{}", _0.display())]
     Unix(PathBuf),
 }
 
@@ -44,15 +44,6 @@ impl TryFrom<String> for Address {
         let address = text.parse().map(Self::Tcp);
         address
             .map_err(|_| format!("metrics.listen: {text:?} is neither ADDRESS:PORT nor unix:/PATH"))
-    }
-}
-
-impl fmt::Display for Address {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Tcp(address) => address.fmt(f),
-            Self::Unix(path) => write!(f, "unix:{}", path.display()),
-        }
     }
 }
 

@@ -1,7 +1,6 @@
 //! Rules of the Go plugins in a firewall.
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::net::IpAddr;
 
 use node::output_of;
@@ -46,9 +45,10 @@ pub(super) struct Remnant {
 }
 
 /// Where a table is. Its `Display` is the command with which an administrator lists the table.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, derive_more::Display)]
 pub(super) enum Place {
     /// In iptables.
+    #[display("{program}-save -t {table}")]
     Iptables {
         /// Prefix of the implementation's programs, such as `iptables-nft`.
         program: String,
@@ -56,6 +56,7 @@ pub(super) enum Place {
         table: &'static str,
     },
     /// In `nf_tables`: family and name.
+    #[display("nft list table {_0}")]
     Nft(String),
 }
 
@@ -76,14 +77,5 @@ impl Place {
             }
         };
         output.map(drop)
-    }
-}
-
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Iptables { program, table } => write!(f, "{program}-save -t {table}"),
-            Self::Nft(name) => write!(f, "nft list table {name}"),
-        }
     }
 }

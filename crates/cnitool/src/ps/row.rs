@@ -4,7 +4,6 @@
 //! A field stays empty if no trace has its value.
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU16;
 use std::time::SystemTime;
@@ -49,7 +48,8 @@ pub struct Row {
 }
 
 /// Whether an attachment is live, as `cnitool gc` judges it.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, derive_more::Display)]
+#[display(rename_all = "lowercase")]
 #[serde(rename_all = "lowercase")]
 pub enum State {
     /// Its sandbox exists, or its link on the host.
@@ -72,17 +72,6 @@ impl State {
             Some(Liveness::Gone) => Self::Gone,
             Some(Liveness::Unseen(_)) | None => Self::Unknown,
         }
-    }
-}
-
-impl fmt::Display for State {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Live => "live",
-            Self::New => "new",
-            Self::Unknown => "unknown",
-            Self::Gone => "gone",
-        })
     }
 }
 
