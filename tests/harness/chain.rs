@@ -222,6 +222,14 @@ impl<'h> Chain<'h> {
     }
 }
 
+impl Removal {
+    /// Returns whether the address of a live sandbox stays until GC after this removal, by a chain
+    /// whose interface lives in the sandbox alone.
+    pub fn keeps_address(self, chain: &Chain<'_>) -> bool {
+        self == Self::DelForgotten && chain.position("macvlan") == Some(0)
+    }
+}
+
 /// Runs the invocations in sequence until one fails, and returns its output.
 fn succeed(runs: impl IntoIterator<Item = Invocation>) -> Result<(), String> {
     for run in runs {
@@ -242,6 +250,7 @@ fn network<'h>(host: &'h Host, plugin: &str) -> Network<'h> {
             let bridge = host.bridge().with("isDefaultGateway", true);
             bridge.with("ipMasq", true).with("macspoofchk", true)
         }
+        "macvlan" => host.card(),
         "ptp" => host.ptp().with("ipMasq", true),
         "host-local" => host.host_local(),
         "static" => host.fixed(),

@@ -160,6 +160,30 @@ impl Host {
         Network::new(self, config)
     }
 
+    /// Returns whether the kernel has this kind of link, which needs a parent or no options.
+    pub fn has_kind(&self, kind: &str) -> bool {
+        let trial = format!("ip link add trial link lo type {kind} 2>&1 || true");
+        let refused = self.sh(&trial);
+        if self.has_link("trial") {
+            self.ip("link del trial");
+        }
+        !refused.contains("Unknown device type")
+    }
+
+    /// Returns the network `pods` of `macvlan` on a card whose network has 10.1.0.1, an address of
+    /// this host. IPv4 alone, because the detection of duplicate IPv6 addresses takes a second.
+    pub fn card(&self) -> Network<'_> {
+        if !self.has_link("card") {
+            self.ip("link add card type veth peer name gate");
+            self.ip("address add 10.1.0.1/24 dev gate");
+            self.ip("link set card up");
+            self.ip("link set gate up");
+        }
+        let ranges = json!([[{"subnet": "10.1.0.0/24"}]]);
+        let network = self.single("macvlan").with("master", "card");
+        network.with("ipam.ranges", ranges)
+    }
+
     /// Returns [`Self::bridge`] with portmap behind it.
     pub fn ports(&self) -> Ports<'_> {
         Ports::new(self)

@@ -14,7 +14,7 @@ struct Subject {
     del: &'static [&'static str],
 }
 
-const SUBJECTS: [Subject; 9] = [
+const SUBJECTS: [Subject; 10] = [
     Subject {
         chain: &["loopback"],
         add: &[NET, SYS],
@@ -32,6 +32,12 @@ const SUBJECTS: [Subject; 9] = [
         add: &[NET, SYS],
         check: &[NET, SYS],
         del: &[NET],
+    },
+    Subject {
+        chain: &["macvlan"],
+        add: &[NET, SYS],
+        check: &[NET, SYS],
+        del: &[NET, SYS],
     },
     Subject {
         chain: &["bridge", "portmap"],
@@ -98,8 +104,11 @@ fn every_verb_works_with_the_capabilities_of_the_readme() {
             if RELOADED.contains(&subject.chain[last]) {
                 run("RELOAD", subject.add, &result);
             }
-            let removal = chain.removal(last, removal, (&a, &result));
-            removal.with_capabilities(subject.del).ok();
+            let remove = chain.removal(last, removal, (&a, &result));
+            remove.with_capabilities(subject.del).ok();
+            if removal.keeps_address(&chain) {
+                chain.gc(&[]).unwrap();
+            }
         }
     }
 }

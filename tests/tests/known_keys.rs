@@ -22,9 +22,13 @@ fn unknown(host: &Host, plugin: &str, keys: impl Iterator<Item = String>) -> BTr
     for key in keys.filter(|key| key != "type") {
         section[key] = Value::Null;
     }
-    if plugin == "ptp" {
+    let has = |key: &str| self::keys(plugin).iter().any(|it| it == key);
+    if has("ipam") {
         section["ipam"] =
             json!({"type": "host-local", "subnet": "10.1.0.0/24", "dataDir": host.lease_dir()});
+    }
+    if has("master") {
+        section["master"] = "lo".into();
     }
     let mut config = match plugin {
         "host-local" => {

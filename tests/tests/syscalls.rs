@@ -86,6 +86,13 @@ fn routed(host: &Host) -> Network<'_> {
     ptp.with("ipam.ranges", json!(subnets))
 }
 
+/// Returns a network of macvlan.
+fn card(host: &Host) -> Network<'_> {
+    let ranges = json!([[{"subnet": "10.7.0.0/24"}]]);
+    let network = host.card().with("name", "card");
+    network.with("ipam.ranges", ranges)
+}
+
 #[test]
 fn no_plugin_makes_more_system_calls_than_noted() {
     let host = Host::new();
@@ -103,6 +110,7 @@ fn no_plugin_makes_more_system_calls_than_noted() {
         ledger.alone(&host.fixed(), &format!("fixed{round}"));
         ledger.alone(&host.loopback(), &format!("lo{round}"));
         ledger.alone(&routed(&host), &format!("ptp{round}"));
+        ledger.alone(&card(&host), &format!("card{round}"));
         ledger.tuned(&format!("tuned{round}"));
     }
     let ranked = |rank: usize| -> BTreeMap<_, _> {

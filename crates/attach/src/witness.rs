@@ -78,13 +78,13 @@ impl Witness {
     }
 
     /// Returns the records of all attachments by their tags, or the reason why a record cannot be
-    /// read.
+    /// read. The record is `None` if a killed ADD or DEL left a part of it, while there is no link.
     ///
     /// # Errors
     /// The directory cannot be read.
-    pub fn all() -> anyhow::Result<BTreeMap<String, anyhow::Result<Self>>> {
+    pub fn all() -> anyhow::Result<BTreeMap<String, anyhow::Result<Option<Self>>>> {
         let owners = files().owners()?.into_iter();
-        let found = owners.filter_map(|owner| Some((Self::find(&owner).transpose()?, owner)));
+        let found = owners.map(|owner| (Self::find(&owner), owner));
         Ok(found.map(|(witness, owner)| (owner, witness)).collect())
     }
 
@@ -107,8 +107,11 @@ impl Witness {
     /// Returns whether the sandbox exists.
     pub fn presence(&self) -> Presence {
         let path = self.netns.display();
+        let is_of_this_boot = boot().is_ok_and(|it| it == self.boot);
         match Connection::open_if_present(&self.netns) {
-            Ok(Some((namespace, connection))) if self.is_of(&connection, &self.netns) => {
+            Ok(Some((namespace, connection)))
+                if is_of_this_boot && self.has_identity(&connection, &self.netns) =>
+            {
                 Presence::Present(namespace, connection)
             }
             // The path of a process, or a link to it, may lead to another process by now, while
@@ -116,7 +119,7 @@ impl Witness {
             Ok(_) if self.is_of_process() => Presence::Unknown(format!(
                 "{path} leads to the sandbox no more, but other processes may keep it"
             )),
-            Ok(Some(_)) if self.is_of_this_boot() => Presence::Gone,
+            Ok(Some(_)) if is_of_this_boot => Presence::Gone,
             Ok(Some(_)) => Presence::Unknown(format!("{path} is a sandbox, but the boot differs")),
             Ok(None) if self.mounts.is_some() && self.mounts == mounts() => Presence::Gone,
             Ok(None) => Presence::Unknown(format!(
@@ -128,22 +131,24 @@ impl Witness {
 
     /// Returns whether the namespace at `path`, to which `connection` leads, is the one of this
     /// record.
-    pub fn is_of(&self, connection: &Connection, path: &Path) -> bool {
-        let is_same = match (self.cookie, connection.namespace_cookie()) {
+    ///
+    /// # Errors
+    /// The boot ID cannot be read.
+    pub fn is_of(&self, connection: &Connection, path: &Path) -> anyhow::Result<bool> {
+        Ok(boot()? == self.boot && self.has_identity(connection, path))
+    }
+
+    fn has_identity(&self, connection: &Connection, path: &Path) -> bool {
+        match (self.cookie, connection.namespace_cookie()) {
             (Some(then), Some(now)) => then == now,
             _ => self.file.is_some() && self.file == identity(fs::metadata(path)),
-        };
-        is_same && self.is_of_this_boot()
+        }
     }
 
     fn is_of_process(&self) -> bool {
         let target = fs::read_link(&self.netns);
         let target = target.as_ref().unwrap_or(&self.netns);
         target.starts_with("/proc")
-    }
-
-    fn is_of_this_boot(&self) -> bool {
-        boot().is_ok_and(|it| it == self.boot)
     }
 }
 

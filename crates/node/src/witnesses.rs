@@ -24,8 +24,9 @@ pub(super) fn read() -> anyhow::Result<BTreeMap<String, Witnessed>> {
     Ok(all.map(|(owner, it)| (owner, judge(it))).collect())
 }
 
-fn judge(witness: anyhow::Result<Witness>) -> Witnessed {
-    match witness.map(|it| it.presence()) {
+fn judge(witness: anyhow::Result<Option<Witness>>) -> Witnessed {
+    let presence = witness.map(|it| it.map_or(Presence::Gone, |it| it.presence()));
+    match presence {
         Ok(Presence::Present(..)) => Witnessed::Present,
         Ok(Presence::Gone) => Witnessed::Gone,
         Ok(Presence::Unknown(reason)) => Witnessed::Unknown(reason),

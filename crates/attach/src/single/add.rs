@@ -153,9 +153,7 @@ impl Add<'_> {
         let inside = sandbox.connection();
         let is_on_host = |it: &Parent| it.place == Place::Host;
         if !self.desired.parent.as_ref().is_some_and(is_on_host) {
-            inside.add_link(&new)?;
-            self.made.link.set(true);
-            return Ok(());
+            return self.note(inside.add_link(&new));
         }
         let new = NewLink {
             namespace: Some(self.namespace),
@@ -164,13 +162,20 @@ impl Add<'_> {
         match self.host.add_link(&new) {
             Err(error) if error.is_already_exists() && self.host.find_link(new.name)?.is_some() => {
                 let name = first_name(&self.request.attachment);
-                self.host.add_link(&NewLink { name: &name, ..new })?;
-                self.made.link.set(true);
+                self.note(self.host.add_link(&NewLink { name: &name, ..new }))?;
                 let link = inside.link(&name)?;
                 inside.execute([Request::rename_link(link.index, new.name)])
             }
-            made => made.map(|()| self.made.link.set(true)),
+            made => self.note(made),
         }
+    }
+
+    /// Notes that the rollback has to delete the link, unless the error is that another ADD made it:
+    /// after any other error, the kernel may have made it.
+    fn note(&self, made: Result<(), netlink::Error>) -> Result<(), netlink::Error> {
+        let is_anothers = made.as_ref().is_err_and(netlink::Error::is_already_exists);
+        self.made.link.set(!is_anothers);
+        made
     }
 
     /// Says who has the VLAN, of which a parent has only one link.
@@ -182,7 +187,7 @@ impl Add<'_> {
             return error.into();
         }
         let all = Witness::all().unwrap_or_default();
-        let is_it = |it: &anyhow::Result<Witness>| it.as_ref().is_ok_and(|it| it.link == words);
+        let is_it = |it: &anyhow::Result<Option<Witness>>| matches!(it, Ok(Some(witness)) if witness.link == words);
         let mut owners = all.iter().filter(|it| *it.0 != self.owner && is_it(it.1));
         let owner = owners.next().map_or("another program", |it| it.0);
         anyhow::anyhow!(

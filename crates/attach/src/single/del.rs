@@ -1,5 +1,7 @@
 //! DEL and GC: remove links that live in sandboxes, then their leases and records.
 
+use std::path::Path;
+
 use anyhow::ensure;
 use cni::delegate::{Delegate, Started};
 use cni::{Attachment, DelRequest, GcRequest, Verb, note};
@@ -42,12 +44,11 @@ fn remains<P: SandboxLink>(
     request: &DelRequest,
     witness: Option<&Witness>,
 ) -> anyhow::Result<Option<String>> {
-    let is_of = |sandbox: &Connection, path: &std::path::Path| {
-        witness.is_none_or(|it| it.is_of(sandbox, path))
-    };
+    let is_of =
+        |sandbox: &Connection, path: &Path| witness.map_or(Ok(true), |it| it.is_of(sandbox, path));
     if let Some(path) = &request.netns
         && let Some((_, sandbox)) = Connection::open_if_present(path)?
-        && is_of(&sandbox, path)
+        && is_of(&sandbox, path)?
     {
         delete_named(&sandbox, &request.attachment, P::makes_link)?;
         return Ok(None);
@@ -90,7 +91,8 @@ pub fn gc<P: SandboxLink>(request: &GcRequest) -> anyhow::Result<()> {
     let stale: Vec<_> = all.filter(|(owner, _)| is_stale(owner)).collect();
     cni::step("delete links");
     let deleted = stale.iter().map(|(owner, witness)| match witness {
-        Ok(witness) => delete_stale::<P>(owner, witness),
+        Ok(Some(witness)) => delete_stale::<P>(owner, witness),
+        Ok(None) => Ok(()),
         Err(error) => Err(anyhow::anyhow!("{error:#}")),
     });
     cni::all(deleted)?;

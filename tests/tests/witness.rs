@@ -1,0 +1,74 @@
+//! The tools judge links that live in sandboxes alone by their records.
+
+use std::path::Path;
+
+use serde_json::Value;
+use tests::leaks::age;
+use tests::{Host, Place as _, Sandbox, Tool};
+
+/// Attaches sandboxes to a network of macvlan, by a runtime whose cache the tools do not know.
+fn attached<'h>(host: &'h Host, pods: &[&Sandbox]) -> Tool<'h> {
+    let tool = host.tool();
+    let network = host.card();
+    tool.configure("pods", &[network.config().clone()]);
+    for pod in pods {
+        network.add(pod);
+    }
+    age(&host.lease_dir());
+    tool
+}
+
+/// Returns the states in the list of attachments, by container.
+fn states(tool: &Tool<'_>) -> Vec<(Value, Value)> {
+    let rows = tool.ps().into_iter();
+    rows.map(|it| (it["container"].clone(), it["state"].clone()))
+        .collect()
+}
+
+fn has_record(pod: &str) -> bool {
+    Path::new(&format!("/run/cni/witness/cni:pods:{pod}:eth0")).exists()
+}
+
+#[test]
+fn live_pod_stays_and_a_gone_one_is_removed() {
+    let host = Host::new();
+    let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
+    let tool = attached(&host, &[&a, &b]);
+    b.remove();
+    assert_eq!(
+        states(&tool),
+        [("a".into(), "live".into()), ("b".into(), "gone".into())]
+    );
+    tool.run(&["gc", "pods"]).ok();
+    assert!(a.pings("10.1.0.1") && has_record("a") && !has_record("b"));
+    assert!(host.leases("pods").keys().eq(["10.1.0.2"]));
+}
+
+#[test]
+fn pod_whose_process_ended_is_reported_and_stays() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let tool = attached(&host, &[]);
+    let inhabitant = a.inhabitant();
+    let add = host.card().call("ADD").container("a").ifname("eth0");
+    add.netns(inhabitant.netns()).ok();
+    age(&host.lease_dir());
+    assert_eq!(states(&tool), [("a".into(), "live".into())]);
+    drop(inhabitant);
+    assert_eq!(states(&tool), [("a".into(), "unknown".into())]);
+    let gc = tool.run(&["gc", "pods"]);
+    gc.expect_failure(&["may be live", "other processes may keep it"]);
+    assert!(a.pings("10.1.0.1") && host.leases("pods").len() == 1);
+}
+
+#[test]
+fn sandbox_of_other_mounts_is_not_judged_by_its_missing_path() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let tool = attached(&host, &[&a]);
+    let script = "umount /run/netns/a && rm /run/netns/a && exec \"$@\"";
+    let elsewhere = ["unshare", "--mount", "sh", "-c", script, "sh"].map(str::to_owned);
+    let gc = tool.run(&["gc", "pods"]).under(&elsewhere);
+    gc.expect_failure(&["may be live"]);
+    assert!(has_record("a") && host.leases("pods").len() == 1);
+}
