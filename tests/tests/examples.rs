@@ -91,6 +91,25 @@ fn ptp_gives_both_families_and_leaves_as_the_host() {
     pods.reach_each_other(2).leave_as_the_host().detach();
 }
 
+#[test]
+fn macvlan_gives_addresses_in_the_network_of_the_card() {
+    let host = Host::new();
+    let router = host.outside();
+    router.ip("address add 10.80.13.1/24 dev outside");
+    host.ip("route add default via 192.0.2.2");
+    let example = Example::list(&host, "macvlan.conflist");
+    let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
+    for pod in [&a, &b] {
+        example.on("add", pod).ok();
+        example.on("check", pod).ok();
+    }
+    assert!(a.pings("10.80.13.1") && a.pings("10.80.13.101") && a.pings("192.0.2.2"));
+    for pod in [&a, &b] {
+        example.on("del", pod).ok();
+        assert_eq!(pod.links(), ["lo"]);
+    }
+}
+
 /// kindnet masquerades by rules of its own, so its pods keep their addresses here.
 #[test]
 fn kindnet_gives_network_and_ports() {
