@@ -11,6 +11,7 @@
 #
 #     attach      VERSION and CHECK of each plugin; ADD and DEL of loopback, host-local, static, and bridge
 #     ptp         ptp with ipMasq and host-local, with IPv4 and with both families
+#     single      macvlan, ipvlan, vlan and dummy with host-local and IPv4, as far as the kernel has them
 #     floor       bridge ADD with host-local, beside a program that only sends its requests
 #     chain       bridge with ipMasq and host-local, portmap with two ports, bandwidth in both directions
 #     podman      podman's default network (bridge, portmap with two ports, firewall, tuning) behind FORWARD DROP
@@ -59,7 +60,7 @@ main() {
                 esac
                 shift
                 ;;
-            attach | ptp | floor | chain | podman | burst | growth | leases | ports | reload | bandwidth | devices | firewall | tuning | datapath | latency | throughput | footprint)
+            attach | ptp | single | floor | chain | podman | burst | growth | leases | ports | reload | bandwidth | devices | firewall | tuning | datapath | latency | throughput | footprint)
                 cases+=("$1")
                 ;;
             *) die "unknown option or case $1" ;;

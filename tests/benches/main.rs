@@ -18,6 +18,7 @@ mod ports;
 mod ptp;
 mod reload;
 mod report;
+mod single;
 mod throughput;
 mod timing;
 mod tuned;
@@ -44,6 +45,7 @@ fn main() {
         match case.as_str() {
             "attach" => attach::run(&host, sides(), options.rounds, report),
             "ptp" => ptp::run(&host, sides(), options.rounds, report),
+            "single" => single::run(&host, sides(), options.rounds, report),
             "floor" => floor::run(&host, sides(), options.rounds, report),
             "chain" => chain::run(&host, sides(), options.rounds, report),
             "podman" => chain::run_podman(&host, sides(), options.rounds, report),
@@ -68,9 +70,10 @@ fn main() {
     }
 }
 
-const CASES: [&str; 18] = [
+const CASES: [&str; 19] = [
     "attach",
     "ptp",
+    "single",
     "floor",
     "chain",
     "podman",

@@ -157,6 +157,9 @@ pub struct Container {
     pub link: ContainerLink,
     /// Duplicate address detection for IPv6. CHECK ignores it.
     pub dad: Dad,
+    /// Whether ADD waits for the link-local address even if the lease has no IPv6 address. On a
+    /// network card, the detection of duplicates would take one to two seconds.
+    pub awaits_link_local: bool,
     /// Whether the link accepts router advertisements and derives addresses from them. `None` means
     /// that the kernel's default stays. CHECK ignores it, because `tuning` may change it.
     pub accept_ra: Option<bool>,

@@ -133,7 +133,8 @@ impl<'a> Sandbox<'a> {
         let (dad, ips) = (desired.dad, &desired.addressing.ips);
         let mut requests = vec![Request::change_link(self.interface, &LinkChange::ArpNotify)];
         self.set_sysctls(link, desired)?;
-        let is_on = |it: &netlink::Ipv6| need_ipv6(ips) || !it.is_disabled;
+        let is_on =
+            |it: &netlink::Ipv6| need_ipv6(ips) || desired.awaits_link_local && !it.is_disabled;
         let (Some(ipv6), LinkLocal::None) = (link.ipv6.filter(is_on), self.link_local) else {
             return Ok(requests);
         };

@@ -94,6 +94,7 @@ impl Topology for Config {
             container: Container {
                 link: self.container_link,
                 dad: self.dad,
+                awaits_link_local: true,
                 accept_ra: self.accept_ra.or(is_fixed.then_some(false)),
                 addressing,
             },

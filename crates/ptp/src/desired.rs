@@ -66,6 +66,7 @@ impl Topology for Config {
                 link: ContainerLink::Addressed,
                 // The host is the container's only neighbour, so no address can be a duplicate.
                 dad: Dad::Skip,
+                awaits_link_local: true,
                 accept_ra: Some(self.accept_ra),
                 addressing,
             },

@@ -23,6 +23,7 @@ fn configure(namespace: &Netns, dad: Dad) -> Link {
     let desired = Container {
         link: ContainerLink::Addressed,
         dad,
+        awaits_link_local: true,
         accept_ra: None,
         addressing: Addressing {
             ips: vec![ip],

@@ -261,6 +261,7 @@ impl Add<'_> {
                 Some(_) => Dad::Perform,
                 None => Dad::Skip,
             },
+            awaits_link_local: false,
             // The routers of the parent's network may be the container's.
             accept_ra: None,
             addressing,
