@@ -36,6 +36,7 @@ mod firewalld;
 mod fleet;
 mod host;
 pub mod http;
+pub mod intruder;
 mod kubelet;
 pub mod lab;
 pub mod latency;

@@ -66,28 +66,6 @@ fn whatever_a_table_loses_is_restored() {
     assert!(agent.end() < Duration::from_secs(1));
 }
 
-/// The sysctl stays 1 while the rules are missing.
-#[test]
-fn the_guard_of_localhost_is_restored_with_the_rules() {
-    let host = Host::new();
-    let a = host.sandbox("a");
-    let tool = host.pods();
-    tool.add("pods", &a, &["127.0.0.1:8080:80"]);
-    let before = rules(&host);
-    let blocked = || host.ip("xfrm policy").matches("action block").count();
-    let policies = blocked();
-    assert!(policies > 0);
-    let _agent = agent(&host, &sections());
-    flush(&host);
-    assert_eq!(blocked(), policies, "a flush leaves the policies alone");
-    restored(&host, &before);
-    pass(PERIOD);
-    host.ip("xfrm policy flush");
-    flush(&host);
-    restored(&host, &before);
-    assert!(eventually(|| blocked() == policies));
-}
-
 #[test]
 fn flushes_without_a_pause_cause_at_most_one_reload_a_second() {
     let host = Host::new();

@@ -5,17 +5,12 @@ use std::fs;
 
 use serde_json::json;
 use tests::faults::strace;
+use tests::intruder::{Intruder, turn};
 use tests::ports::route_localnet;
 use tests::traffic::{Connection, tcp, tcp_by_port, udp, udp_by_port};
 use tests::{Host, Place as _, Ports, Sandbox};
 
 const PORTS: [&str; 2] = ["8080:80", "8080:80/udp"];
-
-/// Makes the pod send packets for 127.0.0.0/8 to the host, as its root can.
-fn turn(pod: &Sandbox) {
-    pod.set_sysctl("net/ipv4/conf/all/route_localnet", "1");
-    pod.ip("route add 127.0.0.0/8 via 10.1.0.1");
-}
 
 /// Returns whether a client in `pod` reaches a server of the host on 127.0.0.1, by TCP and by UDP.
 fn intrudes(pod: &Sandbox, host: &Host) -> [bool; 2] {
@@ -42,7 +37,7 @@ fn pods_do_not_reach_localhost_before_and_after_a_flush_of_all_rules() {
             continue;
         }
         ports.add(&a, &PORTS);
-        turn(&a);
+        turn(&a, "10.1.0.1");
         assert_eq!(localhost_reaches(&a, &host), [true; 2]);
         host.run("nft", &["flush", "ruleset"]);
         assert_eq!(route_localnet(&host), "1");
@@ -79,6 +74,25 @@ fn check_names_a_missing_policy_and_reload_puts_it_back() {
 }
 
 #[test]
+fn rules_alone_guard_if_the_operator_wants_that() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let portmap = host.ports().with("localhostGuard", "rules").add(&a, &PORTS);
+    let result = portmap.config()["prevResult"].clone();
+    let intruder = Intruder::new(&a, &host, "10.1.0.1");
+    assert_eq!(intruder.arrives(), [false; 2]);
+    portmap.check(&a, &result).ok();
+    host.run("nft", &["flush", "ruleset"]);
+    assert_eq!(intruder.arrives(), [true; 2], "it is real");
+    portmap.on("RELOAD", &a).ok();
+    assert_eq!(intruder.arrives(), [false; 2]);
+    assert_eq!(host.ip("xfrm policy"), "");
+    let with_policies = portmap.with("localhostGuard", "policies");
+    let refusal = with_policies.check(&a, &result).error();
+    refusal.expect(100, &["no IPsec policy blocks packets from 127.0.0.0/8"]);
+}
+
+#[test]
 fn route_localnet_goes_back_with_the_last_port_that_127_0_0_1_reaches() {
     let host = Host::new();
     let [a, b, c] = ["a", "b", "c"].map(|name| host.sandbox(name));
@@ -92,7 +106,7 @@ fn route_localnet_goes_back_with_the_last_port_that_127_0_0_1_reaches() {
     assert!(tcp_by_port(&host, "127.0.0.1:8081", (&b, 80)).is_some());
     ports.forgotten(&b).ok();
     assert_eq!(route_localnet(&host), "0");
-    turn(&c);
+    turn(&c, "10.1.0.1");
     host.run("nft", &["flush", "ruleset"]);
     host.ip("xfrm policy flush");
     assert_eq!(intrudes(&c, &host), [false; 2]);

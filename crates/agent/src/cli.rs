@@ -11,6 +11,7 @@ use cni::{note, page};
 use crate::config::Config;
 use crate::ending::{event_loop, until_signal};
 use crate::log::Log;
+use crate::repair::Guard;
 use crate::{capabilities, gc, parts};
 
 /// Keeps a node's network in order while pods run.
@@ -62,15 +63,17 @@ fn dry_run(config: Config) -> anyhow::Result<ExitCode> {
 /// Runs the configured parts of the agent until a signal or an error ends it. Returns the exit
 /// status, and writes the error to standard error.
 fn run_parts(config: Config, log: Log) -> ExitCode {
-    let dropped = log.dropped.clone();
+    let (dropped, guard) = (log.dropped.clone(), Guard::default());
+    let shared = guard.clone();
     let outcome = until_signal(move |end| {
         let runtime = event_loop()?;
-        let ended = runtime.block_on(parts::run(config, dropped, end));
+        let ended = runtime.block_on(parts::run(config, dropped, shared, end));
         // Does not wait for threads that wait for a plugin, because they would delay the end of the
         // process.
         runtime.shutdown_background();
         ended
     });
+    guard.release();
     let status = outcome.map_or_else(|error| failure(&error), |()| ExitCode::SUCCESS);
     log.end();
     status

@@ -10,19 +10,26 @@ use tokio::task::JoinSet;
 use crate::config::Config;
 use crate::ending::End;
 use crate::health::Health;
+use crate::repair::Guard;
 use crate::shared::Shared;
 use crate::{devices, gc, http, repair, uplink};
 
-/// Runs all configured parts of the agent until `end` gets a message.
+/// Runs all configured parts of the agent until `end` gets a message. The caller then releases
+/// `guard`.
 ///
 /// # Errors
 /// A part cannot start, or ends by itself. If a service such as the kubelet fails, a part that
 /// needs it does not end: the part waits for the service and shows the failure in its [`Health`].
-pub(crate) async fn run(config: Config, dropped: Counter, end: End) -> anyhow::Result<()> {
+pub(crate) async fn run(
+    config: Config,
+    dropped: Counter,
+    guard: Guard,
+    end: End,
+) -> anyhow::Result<()> {
     // SIGHUP asks for a round of garbage collection. Without this receiver, it would end an agent
     // whose configuration has no section `gc`.
     let _hangups = signal(SignalKind::hangup()).context("listen for SIGHUP")?;
-    let mut parts = start(config, dropped)?;
+    let mut parts = start(config, dropped, &guard)?;
     if parts.is_empty() {
         note(
             "cni-agent: nothing to do: the configuration file turns on none of devices, gc, metrics, \
@@ -37,7 +44,11 @@ pub(crate) async fn run(config: Config, dropped: Counter, end: End) -> anyhow::R
 
 /// Starts the configured parts of the agent, each as a task. Each part registers its counters in
 /// the registry, which `/metrics` shows. `dropped` counts the lines of the log that were dropped.
-fn start(config: Config, dropped: Counter) -> anyhow::Result<JoinSet<anyhow::Result<()>>> {
+fn start(
+    config: Config,
+    dropped: Counter,
+    guard: &Guard,
+) -> anyhow::Result<JoinSet<anyhow::Result<()>>> {
     let shared = Shared {
         directories: config.runtime.directories(),
         health: Health::default(),
@@ -58,11 +69,9 @@ fn start(config: Config, dropped: Counter) -> anyhow::Result<JoinSet<anyhow::Res
         parts.spawn(gc::run(config, shared.clone(), gc::Counters::new(own)));
     }
     if let Some(config) = config.repair.filter(|it| it.enabled) {
-        parts.spawn(repair::run(
-            config,
-            shared.clone(),
-            repair::Counters::new(own),
-        ));
+        let counters = repair::Counters::new(own);
+        counters.set_guard(config.localhost_guard && guard.take());
+        parts.spawn(repair::run(config, shared.clone(), counters));
     }
     if config.uplink.is_some_and(|it| it.enabled) {
         parts.spawn(uplink::run(shared.clone(), uplink::Counters::new(own)));

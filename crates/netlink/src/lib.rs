@@ -60,7 +60,7 @@ pub use monitor::{Monitor, Wait};
 pub use neighbour::Neighbour;
 pub use netlink_packet_route::link::{IpVlanMode, MacVlanMode};
 pub use new_links::{NewKind, NewLink, StandIn};
-pub use policy::Policies;
+pub use policy::{Policies, PolicyEvents};
 pub use port_flag::PortFlag;
 pub use qdisc::{Handle, Place, Qdisc, QdiscKind};
 pub use removal::run;

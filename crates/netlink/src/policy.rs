@@ -4,16 +4,23 @@
 //! bridges, tc and `nf_tables`. A flush of all firewall rules does not delete policies. A policy
 //! applies to the addresses that a packet had before netfilter translated it.
 
+use std::io;
+use std::time::Duration;
+
 use nix::errno::Errno;
 
 use crate::message::Bytes;
 use crate::{
-    Connection, Error, IpVersion, Message, Packets, Protocol, Request, created, found, octets,
+    Connection, Error, IpVersion, Message, Packets, Protocol, Request, Silence, Socket, created,
+    found, octets,
 };
 
 /// A netlink socket for XFRM (`IPsec`) policies. It reads and changes the policies of the network
 /// namespace in which it was opened.
 pub struct Policies(Connection);
+
+/// A socket that receives the kernel's notifications about changes of policies in one namespace.
+pub struct PolicyEvents(Socket);
 
 impl Policies {
     /// Opens a socket in the calling thread's namespace; `None` if the kernel does not support
@@ -49,21 +56,69 @@ impl Policies {
         Ok(())
     }
 
+    /// Deletes the policies of [`Self::block`] for these `packets`. A missing one is no error.
+    ///
+    /// # Errors
+    /// [`Error::Refused`].
+    pub fn unblock(&self, packets: &[Packets]) -> Result<(), Error> {
+        let requests = packets.iter().map(|packets| {
+            let operation = format!("delete the policy that blocks {packets}");
+            Request::change(operation, DELETE_POLICY, &Bytes(id(*packets)))
+        });
+        for outcome in self.0.outcomes(&requests.collect::<Vec<_>>())? {
+            found(outcome)?;
+        }
+        Ok(())
+    }
+
     /// Returns those of `packets` that no policy of [`Self::block`] drops.
     ///
     /// # Errors
     /// [`Error::Refused`].
     pub fn accepted(&self, packets: &[Packets]) -> Result<Vec<Packets>, Error> {
-        let mut accepted = Vec::new();
-        for packets in packets {
+        let requests = packets.iter().map(|packets| {
             let operation = format!("read the policy {packets}");
-            let request = Request::read(operation, GET_POLICY, &Bytes(id(*packets)));
-            let found = found(self.0.objects(&[request], blocks))?;
-            if !found.is_some_and(|blocks| blocks.contains(&true)) {
+            Request::read(operation, GET_POLICY, &Bytes(id(*packets)))
+        });
+        let outcomes = self.0.outcomes(&requests.collect::<Vec<_>>())?;
+        let mut accepted = Vec::new();
+        for (packets, outcome) in packets.iter().zip(outcomes) {
+            let answers = found(outcome)?.unwrap_or_default();
+            if !answers.iter().any(blocks) {
                 accepted.push(*packets);
             }
         }
         Ok(accepted)
+    }
+}
+
+impl PolicyEvents {
+    /// Starts to listen in the calling thread's namespace. Returns `None` if the kernel does not
+    /// support policies (`CONFIG_XFRM_USER`).
+    ///
+    /// # Errors
+    /// [`Error::Open`].
+    pub fn open() -> Result<Option<Self>, Error> {
+        let Some(Policies(Connection { socket, .. })) = Policies::open()? else {
+            return Ok(None);
+        };
+        let joined = socket.join(POLICY_GROUP);
+        joined.map_err(|source| Error::Open { source })?;
+        Ok(Some(Self(socket)))
+    }
+
+    /// Waits until a policy changes, without a time limit. Also returns if notifications were lost.
+    ///
+    /// # Errors
+    /// The socket failed.
+    pub fn receive(&self) -> io::Result<()> {
+        loop {
+            match self.0.notification(Duration::MAX) {
+                Err(Silence::Deadline) => {}
+                Err(Silence::Socket(error)) => return Err(error),
+                Ok(_) | Err(Silence::Lost | Silence::TooLong) => return Ok(()),
+            }
+        }
     }
 }
 
@@ -86,11 +141,9 @@ fn id(packets: Packets) -> Vec<u8> {
     bytes
 }
 
-/// Returns whether the kernel's answer is a policy that blocks packets; `None` if the answer is too
-/// short.
-fn blocks(answer: &Message) -> Option<bool> {
-    let action = answer.body.get(ACTION)?;
-    Some(answer.kind == NEW_POLICY && *action == BLOCK)
+/// Returns whether the kernel's answer is a policy that blocks packets.
+fn blocks(answer: &Message) -> bool {
+    answer.kind == NEW_POLICY && answer.body.get(ACTION) == Some(&BLOCK)
 }
 
 /// Returns the `struct xfrm_selector` that selects `packets` of any protocol on any link.
@@ -125,6 +178,10 @@ const ACTION: usize = 161;
 /// Action `XFRM_POLICY_BLOCK`. The byte before the action is the direction: 0 is `XFRM_POLICY_IN`.
 const BLOCK: u8 = 1;
 
-/// Message types `XFRM_MSG_NEWPOLICY` and `XFRM_MSG_GETPOLICY`.
+/// Message types `XFRM_MSG_NEWPOLICY`, `XFRM_MSG_DELPOLICY` and `XFRM_MSG_GETPOLICY`.
 const NEW_POLICY: u16 = 0x13;
+const DELETE_POLICY: u16 = 0x14;
 const GET_POLICY: u16 = 0x15;
+
+/// Multicast group of changes of policies: `XFRMNLGRP_POLICY`.
+const POLICY_GROUP: u32 = 4;

@@ -151,6 +151,17 @@ impl Socket {
         self.inner.add_membership(group)
     }
 
+    /// Returns the number by which the kernel knows the socket; no other socket of the protocol in
+    /// this namespace has it.
+    ///
+    /// # Errors
+    /// The socket failed.
+    pub fn port(&self) -> io::Result<u32> {
+        let mut address = SocketAddr::new(0, 0);
+        self.inner.get_address(&mut address)?;
+        Ok(address.port_number())
+    }
+
     /// Enlarges the receive buffer to `bytes`, so that messages between two reads are not lost. The
     /// kernel counts some kilobytes per message and drops messages that do not fit. If this process
     /// lacks `CAP_NET_ADMIN` in the initial user namespace, the kernel limits `bytes` to the sysctl

@@ -104,6 +104,14 @@ impl Table {
             .needing([self.family.option()])
     }
 
+    /// Returns the message that creates the table with the flag `owner`.
+    pub(crate) fn create_owned(&self) -> Message {
+        let attributes = self.attributes().number(TABLE_FLAGS, OWNER);
+        let what = format!("create table {} with the flag owner", self.name);
+        self.message(what, NEW_TABLE, attributes)
+            .with(NLM_F_CREATE | NLM_F_EXCL)
+    }
+
     /// Returns the message that deletes the table with its content.
     pub(crate) fn delete(&self) -> Message {
         let what = format!("delete table {}", self.name);
@@ -304,6 +312,9 @@ const NF_TABLES: &str = "CONFIG_NF_TABLES";
 
 /// `NFTA_TABLE_FLAGS`
 pub(crate) const TABLE_FLAGS: u16 = 2;
+
+/// `NFT_TABLE_F_OWNER`
+const OWNER: u32 = 2;
 
 /// In this order: `NFTA_HOOK_HOOKNUM`, `NFTA_HOOK_PRIORITY` and `NFTA_HOOK_DEVS`.
 pub(crate) const HOOK_NUMBER: u16 = 1;

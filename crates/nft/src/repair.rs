@@ -273,7 +273,7 @@ fn creation(table: &Table, chains: &[&Chain]) -> Vec<Message> {
 
 /// The attribute with the owner of a table: `NFTA_TABLE_OWNER`. A table without an owner has no
 /// such attribute.
-const TABLE_OWNER: u16 = 7;
+pub(crate) const TABLE_OWNER: u16 = 7;
 
 /// The flag of a table whose chains the kernel ignores: `NFT_TABLE_F_DORMANT`.
 const DORMANT: u64 = 1;

@@ -270,7 +270,7 @@ impl Rule {
 
     /// Compares the packet's source or destination address (`side`) with `network`. The caller adds
     /// the condition on the packet's IP version.
-    fn within(self, side: Side, operator: Operator, network: IpNetwork) -> Self {
+    pub fn within(self, side: Side, operator: Operator, network: IpNetwork) -> Self {
         let field = side(IpVersion::of(network.network()));
         let [prefix, mask] = [network.network(), network.mask()].map(octets);
         let loaded = self.with(&field.load(SCRATCH));

@@ -30,7 +30,7 @@ pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
     let mut differences = Differences::default();
     differences.extend(firewall::differences(&claim, &record)?);
     if let Some(link) = localnet::link(&links, &plan) {
-        differences.extend(localnet::differences(link)?);
+        differences.extend(localnet::differences(link, plan.config.localhost_guard)?);
     }
     differences.report_restorable(attachment)
 }

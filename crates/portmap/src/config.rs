@@ -11,9 +11,9 @@ use nft::{IpVersion, Protocol};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::RawConfig;
 use crate::conditions::Conditions;
 use crate::networks::LINK_LOCAL;
+use crate::{LocalhostGuard, RawConfig};
 
 /// The parsed configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,6 +22,8 @@ pub struct Config {
     pub mappings: Vec<Mapping>,
     /// The clients that are masqueraded (`snat` and `masqAll`).
     pub source_nat: SourceNat,
+    /// What keeps neighbours off 127.0.0.0/8 (`localhostGuard`).
+    pub localhost_guard: LocalhostGuard,
     /// The packets for which ports are forwarded (`conditionsV4` and `conditionsV6`).
     pub conditions: Conditions,
 }
@@ -85,6 +87,7 @@ impl Config {
         Ok(Self {
             mappings: mappings(&asked)?,
             source_nat,
+            localhost_guard: raw.localhost_guard,
             conditions: Conditions::parse(&raw)?,
         })
     }

@@ -22,7 +22,7 @@ use crate::plan::Plan;
 use crate::record::{self, Identity, Record};
 use crate::table::{self, Claim};
 use crate::wait::Wait;
-use crate::{del, firewall, handover, liveness, localnet, standby};
+use crate::{LocalhostGuard, del, firewall, guard, handover, liveness, localnet, standby};
 
 /// The desired state of an attachment's ports, and the earlier state for the rollback.
 pub(crate) struct Installation<'a> {
@@ -74,6 +74,7 @@ impl<'a> Installation<'a> {
             interface: attachment.interface.as_str().to_owned(),
             host_link,
             localnet: localnet.as_ref().map(|it| it.index),
+            rules_alone: plan.config.localhost_guard == LocalhostGuard::Rules,
             former_localnets: Vec::new(),
             addresses: plan.pods(),
             elements: claim.elements.clone(),
@@ -122,7 +123,7 @@ impl<'a> Installation<'a> {
         let updated = self.forward(&connection, Wait::new(patience))?;
         updated.warning(&self.claim.table).iter().for_each(note);
         if let Some(link) = &self.localnet {
-            localnet::let_out(&self.host, link, &self.claim.owner)
+            self.let_out(&connection, link)
                 .context("forward ports of 127.0.0.1, which snat: false does not need")?;
         }
         Ok(match updated {
@@ -170,6 +171,13 @@ impl<'a> Installation<'a> {
             self.record.write(&self.claim.owner, self.writing)
         };
         note_failure(finish().context("resources of an earlier ADD stay until DEL"));
+    }
+
+    fn let_out(&self, connection: &Connection, link: &Link) -> anyhow::Result<()> {
+        if !self.record.rules_alone {
+            guard::add_policies(connection)?;
+        }
+        localnet::let_out(&self.host, link, &self.claim.owner)
     }
 
     fn forward(&mut self, connection: &Connection, mut wait: Wait) -> anyhow::Result<Updated> {

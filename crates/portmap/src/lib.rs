@@ -11,6 +11,7 @@ mod del;
 mod element;
 mod facts;
 mod firewall;
+mod guard;
 mod handover;
 mod installation;
 mod liveness;
@@ -29,10 +30,12 @@ mod words;
 pub use self::facts::FACTS;
 pub use config::{Config, HostAddress, Mapping};
 pub use element::forward;
-pub use localnet::{localnet_links, localnet_packets};
+pub use guard::{LocalnetGuard, is_localnet_guarded, localnet_packets};
+pub use localnet::localnet_links;
 pub use nft::{HostPort, Protocol};
 pub use plan::Forward;
-pub use raw::RawConfig;
+pub use raw::{LocalhostGuard, RawConfig};
+pub use record::needs_policies;
 pub use table::{LOCALNET_CHAIN, LOCALNET_COMMENT, TABLE, tables};
 
 /// The plugin and its verbs.

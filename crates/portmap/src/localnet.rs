@@ -10,15 +10,15 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use attach::{OwnerFiles, coded};
 use cni::{Attachment, note};
-use netlink::{Connection, Link, LinkChange, Packets, Policies, Request, found};
+use netlink::{Connection, Link, LinkChange, Request, found};
 use netns::Sysctl;
 use nft::{Element, IpVersion, Value};
 
 use crate::names::LINKS;
-use crate::networks::LOCALNET;
 use crate::plan::Plan;
+use crate::raw::LocalhostGuard;
 use crate::record::Record;
-use crate::table;
+use crate::{guard, table};
 
 /// Returns each container address in `pods` with the host's link towards it. Omits an address
 /// without a route, and reports it on standard error.
@@ -61,18 +61,19 @@ pub(crate) fn link<'l>(links: &'l [(IpAddr, Link)], plan: &Plan) -> Option<&'l L
 }
 
 /// Returns a message if `route_localnet` of `link` is 0, and a message for each missing `IPsec`
-/// policy. Requires no policies if the kernel does not support them.
+/// policy. Requires no policies if the kernel does not support them, if cni-agent guards, or if
+/// `wanted` are rules alone.
 ///
 /// # Errors
 /// The kernel refuses a request.
-pub(crate) fn differences(link: &Link) -> anyhow::Result<Vec<String>> {
+pub(crate) fn differences(link: &Link, wanted: LocalhostGuard) -> anyhow::Result<Vec<String>> {
     let mut found = Vec::new();
     if !link.routes_localnet {
         let sysctl = Sysctl::ipv4(&link.name, "route_localnet");
         found.push(format!("sysctl {} is 0, not 1", sysctl.key()));
     }
-    if let Some(policies) = Policies::open()? {
-        let accepted = policies.accepted(&localnet_packets())?.into_iter();
+    if wanted == LocalhostGuard::Policies {
+        let accepted = guard::accepted()?.into_iter();
         found.extend(accepted.map(|it| format!("no IPsec policy blocks {it}")));
     }
     Ok(found)
@@ -81,19 +82,12 @@ pub(crate) fn differences(link: &Link) -> anyhow::Result<Vec<String>> {
 /// Permits packets from 127.0.0.1 to leave through `link`: sets the sysctl `route_localnet` to 1.
 /// Registers `owner` as a user of the sysctl, unless another program has set it.
 ///
-/// The sysctl would also let other hosts send packets to and from 127.0.0.0/8 (CVE-2020-8558).
-/// portmap's rules in `nf_tables` drop such packets. This function also installs `IPsec` policies
-/// that drop them, so a flush of the rules does not expose the host.
+/// The sysctl would also let other hosts send packets to and from 127.0.0.0/8 (CVE-2020-8558), so
+/// the caller first adds the guards.
 ///
 /// # Errors
-/// The sysctl cannot be set, or the kernel refuses a policy.
+/// The sysctl cannot be set.
 pub(crate) fn let_out(host: &Connection, link: &Link, owner: &str) -> anyhow::Result<()> {
-    match Policies::open()? {
-        Some(policies) => policies.block(&localnet_packets())?,
-        None => note(
-            "this kernel has no IPsec policies (CONFIG_XFRM_USER): only nf_tables keeps neighbours off 127.0.0.0/8",
-        ),
-    }
     let (owners, is_set) = (users(link.index), link.routes_localnet);
     if !owners.join_existing(owner)? {
         if is_set && host.link_by_index(link.index)?.routes_localnet {
@@ -219,13 +213,6 @@ fn set_if_present(link: u32, value: u32) -> anyhow::Result<()> {
 
 fn set_to(link: u32, value: u32) -> Request {
     Request::change_link_number(link, &LinkChange::RouteLocalnet(value))
-}
-
-/// Returns the packets that `IPsec` policies have to drop: packets from or to 127.0.0.0/8. The
-/// policies affect only packets that arrive through a link other than `lo`, because the kernel does
-/// not apply them on `lo`.
-pub fn localnet_packets() -> Vec<Packets> {
-    vec![Packets::To(LOCALNET), Packets::From(LOCALNET)]
 }
 
 /// The directory with one subdirectory for each link whose `route_localnet` portmap set. The files

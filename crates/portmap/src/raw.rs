@@ -3,7 +3,7 @@
 
 use attach::Backend;
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// Forwards ports of the host to a container.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -21,10 +21,23 @@ pub struct RawConfig {
     pub external_set_mark_chain: Option<String>,
     /// The plugin uses `nf_tables` in both cases.
     pub backend: Backend,
+    /// What keeps neighbours off 127.0.0.0/8, besides cni-agent.
+    pub localhost_guard: LocalhostGuard,
     /// Forwards only IPv4 packets that match all of these conditions, in the syntax of nft(8).
     #[serde(rename = "conditionsV4")]
     pub conditions_v4: Vec<String>,
     /// Forwards only IPv6 packets that match all of these conditions, in the syntax of nft(8).
     #[serde(rename = "conditionsV6")]
     pub conditions_v6: Vec<String>,
+}
+
+/// What keeps neighbours off 127.0.0.0/8, besides cni-agent.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LocalhostGuard {
+    /// Rules of `nf_tables`, and `IPsec` policies, which survive `nft flush ruleset`.
+    #[default]
+    Policies,
+    /// Rules of `nf_tables` alone.
+    Rules,
 }

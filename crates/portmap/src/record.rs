@@ -11,6 +11,7 @@ use std::fs;
 use std::io;
 use std::mem;
 use std::net::IpAddr;
+use std::ops::Not;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
@@ -43,6 +44,9 @@ pub(crate) struct Record {
     /// present ADD has released them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub former_localnets: Vec<u32>,
+    /// Whether rules alone keep neighbours off 127.0.0.0/8, without `IPsec` policies.
+    #[serde(default, skip_serializing_if = "Not::not")]
+    pub rules_alone: bool,
     /// The container's addresses that ports are forwarded to.
     pub addresses: Vec<IpAddr>,
     /// All elements that the attachment has or may get in `nf_tables`. It may get the elements of a
@@ -152,6 +156,17 @@ impl Identity {
             inode: metadata.ino(),
         })
     }
+}
+
+/// Returns whether an attachment needs the `IPsec` policies that keep neighbours off 127.0.0.0/8. A
+/// directory that cannot be read counts as one with such an attachment.
+pub fn needs_policies() -> bool {
+    let needs_them = |it: Record| it.localnet.is_some() && !it.rules_alone;
+    let owners = files().owners();
+    owners.map_or(true, |owners| {
+        let mut records = owners.iter().filter_map(|it| Record::read(it));
+        records.any(needs_them)
+    })
 }
 
 /// Returns the directory of all records.

@@ -119,7 +119,7 @@ pub(crate) fn table() -> Table {
     let masquerade = versions.clone().flat_map(names::masquerade).collect();
     Table {
         chains: vec![
-            martians(),
+            martians(in_both_families()),
             Chain::nat("prerouting", Hook::Prerouting, AFTER_KUBE_PROXY, to_host()),
             Chain::nat("output", Hook::Output, AFTER_KUBE_PROXY, to_host()),
             Chain::regular(HOST_PORTS, lookups()),
@@ -141,15 +141,19 @@ pub(crate) fn without_chains() -> Table {
     }
 }
 
-/// Returns the chain that drops packets of other hosts to and from 127.0.0.0/8. With
-/// `route_localnet`, such packets would reach services that listen only on 127.0.0.1
-/// (CVE-2020-8558).
-fn martians() -> Chain {
+/// Returns rules that match packets to and from 127.0.0.0/8, for a table of family `inet`.
+fn in_both_families() -> [Rule; 2] {
     let rule = || Rule::new(LOCALNET_COMMENT);
-    let [to, from] = [rule().when_to(LOCALNET), rule().when_from(LOCALNET)];
+    [rule().when_to(LOCALNET), rule().when_from(LOCALNET)]
+}
+
+/// Returns the chain that drops packets of other hosts to and from 127.0.0.0/8, which `rules` match.
+/// With `route_localnet`, such packets would reach services that listen only on 127.0.0.1
+/// (CVE-2020-8558).
+pub(crate) fn martians(rules: [Rule; 2]) -> Chain {
     // All packets that the host receives pass these rules. Each rule compares the address before
     // the interface, because almost no packet has such an address.
-    let rules = [to, from].map(|rule| rule.unless(Field::InputName, &padded("lo")).drop());
+    let rules = rules.map(|rule| rule.unless(Field::InputName, &padded("lo")).drop());
     Chain::filter(
         LOCALNET_CHAIN,
         Hook::Prerouting,

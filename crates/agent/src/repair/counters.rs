@@ -22,6 +22,8 @@ pub(crate) struct Counters {
     /// interfaces or addresses.
     left_out: Gauge,
     last: Gauge,
+    /// 1 while the agent guards 127.0.0.0/8 in the place of portmap's `IPsec` policies, otherwise 0.
+    guards_localhost: Gauge,
 }
 
 impl Counters {
@@ -62,6 +64,7 @@ impl Counters {
                 "Attachments that lack rules because their containers deleted interfaces or addresses",
             ),
             last,
+            guards_localhost: registered(registry, "repair_localhost_guard", GUARD),
         }
     }
 
@@ -70,6 +73,11 @@ impl Counters {
     pub(super) fn set_unrepaired(&self, unrepaired: &Unrepaired) {
         self.unrepaired.set(number(unrepaired.faults()));
         self.left_out.set(number(unrepaired.left_out().len()));
+    }
+
+    /// Sets whether the agent guards 127.0.0.0/8.
+    pub fn set_guard(&self, is_held: bool) {
+        self.guards_localhost.set(is_held.into());
     }
 
     /// Counts a successful repair of each table that `loss` names, and stores the current time.
@@ -81,3 +89,5 @@ impl Counters {
         self.last.set(now());
     }
 }
+
+const GUARD: &str = "1 while the agent keeps neighbours off 127.0.0.0/8, otherwise 0";

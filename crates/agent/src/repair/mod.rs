@@ -7,6 +7,7 @@
 
 mod consent;
 mod counters;
+mod guard;
 mod listener;
 mod unrepaired;
 
@@ -32,6 +33,7 @@ use crate::health::watched;
 use crate::shared::Shared;
 
 pub(crate) use self::counters::Counters;
+pub(crate) use self::guard::Guard;
 
 /// The section `repair` of the agent's configuration file.
 #[derive(Debug, Clone, Deserialize)]
@@ -45,6 +47,9 @@ pub(crate) struct Config {
     /// Also calls RELOAD after each reload and each start of firewalld.
     #[serde(default)]
     pub firewalld: bool,
+    /// Guards 127.0.0.0/8 in the place of portmap's `IPsec` policies.
+    #[serde(default = "yes")]
+    pub localhost_guard: bool,
 }
 
 /// Restores what other programs delete from the suite's tables, until the agent ends. After a

@@ -4,8 +4,8 @@
 //! Neighbours on a link can reach these services if `route_localnet` of the link is 1. portmap sets
 //! this sysctl, so that the node's own processes reach hostPorts at 127.0.0.1. portmap then adds
 //! firewall rules and `IPsec` policies that drop packets of neighbours from and to 127.0.0.0/8.
-//! Either the rules or the policies suffice. The check does not judge firewall rules of other
-//! programs.
+//! cni-agent has a table of its own in the place of the policies. Each of the three suffices. The
+//! check does not judge firewall rules of other programs.
 
 use netlink::{Link, LinkKind};
 use netns::Sysctl;
@@ -33,7 +33,9 @@ pub fn judge(node: &Node) -> Vec<Finding> {
     let has_rules = node.firewall.guards_localnet;
     vec![match accepted {
         Some([]) => Finding::ok(message).impact("IPsec policies keep neighbours off 127.0.0.0/8."),
-        Some(accepted) if has_rules && !ours.is_empty() => {
+        _ if node.localnet.is_guarded => Finding::ok(message)
+            .impact("cni-agent keeps neighbours off 127.0.0.0/8, also after `nft flush ruleset`."),
+        Some(accepted) if has_rules && !ours.is_empty() && node.localnet.needs_policies => {
             let message = format!("no IPsec policy blocks {}", some_of(accepted));
             only_rules(message, &ours).fix(fix(node))
         }
@@ -156,6 +158,7 @@ mod tests {
         node.localnet.links.extend(is_ours.then_some(3));
         let localnet: IpNetwork = "127.0.0.0/8".parse().unwrap();
         node.localnet.accepted = Some(vec![Packets::To(localnet), Packets::From(localnet)]);
+        node.localnet.needs_policies = true;
         node
     }
 
@@ -177,6 +180,10 @@ mod tests {
             judged(|it| it.localnet.accepted = Some(Vec::new())),
             [[Ok], [Ok]]
         );
+        assert_eq!(judged(|it| it.localnet.is_guarded = true), [[Ok], [Ok]]);
+        let alone = |node: &mut Node| node.localnet.needs_policies = false;
+        assert_eq!(judged(alone), [[Problem], [Warning]]);
+        assert_eq!(judged(|it| (alone(it), ruled(it)).0), [[Ok], [Ok]]);
         // The kernel does not support `IPsec` policies.
         let without = |node: &mut Node| node.localnet.accepted = None;
         assert_eq!(judged(without), [[Problem], [Warning]]);

@@ -7,6 +7,7 @@ fn config(mappings: &[Mapping]) -> Config {
     Config {
         mappings: mappings.to_vec(),
         source_nat: SourceNat::Needed,
+        localhost_guard: crate::LocalhostGuard::default(),
         conditions: crate::conditions::Conditions::default(),
     }
 }
