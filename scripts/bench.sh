@@ -3,7 +3,7 @@
 # the start of the process to its end.
 #
 #     scripts/bench.sh [--reference DIR] [--nftables-reference DIR] [--rounds N] [--pods N]
-#         [--quick] [--json FILE] [CASE...]
+#         [--guards] [--quick] [--json FILE] [CASE...]
 #
 # DIR is /usr/lib/cni by default, N 200. Another build of this suite as DIR shares its nf_tables tables
 # with ours: if these differ, each ADD with ipMasq takes a millisecond to replace the other's rules.
@@ -33,6 +33,7 @@
 #
 # --nftables-reference names a reference with the backend nftables (1.6 or later), for datapath; for
 # latency it is a second reference.
+# --guards measures datapath also beside cni-agent, and with "localhostGuard": "rules" of portmap.
 # FILE gets all results with the machine, the kernel and the date.
 #
 # Needs Rust and an idle machine. Works as root, and as an ordinary user who may create user
@@ -48,7 +49,7 @@ main() {
     local reference=/usr/lib/cni rounds=200 json=() cases=() path=()
     while (($# > 0)); do
         case $1 in
-            --quick) path+=(--quick) ;;
+            --guards | --quick) path+=("$1") ;;
             --reference | --nftables-reference | --rounds | --pods | --json)
                 (($# > 1)) || die "$1 needs a value"
                 case $1 in

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use tests::Host;
-use tests::datapath::{Metric, Plan, Side, measure};
+use tests::datapath::{Guard, Metric, Plan, Side, measure};
 
 use crate::report::Report;
 
@@ -14,6 +14,8 @@ pub struct Directories<'d> {
     pub reference: &'d Path,
     /// A reference with the backend `nftables`: 1.6 or later.
     pub nftables: Option<&'d Path>,
+    /// Whether to measure ours also with the other guards of 127.0.0.0/8.
+    pub has_guards: bool,
 }
 
 /// Extent of a run.
@@ -29,6 +31,9 @@ pub fn run(host: &Host, directories: &Directories<'_>, extent: &Extent, report: 
     let nftables = directories
         .nftables
         .map(|directory| Side::with_backend("reference, nftables", directory, "nftables"));
+    let guards = [("ours, agent", Guard::Agent), ("ours, rules", Guard::Rules)]
+        .map(|(name, guard)| Side::guarded(name, directories.ours, guard));
+    let guards = guards.into_iter().filter(|_| directories.has_guards);
     let sides = [
         Side::bare(),
         Side::of("ours", directories.ours),
@@ -39,7 +44,7 @@ pub fn run(host: &Host, directories: &Directories<'_>, extent: &Extent, report: 
         Extent::Quick => ([2, 4], 2, 5),
     };
     let plan = Plan {
-        sides: sides.into_iter().chain(nftables).collect(),
+        sides: sides.into_iter().chain(nftables).chain(guards).collect(),
         pods: pods.into(),
         rounds,
         slot: Duration::from_millis(milliseconds),

@@ -96,6 +96,7 @@ struct Options {
     ours: PathBuf,
     reference: PathBuf,
     nftables_reference: Option<PathBuf>,
+    has_guards: bool,
     rounds: u32,
     pods: usize,
     is_quick: bool,
@@ -104,14 +105,15 @@ struct Options {
 }
 
 impl Options {
-    /// Parses `--ours DIR --reference DIR --nftables-reference DIR --rounds N --pods N --quick --json FILE
-    /// [CASE...]`; cargo adds `--bench`.
+    /// Parses `--ours DIR --reference DIR --nftables-reference DIR --rounds N --pods N --guards --quick
+    /// --json FILE [CASE...]`; cargo adds `--bench`.
     fn of(arguments: impl Iterator<Item = String>) -> Self {
         let mut arguments = arguments.filter(|argument| argument != "--bench");
         let mut options = Self {
             ours: "/opt/cni/bin".into(),
             reference: tests::REFERENCE.into(),
             nftables_reference: None,
+            has_guards: false,
             rounds: 200,
             pods: 1_000,
             is_quick: false,
@@ -128,6 +130,7 @@ impl Options {
                 "--reference" => options.reference = value().into(),
                 "--nftables-reference" => options.nftables_reference = Some(value().into()),
                 "--pods" => options.pods = value().parse().expect("--pods is a number"),
+                "--guards" => options.has_guards = true,
                 "--quick" => options.is_quick = true,
                 "--json" => options.json = Some(value().into()),
                 "--rounds" => options.rounds = value().parse().expect("--rounds is a number"),
@@ -146,6 +149,7 @@ impl Options {
             ours: &self.ours,
             reference: &self.reference,
             nftables: self.nftables_reference.as_deref(),
+            has_guards: self.has_guards,
         }
     }
 

@@ -14,7 +14,7 @@ mod table;
 use std::time::Duration;
 
 pub use meter::Metric;
-pub use side::Side;
+pub use side::{Guard, Side};
 pub use table::{Row, Table};
 
 use crate::Host;

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use super::meter::{Line, SERVER_PORT};
 use super::side::{BRIDGE, Side, host_port};
 use super::{Path, Which};
-use crate::{Host, Place as _, Sandbox, at_once};
+use crate::{Agent, Host, Place as _, Sandbox, at_once};
 
 /// The namespaces of one side.
 #[derive(Debug)]
@@ -15,6 +15,7 @@ pub(super) struct Node {
     _router: Sandbox,
     far: Sandbox,
     pods: Vec<Pod>,
+    _agent: Option<Agent>,
 }
 
 #[derive(Debug)]
@@ -56,6 +57,7 @@ impl Node {
         }
         Self {
             side: side.clone(),
+            _agent: side.agent(host, &node),
             host: node,
             _router: router,
             far,

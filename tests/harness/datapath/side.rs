@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use crate::{Invocation, Place as _, Sandbox};
+use crate::{Agent, Host, Invocation, Place as _, Sandbox};
 
 /// What attaches the pods.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,7 +22,19 @@ enum Plugins {
     Of {
         directory: PathBuf,
         backend: Option<&'static str>,
+        guard: Guard,
     },
+}
+
+/// What keeps neighbours off 127.0.0.0/8 beside rules, with plugins of this suite.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Guard {
+    /// `IPsec` policies.
+    Policies,
+    /// Nothing, as the operator wants.
+    Rules,
+    /// A running agent.
+    Agent,
 }
 
 impl Side {
@@ -43,11 +55,17 @@ impl Side {
 
     /// The plugins of a directory.
     pub fn of(name: &str, directory: &Path) -> Self {
+        Self::guarded(name, directory, Guard::Policies)
+    }
+
+    /// The plugins of a directory with this guard.
+    pub fn guarded(name: &str, directory: &Path, guard: Guard) -> Self {
         Self {
             name: name.into(),
             plugins: Plugins::Of {
                 directory: directory.into(),
                 backend: None,
+                guard,
             },
         }
     }
@@ -59,6 +77,7 @@ impl Side {
             plugins: Plugins::Of {
                 directory: directory.into(),
                 backend: Some(backend),
+                guard: Guard::Policies,
             },
         }
     }
@@ -70,11 +89,11 @@ impl Side {
 
     /// Attaches a pod with the given number to a node and returns its address.
     pub(super) fn attach(&self, node: &Sandbox, pod: &Sandbox, number: usize) -> String {
-        let Plugins::Of { directory, backend } = &self.plugins else {
+        let Plugins::Of { directory, .. } = &self.plugins else {
             return by_hand(node, pod, number);
         };
         let mut result = Value::Null;
-        for mut plugin in self.chain(number, *backend) {
+        for mut plugin in self.chain(number) {
             plugin["prevResult"] = result;
             let name = plugin["type"].as_str().unwrap();
             let call = Invocation::of(&directory.join(name), directory);
@@ -85,8 +104,25 @@ impl Side {
         address.split('/').next().unwrap().to_owned()
     }
 
+    /// Starts the agent on the node, if it guards there.
+    pub(super) fn agent(&self, host: &Host, node: &Sandbox) -> Option<Agent> {
+        let Plugins::Of {
+            directory,
+            guard: Guard::Agent,
+            ..
+        } = &self.plugins
+        else {
+            return None;
+        };
+        let agent = Invocation::of(&directory.join("cni-agent"), directory);
+        let file = host.dir().join("agent.json");
+        std::fs::write(&file, r#"{"repair": {}}"#).unwrap();
+        let run = agent.argument("--config").argument(file);
+        Some(node.enter(|| Agent::spawn(host, &run)))
+    }
+
     /// Returns a bridge that masquerades, and a port of the host for each protocol.
-    fn chain(&self, number: usize, backend: Option<&str>) -> [Value; 2] {
+    fn chain(&self, number: usize) -> [Value; 2] {
         let name = format!(
             "path-{}",
             self.name.replace(|it: char| !it.is_alphanumeric(), "-")
@@ -110,9 +146,14 @@ impl Side {
             "cniVersion": "1.0.0", "name": name, "type": "portmap",
             "runtimeConfig": {"portMappings": ports},
         });
-        if let Some(backend) = backend {
-            bridge["ipMasqBackend"] = backend.into();
-            portmap["backend"] = backend.into();
+        if let Plugins::Of { backend, guard, .. } = self.plugins {
+            if let Some(backend) = backend {
+                bridge["ipMasqBackend"] = backend.into();
+                portmap["backend"] = backend.into();
+            }
+            if guard == Guard::Rules {
+                portmap["localhostGuard"] = "rules".into();
+            }
         }
         [bridge, portmap]
     }
