@@ -1,13 +1,12 @@
 //! Verbs of the specification, and RELOAD, a verb of this suite that restores firewall rules.
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
 
 use crate::SpecVersion;
 
 /// A verb of the specification, or RELOAD, a verb of this suite.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, derive_more::Display)]
+#[display(rename_all = "UPPERCASE")]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Verb {
     /// Attaches a sandbox.
@@ -44,12 +43,5 @@ impl Verb {
             Self::Check => SpecVersion::V0_4_0,
             Self::Status | Self::Gc => SpecVersion::V1_1_0,
         }
-    }
-}
-
-impl fmt::Display for Verb {
-    /// Writes the verb as `CNI_COMMAND` spells it.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.serialize(f)
     }
 }

@@ -21,8 +21,9 @@ pub struct HostPort {
 }
 
 /// A transport protocol with ports, with its number in a packet (IANA, "Assigned Internet Protocol
-/// Numbers").
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+/// Numbers"). It is printed as nft(8) does: `tcp`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, derive_more::Display)]
+#[display(rename_all = "lowercase")]
 #[serde(rename_all = "lowercase")]
 pub enum Protocol {
     /// TCP.
@@ -80,12 +81,5 @@ impl Protocol {
     pub fn of_number(number: u8) -> Option<Self> {
         let mut all = [Self::Tcp, Self::Udp, Self::Sctp].into_iter();
         all.find(|it| it.number() == number)
-    }
-}
-
-impl fmt::Display for Protocol {
-    /// Formats the protocol as nft(8) does: `tcp`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.serialize(f)
     }
 }
