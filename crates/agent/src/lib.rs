@@ -24,5 +24,6 @@ mod repair;
 mod shared;
 mod unix_socket;
 mod uplink;
+mod watch;
 
 pub use cli::{command, run};

@@ -4,7 +4,6 @@
 //! also asks the container runtimes: a round removes no attachment whose sandbox a runtime lists.
 //! If a runtime does not answer, a round removes nothing.
 
-mod appearance;
 mod clock;
 mod config;
 mod counters;

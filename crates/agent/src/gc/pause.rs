@@ -3,10 +3,11 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use inotify::WatchMask;
 use tokio::signal::unix::Signal;
 use tokio::time::sleep;
 
-use super::appearance::appears;
+use crate::watch::Watch;
 
 /// The time until the next round: the interval, or less, for example after a failed round.
 #[derive(Debug)]
@@ -57,6 +58,23 @@ impl Pause {
         self.is_failing = true;
     }
 }
+
+/// Waits until a file appears at one of `paths`. Also returns when one of the missing parent
+/// directories appears. Never returns if the kernel refuses to watch the directories.
+async fn appears(paths: &[PathBuf]) {
+    let paths = paths.iter().map(PathBuf::as_path);
+    let appearances = WatchMask::CREATE | WatchMask::MOVED_TO;
+    let appeared = async { Watch::start(paths, appearances)?.changed().await };
+    if appeared.await.is_err() {
+        std::future::pending::<()>().await;
+    }
+    // Waits, because a process creates the file of a socket a moment before it listens there.
+    sleep(SETTLES).await;
+}
+
+/// Time from the creation of a socket until its owner should listen. It is also the shortest time
+/// between two returns of [`appears`].
+const SETTLES: Duration = Duration::from_millis(100);
 
 /// Time from the start of the agent to the first round.
 const START: Duration = Duration::from_secs(5);

@@ -1,12 +1,14 @@
 //! Waits until the administrator removes the file that the key `unless` names. No repair begins
 //! while this file exists.
 
+use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use futures::StreamExt as _;
-use inotify::{Inotify, WatchMask};
+use inotify::WatchMask;
 use tokio::time::{sleep, timeout};
+
+use crate::watch::Watch;
 
 /// Waits until `file` does not exist.
 pub(super) async fn absence(file: &Path) {
@@ -22,18 +24,13 @@ pub(super) async fn absence(file: &Path) {
     }
 }
 
-/// Waits until any file is removed from the directory of `file`, or the directory itself is removed
-/// or renamed. Returns at once if `file` does not exist when the watch begins.
-async fn removal(file: &Path) -> std::io::Result<()> {
-    let directory = file.parent().unwrap_or(Path::new("/"));
-    let inotify = Inotify::init()?;
-    let removals = WatchMask::DELETE | WatchMask::MOVED_FROM | WatchMask::DELETE_SELF;
-    inotify
-        .watches()
-        .add(directory, removals | WatchMask::MOVE_SELF)?;
-    let mut events = inotify.into_event_stream([0; 4096])?;
+/// Waits until `file` or its directory is removed or renamed. Returns at once if `file` does not
+/// exist when the watch begins.
+async fn removal(file: &Path) -> io::Result<()> {
+    let removals = WatchMask::DELETE | WatchMask::MOVED_FROM | WatchMask::MOVE_SELF;
+    let mut watch = Watch::start([file], removals)?;
     if file.exists() {
-        events.next().await.transpose()?;
+        watch.changed().await?;
     }
     Ok(())
 }
