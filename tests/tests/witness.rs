@@ -1,5 +1,6 @@
 //! The tools judge links that live in sandboxes alone by their records.
 
+use std::fs;
 use std::path::Path;
 
 use serde_json::Value;
@@ -58,6 +59,26 @@ fn pod_whose_process_ended_is_reported_and_stays() {
     assert_eq!(states(&tool), [("a".into(), "unknown".into())]);
     let gc = tool.run(&["gc", "pods"]);
     gc.expect_failure(&["may be live", "other processes may keep it"]);
+    assert!(a.pings("10.1.0.1") && host.leases("pods").len() == 1);
+}
+
+/// The kernel gives the number of an ended process to another one.
+#[test]
+fn path_that_leads_to_another_process_proves_nothing() {
+    let host = Host::new();
+    let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
+    let (inhabitant, other) = (a.inhabitant(), b.inhabitant());
+    let tool = attached(&host, &[]);
+    let add = host.card().call("ADD").container("a").ifname("eth0");
+    add.netns(inhabitant.netns()).ok();
+    age(&host.lease_dir());
+    let record = "/run/cni/witness/cni:pods:a:eth0";
+    let paths = [&inhabitant, &other].map(|it| it.netns().display().to_string());
+    let text = fs::read_to_string(record).unwrap();
+    fs::write(record, text.replace(&paths[0], &paths[1])).unwrap();
+    assert_eq!(states(&tool), [("a".into(), "unknown".into())]);
+    let del = host.card().call("DEL").container("a").ifname("eth0");
+    del.netns(other.netns()).ok();
     assert!(a.pings("10.1.0.1") && host.leases("pods").len() == 1);
 }
 

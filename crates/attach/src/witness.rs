@@ -145,10 +145,12 @@ impl Witness {
         }
     }
 
+    /// Returns whether the path is that of a process, or a link to one. The file of a namespace below
+    /// /proc is itself a link, whose target is no path.
     fn is_of_process(&self) -> bool {
-        let target = fs::read_link(&self.netns);
-        let target = target.as_ref().unwrap_or(&self.netns);
-        target.starts_with("/proc")
+        let target = fs::read_link(&self.netns).ok();
+        let mut paths = [Some(&self.netns), target.as_ref()].into_iter().flatten();
+        paths.any(|it| it.starts_with("/proc"))
     }
 }
 
