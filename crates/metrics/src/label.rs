@@ -13,7 +13,7 @@ use prometheus_client::encoding::{EncodeLabelValue, LabelValueEncoder};
 pub struct Text(Box<str>);
 
 impl From<&str> for Text {
-    /// Replaces control characters by U+FFFD, and shortens the text to [`LONGEST`] characters.
+    /// Replaces control characters by U+FFFD, and shortens a longer text to 253 characters.
     fn from(text: &str) -> Self {
         let harmless = |it: char| if it.is_control() { REPLACEMENT } else { it };
         let characters = text.chars().take(LONGEST).map(harmless);
