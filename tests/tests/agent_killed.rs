@@ -45,6 +45,9 @@ fn the_next_start_completes_a_repair_that_was_killed() {
         assert!(!next.log().contains("could not restore"), "{}", next.log());
         next.kill(&host);
     }
+    // It guards 127.0.0.0/8, too.
+    let last = Agent::start(&host, &json!({"repair": {}}));
+    last.says("reloaded: 3 (pods 3)");
     for (pod, port) in pods.iter().zip(8080..) {
         let target = format!("192.0.2.1:{port}");
         assert!(tcp_by_port(&outside, &target, (pod, 80)).is_some());
@@ -52,6 +55,7 @@ fn the_next_start_completes_a_repair_that_was_killed() {
         assert_eq!(source, Some("192.0.2.1".parse().unwrap()));
         tool.on("check", "pods", pod).ok();
     }
+    last.end();
     host.snapshot().assert_same_as(&before);
 }
 
