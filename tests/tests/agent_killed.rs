@@ -49,8 +49,7 @@ fn the_next_start_completes_a_repair_that_was_killed() {
     let last = Agent::start(&host, &json!({"repair": {}}));
     last.says("reloaded: 3 (pods 3)");
     for (pod, port) in pods.iter().zip(8080..) {
-        let target = format!("192.0.2.1:{port}");
-        assert!(tcp_by_port(&outside, &target, (pod, 80)).is_some());
+        assert!(tcp_by_port(&outside, &format!("192.0.2.1:{port}"), (pod, 80)).is_some());
         let source = tcp(pod, &outside, "192.0.2.2");
         assert_eq!(source, Some("192.0.2.1".parse().unwrap()));
         tool.on("check", "pods", pod).ok();
