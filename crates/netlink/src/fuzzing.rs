@@ -2,7 +2,7 @@
 
 use crate::{
     Address, Content, CountedQdisc, HeldFilter, Link, LinkCounters, Neighbour, PortVlans, Qdisc,
-    Route, forwarding, socket,
+    Route, Rule, SavedRoute, forwarding, socket,
 };
 
 /// Parses `bytes` as messages of the kernel, and each message as every kind of object. No parser
@@ -18,6 +18,11 @@ pub fn read_reply(bytes: &[u8]) {
         PortVlans::read(&message);
         Address::from_answer(&message);
         Route::from_answer(&message);
+        Rule::from_answer(&message);
+        if let Some(route) = SavedRoute::from_answer(&message) {
+            route.in_table(u32::MAX).removal(1);
+            route.restoration(1);
+        }
         Neighbour::from_answer(&message);
         Qdisc::from_answer(&message);
         CountedQdisc::from_answer(&message);

@@ -8,7 +8,7 @@ use netlink_packet_route::route::{
     RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteMetric, RouteNextHop,
     RouteProtocol, RouteScope, RouteType, RouteVia,
 };
-use nix::libc::{RT_TABLE_LOCAL, RT_TABLE_MAIN, RTM_GETROUTE, RTM_NEWROUTE};
+use nix::libc::{RT_TABLE_LOCAL, RT_TABLE_MAIN, RTM_DELROUTE, RTM_GETROUTE, RTM_NEWROUTE};
 
 use crate::address::unspecified;
 use crate::{Connection, Error, IpVersion, Message, Request};
@@ -106,6 +106,12 @@ impl Request {
     /// metric is lower. Equivalent to `ip route prepend`.
     pub fn prepend_route(route: &NewRoute) -> Self {
         Self::new_route(route, 0)
+    }
+
+    /// Returns a request that deletes a route that [`Self::add_route`] added.
+    pub fn delete_route(route: &NewRoute) -> Self {
+        let operation = format!("delete route {}", route.destination);
+        Self::change(operation, RTM_DELROUTE, &route.message())
     }
 
     fn new_route(route: &NewRoute, place: u16) -> Self {
@@ -320,7 +326,7 @@ fn gateway(attribute: &RouteAttribute) -> Option<IpAddr> {
     }
 }
 
-fn ip(address: &RouteAddress) -> Option<IpAddr> {
+pub(crate) fn ip(address: &RouteAddress) -> Option<IpAddr> {
     match address {
         RouteAddress::Inet(address) => Some((*address).into()),
         RouteAddress::Inet6(address) => Some((*address).into()),
