@@ -28,6 +28,7 @@
 mod add;
 mod addressing;
 mod check;
+mod claim;
 mod del;
 mod desired;
 mod differences;
@@ -45,6 +46,7 @@ mod names;
 mod owner_files;
 mod protection;
 mod reload;
+mod reversible;
 mod rollback;
 mod routed;
 mod sandbox;
@@ -56,6 +58,7 @@ pub use self::facts::{MASQUERADE, lack_of_pairs};
 pub use add::{add, interface};
 pub use addressing::{Addressing, Gateway};
 pub use check::{check, status};
+pub use claim::ClaimedTable;
 pub use cni::keys::{RawDns, dns};
 pub use del::{del, delete_stale_links, find_host_link, gc, remove_stale_elements};
 pub use desired::{
@@ -77,6 +80,7 @@ pub use names::{
 pub use owner_files::{OwnerFiles, Retired, Writing};
 pub use protection::Protection;
 pub use reload::reload;
+pub use reversible::{Reversible, Reverts};
 pub use witness::{Presence, Witness};
 
 /// Maximum number of ports of a bridge: `BR_MAX_PORTS` in `net/bridge/br_private.h` minus 1,

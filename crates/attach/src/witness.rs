@@ -129,6 +129,22 @@ impl Witness {
         }
     }
 
+    /// Opens a wary connection in the sandbox at `netns`, or else at the path of ADD. Returns `None`
+    /// if it is at neither path.
+    ///
+    /// # Errors
+    /// A path exists, and its namespace cannot be entered.
+    pub fn connect(&self, netns: Option<&Path>) -> anyhow::Result<Option<Connection>> {
+        for path in netns.into_iter().chain([self.netns.as_path()]) {
+            if let Some((namespace, connection)) = Connection::open_if_present(path)?
+                && self.is_of(&connection, path)?
+            {
+                return Ok(Some(namespace.run(Connection::open_wary)??));
+            }
+        }
+        Ok(None)
+    }
+
     /// Returns whether the namespace at `path`, to which `connection` leads, is the one of this
     /// record.
     ///
