@@ -10,7 +10,7 @@
 #
 #     bridge, ptp, portmap, bandwidth, firewall
 #                                    one plugin, bridge with the host-local that it runs
-#     tuning                         tuning behind bridge
+#     tuning, sbr                    the plugin behind bridge
 #     chain                          each plugin of the chain bridge, portmap, bandwidth, and of podman's
 #                                    chain bridge, portmap, firewall, tuning
 #     soak                           10,000 calls for 300 sandboxes by 32 processes at a time, for each of three
@@ -45,7 +45,7 @@ main() {
                 shift
                 ;;
             fuzz) fuzz=yes ;;
-            bridge | ptp | macvlan | portmap | bandwidth | firewall | tuning | chain) cases+=("--test=${1}_faults") ;;
+            bridge | ptp | macvlan | portmap | bandwidth | firewall | tuning | sbr | chain) cases+=("--test=${1}_faults") ;;
             soak) cases+=("--test=soak") ;;
             *) die "unknown option or case $1" ;;
         esac
@@ -54,7 +54,7 @@ main() {
     [[ $fuzz == no ]] || fuzz "$seconds"
     [[ $fuzz == no || ${#cases[@]} -gt 0 ]] || return 0
     ((${#cases[@]} > 0)) ||
-        cases=(--test={bridge,ptp,macvlan,portmap,bandwidth,firewall,tuning,chain}_faults --test=soak)
+        cases=(--test={bridge,ptp,macvlan,portmap,bandwidth,firewall,tuning,sbr,chain}_faults --test=soak)
     need_rust
     need ip iproute2
     need unshare util-linux

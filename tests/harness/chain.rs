@@ -259,6 +259,10 @@ fn network<'h>(host: &'h Host, plugin: &str) -> Network<'h> {
             .with("type", plugin)
             .with("ingressPolicy", "isolated"),
         "tuning" => host.tuning(),
+        "sbr" => host
+            .bandwidth()
+            .with("type", plugin)
+            .with("addSourceHints", true),
         "devices" => {
             let checkpoint = Checkpoint::new().give("uid", "example.org/ingress-5mbit", &["i1"]);
             let checkpoint = checkpoint.give("uid", "example.org/egress-5mbit", &["e1"]);

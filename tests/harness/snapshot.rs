@@ -131,8 +131,15 @@ impl Snapshot {
 
     /// Adds the records of the plugins; their directories contain nothing else.
     fn add_records(&mut self) {
-        let plugins = ["portmap", "firewall", "tuning", "bandwidth", "witness"]
-            .map(|it| format!("/run/cni/{it}"));
+        let plugins = [
+            "portmap",
+            "firewall",
+            "tuning",
+            "bandwidth",
+            "witness",
+            "sbr",
+        ]
+        .map(|it| format!("/run/cni/{it}"));
         for file in plugins.iter().flat_map(|dir| entries(Path::new(dir))) {
             let record = fs::read_to_string(&file).unwrap();
             self.add(format!("record {}", file.display()), record);

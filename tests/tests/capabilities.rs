@@ -14,7 +14,7 @@ struct Subject {
     del: &'static [&'static str],
 }
 
-const SUBJECTS: [Subject; 10] = [
+const SUBJECTS: [Subject; 11] = [
     Subject {
         chain: &["loopback"],
         add: &[NET, SYS],
@@ -59,6 +59,12 @@ const SUBJECTS: [Subject; 10] = [
     },
     Subject {
         chain: &["bridge", "tuning"],
+        add: &[NET, SYS],
+        check: &[SYS],
+        del: &[NET, SYS],
+    },
+    Subject {
+        chain: &["bridge", "sbr"],
         add: &[NET, SYS],
         check: &[SYS],
         del: &[NET, SYS],

@@ -184,6 +184,16 @@ fn tuning_gives_network_and_ports_and_tunes_the_interface() {
 }
 
 #[test]
+fn sbr_gives_network_by_a_table_for_each_address() {
+    let host = Host::new();
+    let pods = Example::list(&host, "sbr.conflist").pods();
+    let table = pods.a.ip("-6 route show table 101");
+    assert!(table.contains("default via fd00:80:0:13::1"), "{table}");
+    assert_eq!(pods.a.default_gateways(), Vec::<String>::new());
+    pods.detach();
+}
+
+#[test]
 fn containerd_gives_a_node_of_one_pod_cidr_network_and_ports() {
     let host = Host::new();
     let file = "containerd.conflist.template";

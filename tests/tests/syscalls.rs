@@ -46,14 +46,15 @@ impl Ledger<'_> {
         a.remove();
     }
 
-    /// Runs ADD, CHECK and DEL of tuning for an interface that the bridge made.
-    fn tuned(&mut self, name: &str) {
+    /// Runs ADD, CHECK and DEL of a chained plugin for an interface that the bridge made.
+    fn behind_bridge(&mut self, network: &Network<'_>, name: &str) {
         let a = self.host.sandbox(name);
         let before = self.host.bridge_v4().add(&a);
-        let network = self.host.tuning().with("prevResult", before);
-        let result = self.run("tuning", &network.on("ADD", &a));
-        self.run("tuning", &network.check(&a, &result));
-        self.run("tuning", &network.on("DEL", &a));
+        let plugin = network.config()["type"].as_str().unwrap().to_owned();
+        let network = network.clone().with("prevResult", before);
+        let result = self.run(&plugin, &network.on("ADD", &a));
+        self.run(&plugin, &network.check(&a, &result));
+        self.run(&plugin, &network.on("DEL", &a));
         self.host.bridge_v4().del(&a);
         a.remove();
     }
@@ -111,7 +112,9 @@ fn no_plugin_makes_more_system_calls_than_noted() {
         ledger.alone(&host.loopback(), &format!("lo{round}"));
         ledger.alone(&routed(&host), &format!("ptp{round}"));
         ledger.alone(&card(&host), &format!("card{round}"));
-        ledger.tuned(&format!("tuned{round}"));
+        ledger.behind_bridge(&host.tuning(), &format!("tuned{round}"));
+        let sbr = host.bandwidth().with("type", "sbr");
+        ledger.behind_bridge(&sbr, &format!("sbr{round}"));
     }
     let ranked = |rank: usize| -> BTreeMap<_, _> {
         let runs = ledger.runs.iter();

@@ -25,7 +25,8 @@ plugins!(
     portmap,
     bandwidth,
     firewall,
-    tuning
+    tuning,
+    sbr
 );
 
 #[cfg(test)]

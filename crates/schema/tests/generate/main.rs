@@ -48,7 +48,7 @@ fn a_plugin_knows_its_own_keys() {
         let keys = schema::known_keys(plugin).unwrap();
         assert!(keys.contains_key(key), "{plugin}: {keys:?}");
     }
-    assert_eq!(schema::known_keys("sbr"), None);
+    assert_eq!(schema::known_keys("calico"), None);
 }
 
 /// Returns whether a list with only this plugin is valid.
@@ -111,6 +111,9 @@ fn wrong_types_misspelt_keys_and_words_that_are_none_are_not_valid() {
         ("ptp", "mtu", json!(67)),
         ("ptp", "bridge", json!("cni0")),
         ("ptp", "ipMasqBackend", json!("nft")),
+        ("sbr", "table", json!(0)),
+        ("sbr", "gateways", json!("10.1.0.1")),
+        ("sbr", "gateway", json!(["10.1.0.1"])),
         ("tuning", "sysctl", json!({"net.core.somaxconn": 500})),
         ("tuning", "promisc", json!("on")),
         ("tuning", "txQlen", json!(500)),
@@ -143,7 +146,7 @@ fn wrong_keys_of_an_ipam_plugin_are_not_valid() {
 
 #[test]
 fn what_is_no_plugin_of_ours_is_not_judged() {
-    assert!(is_valid(&json!({"type": "sbr", "table": 100})));
+    assert!(is_valid(&json!({"type": "calico", "mtu": 1500})));
     let foreign = json!({"type": "dhcp", "daemonSocketPath": "/run/dhcp.sock"});
     assert!(is_valid(&json!({"type": "bridge", "ipam": foreign})));
     assert!(!is_valid(&json!({"sysctl": {}})), "but it has a type");

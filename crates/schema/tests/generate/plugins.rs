@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use node::plugins::{
-    bandwidth, bridge, dummy, firewall, host_local, ipvlan, macvlan, portmap, ptp, static_ipam,
-    tuning, vlan,
+    bandwidth, bridge, dummy, firewall, host_local, ipvlan, macvlan, portmap, ptp, sbr,
+    static_ipam, tuning, vlan,
 };
 use schemars::generate::SchemaSettings;
 use schemars::transform::{RecursiveTransform, Transform as _};
@@ -83,6 +83,7 @@ pub fn plugins() -> Vec<(&'static str, Value)> {
         ("macvlan", delegating::<macvlan::RawConfig>()),
         ("portmap", plugin([described::<portmap::RawConfig>()])),
         ("ptp", ptp),
+        ("sbr", plugin([described::<sbr::RawConfig>()])),
         ("tuning", plugin([described::<tuning::RawConfig>()])),
         ("vlan", vlan),
     ]

@@ -39,7 +39,7 @@ fn misspelt_keys_are_reported_with_the_right_one() {
 fn keys_in_any_case_foreign_plugins_and_content_are_left_alone() {
     for plugin in [
         r#"{"type": "bridge", "ISGATEWAY": true, "capabilities": {"x": true}, "args": {"y": 1}}"#,
-        r#"{"type": "sbr", "table": 100, "isGatway": 1}"#,
+        r#"{"type": "calico", "mtu": 1500, "isGatway": 1}"#,
         r#"{"type": "bridge", "cni.dev/x": 1, "ipam": {"type": "dhcp", "provide": []}}"#,
         r#"{"type": "bandwidth", "ipam": {}, "dns": {"nameserver": 1}}"#,
     ] {
