@@ -15,7 +15,7 @@ use netns::{Netns, Sysctl};
 use crate::desired::explain_full_bridge;
 use crate::gateway::{self, Gateways};
 use crate::gateway_conflict::expect_free;
-use crate::lease::Lease;
+use crate::lease::{Lease, uses_link};
 use crate::rollback::Made;
 use crate::sandbox::{self, Sandbox};
 use crate::standby::Precedence;
@@ -153,11 +153,18 @@ impl<T: Topology> Add<'_, T> {
     fn prepare_undo(&mut self) {
         let (made, request) = (self.made, self.request);
         let undo = &mut self.undo;
-        undo.push("release the lease", || made.release_lease(request));
+        let release = || made.release_lease(request);
+        let uses_link = uses_link(&request.network).unwrap_or_default();
+        if !uses_link {
+            undo.push("release the lease", release);
+        }
         undo.push("delete the host link", || made.delete_pair(request));
         undo.push("remove nf_tables elements", || {
             made.remove_protection(request)
         });
+        if uses_link {
+            undo.push("release the lease", release);
+        }
     }
 
     /// Sets up the bridge while the IPAM plugin runs. Creates the veth pair after the lease,

@@ -9,12 +9,13 @@ use cni::{Attachment, DelRequest, GcRequest, Network, Verb, note};
 use netlink::{Connection, Link, LinkKind};
 use nft::Table;
 
+use crate::lease::uses_link;
 use crate::names::{HOST_MAC, is_host_link_name, is_marked_mac};
 use crate::{Removal, Topology, guard, host_link_name, is_host_end};
 
-/// Deletes the veth pair, removes its `nf_tables` elements and releases the lease. A missing object
-/// counts as removed. Also deletes a veth pair that a Go plugin made. Such a pair has no tag, so
-/// DEL recognises it by [`Topology::is_foreign_end`].
+/// Deletes the veth pair, removes its `nf_tables` elements and releases the lease. Releases the
+/// lease first if the IPAM plugin uses the link for that. A missing object counts as removed. Also
+/// deletes a veth pair that a Go plugin made. Such a pair has no tag, so DEL recognises it by [`Topology::is_foreign_end`].
 ///
 /// RELOAD, a verb of this suite, restores `nf_tables` elements. DEL needs no lock against a
 /// concurrent RELOAD of the attachment, because DEL deletes the pair before it removes elements. If
@@ -32,6 +33,13 @@ pub fn del<T: Topology>(request: &DelRequest) -> anyhow::Result<()> {
     // pair.
     let lease = Delegate::ipam(&request.network)
         .and_then(|delegate| delegate.map(|it| it.start(Verb::Del)).transpose());
+    let (early, lease) = match uses_link(&request.network) {
+        Ok(true) => {
+            cni::step("release the lease");
+            (finish(lease), Ok(None))
+        }
+        _ => (Ok(()), lease),
+    };
     let host = Connection::open()?;
     let attachment = &request.attachment;
     cni::step("delete the pair");
@@ -42,8 +50,12 @@ pub fn del<T: Topology>(request: &DelRequest) -> anyhow::Result<()> {
     cni::step("remove nf_tables elements");
     let protection = remove_protection(attachment);
     cni::step("release the lease");
-    let lease = lease.and_then(|it| it.map_or(Ok(()), Started::finish));
-    cni::all([protection, lease.map_err(anyhow::Error::from)])
+    cni::all([early, protection, finish(lease)])
+}
+
+/// Waits for the IPAM plugin, if the network has one.
+pub(crate) fn finish(lease: Result<Option<Started<'_>>, cni::Error>) -> anyhow::Result<()> {
+    Ok(lease?.map_or(Ok(()), Started::finish)?)
 }
 
 /// Removes the attachment's `nf_tables` elements from the tables of this crate.
@@ -165,6 +177,12 @@ pub fn gc(request: &GcRequest) -> anyhow::Result<()> {
         let is_renamed = is_tagged && link.peer_namespace.is_some();
         link.kind == LinkKind::Veth && (is_renamed || is_host_link_name(&link.name))
     };
+    let uses_link = uses_link(&request.network)?;
+    let forward = || {
+        cni::step("release leases");
+        forward(&request.network, Verb::Gc)
+    };
+    let early = if uses_link { forward() } else { Ok(()) };
     cni::step("delete pairs");
     let links = delete_stale_links(request, may_be_host_end, HOST_MAC, &valid);
     cni::step("remove nf_tables elements");
@@ -174,12 +192,11 @@ pub fn gc(request: &GcRequest) -> anyhow::Result<()> {
     };
     let elements = kept.map_err(anyhow::Error::from);
     let elements = elements.and_then(|it| remove_stale_elements(request, guard::tables(), &it));
-    cni::step("release leases");
     let leases = match links {
-        Ok(()) => forward(&request.network, Verb::Gc),
-        Err(_) => Ok(()),
+        Ok(()) if !uses_link => forward(),
+        _ => Ok(()),
     };
-    cni::all([links, elements, leases])
+    cni::all([early, links, elements, leases])
 }
 
 /// Deletes stale links of the host. Considers only links that `is_of_plugin` accepts. A link is

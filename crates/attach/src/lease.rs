@@ -32,3 +32,14 @@ impl<'a> Lease<'a> {
         })
     }
 }
+
+/// Returns whether the IPAM plugin of the network, such as `dhcp`, uses the link to release a lease,
+/// and then removes the address from the link. Then DEL and the rollback of ADD release the lease
+/// before they remove the link. Any other plugin releases it afterwards.
+///
+/// # Errors
+/// `ipam.type` is invalid.
+pub(crate) fn uses_link(network: &Network) -> Result<bool, Error> {
+    let role = network.ipam_type()?.and_then(|name| role(&name));
+    Ok(role == Some(Role::Ipam { needs_link: true }))
+}

@@ -7,6 +7,7 @@ use cni::{AddRequest, Verb};
 use netlink::{Connection, LinkChange, found};
 
 use crate::del;
+use crate::lease::uses_link;
 
 /// Which objects of an attachment this ADD created. The rollback removes only these, because a
 /// concurrent ADD of the same attachment may have created the other objects.
@@ -28,14 +29,15 @@ impl Made {
     /// Releases the lease, if this ADD has one.
     ///
     /// # Errors
-    /// The host's end of the veth pair still exists. The lease then stays, because the sandbox may
-    /// still use the address.
+    /// The host's end of the veth pair still exists, although the IPAM plugin needs no link. The lease
+    /// then stays, because the sandbox may still use the address.
     pub fn release_lease(&self, request: &AddRequest) -> anyhow::Result<()> {
         if !self.lease.get() {
             return Ok(());
         }
+        let uses_link = uses_link(&request.network)?;
         let port = del::find_host_link(&Connection::open()?, &request.attachment)?;
-        if let Some(port) = port {
+        if let Some(port) = port.filter(|_| !uses_link) {
             bail!(
                 "the host link {} still exists, so the lease stays",
                 port.name

@@ -10,7 +10,7 @@ use netns::Netns;
 use super::del::delete_named;
 use super::desired::{Addresses, Mac, Parent, Place, SandboxLink, Single, derived_mac, first_name};
 use crate::del::forward;
-use crate::lease::Lease;
+use crate::lease::{Lease, uses_link};
 use crate::sandbox::Sandbox;
 use crate::{Addressing, Container, ContainerLink, Gateway, Witness, interface};
 
@@ -40,8 +40,14 @@ pub fn add<P: SandboxLink>(request: &AddRequest, answer: Answer) -> anyhow::Resu
     let parent = add.find_parent(&sandbox)?;
     let mut undo = Undo::default();
     undo.push("remove the record", || add.remove_record());
-    undo.push("release the lease", || add.release_lease());
+    let uses_link = uses_link(&request.network)?;
+    if !uses_link {
+        undo.push("release the lease", || add.release_lease());
+    }
     undo.push("delete the link", || add.delete_link());
+    if uses_link {
+        undo.push("release the lease", || add.release_lease());
+    }
     let link = add.make(&sandbox, parent.as_ref())?;
     let result = add.connect(&mut sandbox, &link, lease)?;
     let answered = answer.give(&result)?;
@@ -303,7 +309,7 @@ impl Add<'_> {
             return Ok(());
         }
         ensure!(
-            !self.made.link.get() || !self.has_link()?,
+            uses_link(&self.request.network)? || !self.made.link.get() || !self.has_link()?,
             "the link still exists, so the lease stays"
         );
         forward(&self.request.network, Verb::Del)

@@ -3,12 +3,13 @@
 use std::path::Path;
 
 use anyhow::ensure;
-use cni::delegate::{Delegate, Started};
+use cni::delegate::Delegate;
 use cni::{Attachment, DelRequest, GcRequest, Verb, note};
 use netlink::{Connection, Link};
 
 use super::desired::{SandboxLink, first_name};
-use crate::del::forward;
+use crate::del::{finish, forward};
+use crate::lease::uses_link;
 use crate::witness::{Presence, Witness};
 
 /// Deletes the link and releases the lease. What is missing counts as removed.
@@ -25,15 +26,23 @@ pub fn del<P: SandboxLink>(request: &DelRequest) -> anyhow::Result<()> {
         .and_then(|delegate| delegate.map(|it| it.start(Verb::Del)).transpose());
     let owner = request.attachment.owner();
     let witness = Witness::find(&owner)?;
+    let may_send = request.netns.as_ref().is_some_and(|it| it.exists());
+    let (early, lease) = match uses_link(&request.network) {
+        Ok(true) if may_send => {
+            cni::step("release the lease");
+            (finish(lease), Ok(None))
+        }
+        _ => (Ok(()), lease),
+    };
     cni::step("delete the link");
     if let Some(reason) = remains::<P>(request, witness.as_ref())? {
         note(format_args!(
             "the lease of {owner} stays until GC, because its link may exist: {reason}"
         ));
-        return Ok(());
+        return early;
     }
     cni::step("release the lease");
-    lease?.map_or(Ok(()), Started::finish)?;
+    cni::all([early, finish(lease)])?;
     cni::step("remove the record");
     Witness::remove(&owner)
 }
@@ -89,15 +98,22 @@ pub fn gc<P: SandboxLink>(request: &GcRequest) -> anyhow::Result<()> {
     let is_stale = request.stale();
     let all = Witness::all()?.into_iter();
     let stale: Vec<_> = all.filter(|(owner, _)| is_stale(owner)).collect();
+    let uses_link = uses_link(&request.network)?;
+    let release = || {
+        cni::step("release leases");
+        forward(&request.network, Verb::Gc)
+    };
+    let early = if uses_link { release() } else { Ok(()) };
     cni::step("delete links");
     let deleted = stale.iter().map(|(owner, witness)| match witness {
         Ok(Some(witness)) => delete_stale::<P>(owner, witness),
         Ok(None) => Ok(()),
         Err(error) => Err(anyhow::anyhow!("{error:#}")),
     });
-    cni::all(deleted)?;
-    cni::step("release leases");
-    forward(&request.network, Verb::Gc)?;
+    cni::all(deleted.chain([early]))?;
+    if !uses_link {
+        release()?;
+    }
     cni::step("remove records");
     cni::all(stale.iter().map(|(owner, _)| {
         Witness::remove(owner)?;
