@@ -117,7 +117,7 @@ packages() {
     local packager file name root=$scratch/root share=$scratch/root/usr/share
     install -D -m 755 -t "$root/opt/cni/bin" "${EXECUTABLES[@]/#/$1/}"
     install -D -m 755 -t "$root/usr/sbin" "$1/$AGENT"
-    install -D -m 644 -t "$root/usr/lib/systemd/system" conf-examples/systemd/*.service
+    install -D -m 644 -t "$root/usr/lib/systemd/system" conf-examples/systemd/*.service conf-examples/systemd/*.socket
     install -D -m 644 -t "$share/man/man8" "$scratch"/generated/man/*
     gzip --no-name --best "$share"/man/man8/*
     local completions=$scratch/generated/completions

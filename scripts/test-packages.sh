@@ -182,7 +182,7 @@ shell_in() {
 installed_in() {
     attach_with "$1/opt/cni/bin"
     local unit
-    for unit in conf-examples/systemd/*.service; do
+    for unit in conf-examples/systemd/*.{service,socket}; do
         cmp "$unit" "$1/usr/lib/systemd/system/${unit##*/}"
     done
     diff --recursive conf-examples "$1/usr/share/doc/cni-plugins-rust/conf-examples"

@@ -14,12 +14,10 @@ impl Dnsmasq {
     /// Starts it on one link with these options; returns when it serves.
     pub fn start(place: &impl Place, link: &str, options: &[&str]) -> Self {
         let mut command = Command::new("dnsmasq");
-        command.args([
-            "--no-daemon",
-            "--port=0",
-            "--conf-file=/dev/null",
-            "--leasefile-ro",
-        ]);
+        command.args(["--no-daemon", "--port=0", "--conf-file=/dev/null"]);
+        if !options.iter().any(|it| it.starts_with("--dhcp-leasefile")) {
+            command.arg("--leasefile-ro");
+        }
         command.arg(format!("--interface={link}")).args(options);
         command.stdout(Stdio::null()).stderr(Stdio::piped());
         let spawn = || command.spawn().expect("dnsmasq: install dnsmasq-base");

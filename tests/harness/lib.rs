@@ -27,6 +27,7 @@ mod counter;
 pub mod cri;
 pub mod datapath;
 pub mod devices;
+pub mod dhcp;
 mod dnsmasq;
 pub mod escape;
 mod example;

@@ -1,7 +1,8 @@
 //! Capabilities: those that the plugins need suffice.
 
 use serde_json::Value;
-use tests::{Chain, Host, Removal, Sandbox};
+use tests::dhcp::{Daemon, Server};
+use tests::{Chain, Host, Place as _, Removal, Sandbox};
 
 const NET: &str = "net_admin";
 const SYS: &str = "sys_admin";
@@ -117,6 +118,25 @@ fn every_verb_works_with_the_capabilities_of_the_readme() {
             }
         }
     }
+}
+
+/// The plugin only talks to its daemon.
+#[test]
+fn dhcp_needs_no_capability_and_its_daemon_three() {
+    let host = Host::new();
+    let network = tests::dhcp::network(&host).with("type", "dhcp");
+    let _server = Server::leasing(&[[10, 6, 0, 50]], 60);
+    let run = Daemon::run(&host).with_capabilities(&[NET, SYS, "net_raw"]);
+    let daemon = Daemon::spawn(&host, &run);
+    daemon.says("listening");
+    let a = host.sandbox("a");
+    host.ip("link add port type veth peer name eth0 netns a");
+    host.ip("link set port master cni0 up");
+    let result = network.on("ADD", &a).powerless().ok();
+    let check = network.check(&a, &result).powerless();
+    check.ok();
+    network.on("DEL", &a).powerless().ok();
+    daemon.says("from the interface");
 }
 
 #[test]

@@ -127,14 +127,14 @@ fn plugin_that_is_missing_or_cannot_be_run_is_reported() {
 fn plugin_that_only_the_reference_has_is_reported_with_its_source() {
     let host = Host::new();
     let tool = host.tool();
-    let dhcp = host.bridge().with("ipam", json!({"type": "dhcp"}));
-    tool.configure("pods", &[dhcp.config().clone()]);
+    let bridge = host.bridge().config().clone();
+    tool.configure("pods", &[bridge, json!({"type": "vrf"})]);
     let doctor = tool.run(&["doctor", "--json"]).env("CNI_PATH", "/opt/bin");
     let listed = doctor.run().stdout;
     for text in [
-        "pods.conflist: plugin dhcp is not in /opt/bin",
-        "This suite has no plugin dhcp: take it from a release of containernetworking/plugins",
-        "install -m 755 dhcp /opt/bin/",
+        "pods.conflist: plugin vrf is not in /opt/bin",
+        "This suite has no plugin vrf: take it from a release of containernetworking/plugins",
+        "install -m 755 vrf /opt/bin/",
     ] {
         assert!(listed.contains(text), "{text}: {listed}");
     }
@@ -142,10 +142,23 @@ fn plugin_that_only_the_reference_has_is_reported_with_its_source() {
     let version = tool.run(&["--version"]).run().stdout;
     for text in [
         "plugins of this suite: bridge, ptp,",
-        "only in containernetworking/plugins: dhcp,",
+        "only in containernetworking/plugins: host-device,",
     ] {
         assert!(version.contains(text), "{version}");
     }
+}
+
+#[test]
+fn dhcp_without_its_daemon_is_reported() {
+    let host = Host::new();
+    let tool = host.tool();
+    let network = tests::dhcp::network(&host);
+    tool.configure("pods", &[network.config().clone()]);
+    tool.doctor()
+        .expect("problem", "key", &["dhcp: no DHCP daemon listens on"]);
+    let _daemon = tests::dhcp::Daemon::start(&host);
+    let listed = tool.run(&["doctor", "--json"]).run().stdout;
+    assert!(!listed.contains("DHCP daemon"), "{listed}");
 }
 
 #[test]

@@ -5,8 +5,9 @@ use std::net::IpAddr;
 use std::path::Path;
 
 use serde_json::{Value, json};
+use tests::dhcp::Daemon;
 use tests::traffic::tcp;
-use tests::{Checkpoint, Example, Host, Invocation, Place as _};
+use tests::{Checkpoint, Dnsmasq, Example, Host, Invocation, Place as _, eventually};
 
 #[test]
 fn bridge_gives_ipv4_and_ports_of_the_host() {
@@ -31,6 +32,25 @@ fn layer_2_carries_addresses_that_containers_bring() {
     }
     assert!(pods.a.pings("198.51.100.2"));
     pods.detach();
+}
+
+#[test]
+fn dhcp_gives_addresses_of_a_server() {
+    let host = Host::new();
+    host.ip("link add cni14 type bridge");
+    host.ip("address add 10.80.14.1/24 dev cni14");
+    host.ip("link set cni14 up");
+    let range = "--dhcp-range=10.80.14.50,10.80.14.60,255.255.255.0";
+    let _server = Dnsmasq::start(
+        &host,
+        "cni14",
+        &[range, "--dhcp-authoritative", "--no-ping"],
+    );
+    let _daemon = Daemon::spawn(&host, &host.plugin("dhcp").argument("daemon"));
+    let listens = || Path::new("/run/cni/dhcp.sock").exists();
+    assert!(eventually(listens));
+    let pods = Example::list(&host, "dhcp.conflist").pods();
+    pods.reach_each_other(1).detach();
 }
 
 #[test]

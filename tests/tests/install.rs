@@ -313,9 +313,9 @@ fn configuration_is_refused_without_its_plugins_or_where_none_is_read() {
     fs::write(&source, list("bridge")).unwrap();
     let skipping = conflist(&source).env("SKIP_CNI_BINARIES", "bridge").run();
     skipping.expect_failure(&["plugin bridge", "is not in"]);
-    let dhcp = r#", "ipam": {"type": "dhcp"}}]"#;
-    fs::write(&source, list("bridge").replace("}]", dhcp)).unwrap();
-    conflist(&source).expect_failure(&["plugin dhcp", "is not in"]);
+    let foreign = r#", "ipam": {"type": "whereabouts"}}]"#;
+    fs::write(&source, list("bridge").replace("}]", foreign)).unwrap();
+    conflist(&source).expect_failure(&["plugin whereabouts", "is not in"]);
     let single = source.with_extension("json");
     fs::write(&single, list("bridge")).unwrap();
     conflist(&single).expect_failure(&["*.conflist"]);

@@ -21,6 +21,7 @@ plugins!(
     dummy,
     host_local,
     static_ipam,
+    dhcp,
     loopback,
     portmap,
     bandwidth,

@@ -132,6 +132,8 @@ fn wrong_keys_of_an_ipam_plugin_are_not_valid() {
         ("host-local", "ranges", json!([[{"gateway": "10.1.0.9"}]])),
         ("host-local", "dataDir", json!("leases")),
         ("host-local", "addresses", json!([])),
+        ("dhcp", "daemonSocketPath", json!("dhcp.sock")),
+        ("dhcp", "request", json!(["121"])),
         ("static", "address", json!([])),
         ("static", "addresses", json!([{"gateway": "10.1.0.1"}])),
         ("static", "addresses", json!(["10.1.0.2/24"])),
@@ -147,7 +149,7 @@ fn wrong_keys_of_an_ipam_plugin_are_not_valid() {
 #[test]
 fn what_is_no_plugin_of_ours_is_not_judged() {
     assert!(is_valid(&json!({"type": "calico", "mtu": 1500})));
-    let foreign = json!({"type": "dhcp", "daemonSocketPath": "/run/dhcp.sock"});
+    let foreign = json!({"type": "whereabouts", "range": "10.1.0.0/24"});
     assert!(is_valid(&json!({"type": "bridge", "ipam": foreign})));
     assert!(!is_valid(&json!({"sysctl": {}})), "but it has a type");
     let no_list = json!({"cniVersion": "1.1.0", "name": "pods", "type": "bridge"});

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use node::plugins::{
-    bandwidth, bridge, dummy, firewall, host_local, ipvlan, macvlan, portmap, ptp, sbr,
+    bandwidth, bridge, dhcp, dummy, firewall, host_local, ipvlan, macvlan, portmap, ptp, sbr,
     static_ipam, tuning, vlan,
 };
 use schemars::generate::SchemaSettings;
@@ -57,6 +57,7 @@ struct Delegating {
 /// Returns the IPAM plugins and their keys of `ipam`, including `type`.
 pub fn ipam() -> Vec<(&'static str, Value)> {
     let plugins = vec![
+        ("dhcp", described::<dhcp::RawConfig>()),
         ("host-local", described::<host_local::RawConfig>()),
         ("static", described::<static_ipam::RawConfig>()),
     ];

@@ -1,0 +1,176 @@
+//! Questions to a server, and its answers.
+
+use std::cmp::min;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use cni::note;
+use dhcproto::v4::MessageType;
+use netlink::{LinkChange, Request};
+use tokio::time::{Instant, sleep_until, timeout_at};
+
+use super::flags::{Flags, Timing};
+use super::sandbox::{Absence, at_interface};
+use super::socket::{self, FrameSocket};
+use crate::lease::Lease;
+use crate::message::{Ask, Client, Reply, transaction};
+use crate::record::Record;
+
+/// A transaction with the servers of an interface's network.
+#[derive(Debug)]
+pub(crate) struct Exchange {
+    socket: FrameSocket,
+    client: Client,
+    timing: Timing,
+    number: u32,
+}
+
+/// A server's answer.
+#[derive(Debug)]
+pub(crate) enum Verdict {
+    /// The server offers or grants the lease.
+    Granted(Lease),
+    /// The server refuses (NAK), for this reason.
+    Refused(String),
+}
+
+impl Exchange {
+    /// Opens a socket in the sandbox. Brings the interface up if it is down.
+    pub(crate) async fn open(record: &mut Record, flags: &Flags) -> Result<Self, Absence> {
+        let opened = at_interface(record, &flags.prefix, |connection, link| {
+            if !link.is_up {
+                connection.execute([Request::change_link(&link.name, &LinkChange::Up)])?;
+            }
+            let mac = link
+                .mac
+                .with_context(|| format!("{} has no MAC", link.name))?;
+            let socket = socket::open(link.index).context("open a socket for DHCP")?;
+            Ok((socket, mac, link.kind.to_string() == IPVLAN))
+        });
+        let (socket, mac, is_ipvlan) = opened.await?;
+        let client = Client {
+            id: record.names().client_id(),
+            mac,
+            options: record.asked.options.clone(),
+            broadcast: flags.broadcast || is_ipvlan,
+        };
+        let socket = FrameSocket::new(socket).map_err(|it| Absence::Unknown(it.into()))?;
+        Ok(Self {
+            socket,
+            client,
+            timing: flags.timing,
+            number: transaction(),
+        })
+    }
+
+    /// Gets a lease, preferably of the address `hint`. Calls `before` before each request of an
+    /// offered lease.
+    ///
+    /// # Errors
+    /// No server grants one until `end`, the interface fails, or `before` does.
+    pub(crate) async fn acquire(
+        &self,
+        hint: Option<std::net::Ipv4Addr>,
+        end: Instant,
+        mut before: impl FnMut(&Lease) -> anyhow::Result<()>,
+    ) -> anyhow::Result<Lease> {
+        for pause in self.delays() {
+            let Verdict::Granted(offer) = self.ask(Ask::Discover(hint), end).await? else {
+                continue;
+            };
+            before(&offer)?;
+            let patience = min(end, Instant::now() + self.timing.timeout);
+            let address = offer.address;
+            match self.ask(Ask::Select(&offer), patience).await {
+                Ok(Verdict::Granted(lease)) => return Ok(lease),
+                Ok(Verdict::Refused(reason)) => {
+                    self.note(format_args!("{} refuses {address}: {reason}", offer.server));
+                }
+                Err(error) if patience == end => return Err(error),
+                Err(error) => self.note(format_args!("{error:#}")),
+            }
+            sleep_until(min(end, Instant::now() + pause)).await;
+        }
+        bail!("no DHCP server answers")
+    }
+
+    /// Asks until an answer arrives.
+    ///
+    /// # Errors
+    /// There is no answer until `end`, or the interface fails.
+    pub(crate) async fn ask(&self, ask: Ask<'_>, end: Instant) -> anyhow::Result<Verdict> {
+        let frame = self.client.frame(ask, self.number)?;
+        for delay in self.delays() {
+            self.socket
+                .send(&frame)
+                .await
+                .with_context(|| format!("send {ask}"))?;
+            let next = min(end, Instant::now() + delay);
+            match timeout_at(next, self.verdict(ask)).await {
+                Ok(verdict) => return verdict,
+                Err(_) if next == end => break,
+                Err(_) => {}
+            }
+        }
+        bail!("no DHCP server answers {ask}")
+    }
+
+    /// Sends a RELEASE, which servers do not answer.
+    ///
+    /// # Errors
+    /// The interface fails.
+    pub(crate) async fn release(&self, lease: &Lease) -> anyhow::Result<()> {
+        let frame = self.client.frame(Ask::Release(lease), self.number)?;
+        Ok(self.socket.send(&frame).await?)
+    }
+
+    /// Receives until a usable answer arrives. Ignores all other frames.
+    async fn verdict(&self, ask: Ask<'_>) -> anyhow::Result<Verdict> {
+        loop {
+            let frame = self.socket.receive().await.context("receive")?;
+            let Some(reply) = Reply::read(&frame) else {
+                continue;
+            };
+            if reply.number != self.number || !ask.is_answered_by(&reply) {
+                continue;
+            }
+            if reply.kind == MessageType::Nak {
+                return Ok(Verdict::Refused(reply.reason()));
+            }
+            match Lease::read(&reply) {
+                Ok(lease) => return Ok(Verdict::Granted(lease)),
+                Err(error) => {
+                    self.note(format_args!(
+                        "an answer to {ask} from {} is useless: {error:#}",
+                        reply.from
+                    ));
+                }
+            }
+        }
+    }
+
+    /// Returns the waits before a message is repeated, as in the Go plugin: about two seconds four
+    /// times, then 4, 8, 16 … seconds.
+    fn delays(&self) -> impl Iterator<Item = Duration> {
+        let Timing {
+            timeout,
+            resend_max,
+            ..
+        } = self.timing;
+        let jitter = Duration::from_millis((self.number % 2000).into());
+        let quick = std::iter::repeat_n(Duration::from_secs(1) + jitter, 4);
+        let slow = (2..).map(|power| Duration::from_secs(1 << power.min(16)));
+        quick
+            .chain(slow)
+            .map(move |it| it.min(resend_max).min(timeout))
+    }
+
+    fn note(&self, text: std::fmt::Arguments<'_>) {
+        let id = self.client.id.get(1..).unwrap_or_default();
+        note(format_args!("{}: {text}", String::from_utf8_lossy(id)));
+    }
+}
+
+/// Kind of a link that shares its MAC with others, so an answer to this MAC alone reaches none of
+/// them.
+const IPVLAN: &str = "ipvlan";

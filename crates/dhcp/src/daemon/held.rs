@@ -1,0 +1,162 @@
+//! The attachments of which the daemon keeps leases.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use anyhow::{Context as _, ensure};
+use attach::OwnerFiles;
+use cni::Attachment;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::timeout;
+
+use super::flags::Flags;
+use super::task::{Added, Released, Task};
+use crate::lease::Lease;
+use crate::record::Record;
+
+/// All attachments with a task, by their tags, and what the tasks share.
+#[derive(Debug)]
+pub(crate) struct Held {
+    pub flags: Flags,
+    pub files: OwnerFiles,
+    entries: Mutex<HashMap<String, Entry>>,
+}
+
+/// The other side of a task.
+#[derive(Debug, Clone)]
+struct Entry {
+    record: Record,
+    /// The lease that the interface has.
+    lease: watch::Receiver<Option<Lease>>,
+    release: mpsc::Sender<Released>,
+}
+
+impl Held {
+    /// Returns the daemon's state without attachments.
+    pub(crate) fn new(flags: Flags, files: OwnerFiles) -> Self {
+        let entries = Mutex::default();
+        Self {
+            flags,
+            files,
+            entries,
+        }
+    }
+
+    fn entries(&self) -> MutexGuard<'_, HashMap<String, Entry>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn entry(&self, attachment: &Attachment) -> Option<Entry> {
+        let entry = self.entries().get(&attachment.owner()).cloned();
+        entry.filter(|it| !it.release.is_closed())
+    }
+
+    /// Starts the task of an attachment. With `added`, the task first gets a lease.
+    pub(crate) fn start(
+        self: &Arc<Self>,
+        record: Record,
+        added: Option<Added>,
+    ) -> anyhow::Result<()> {
+        let owner = record.names().attachment()?.owner();
+        let (release, releases) = mpsc::channel(1);
+        let (lease, seen) = watch::channel(record.lease.clone());
+        let entry = Entry {
+            record: record.clone(),
+            lease: seen,
+            release,
+        };
+        self.entries().retain(|_, it| !it.release.is_closed());
+        self.entries().insert(owner.clone(), entry);
+        let task = Task {
+            held: Arc::clone(self),
+            owner,
+            record,
+            lease,
+        };
+        tokio::spawn(task.run(releases, added));
+        Ok(())
+    }
+
+    /// Releases what the record of an attachment without a task names.
+    pub(crate) async fn release_record(self: &Arc<Self>, record: Record) -> anyhow::Result<()> {
+        let owner = record.names().attachment()?.owner();
+        let (lease, _) = watch::channel(None);
+        let held = Arc::clone(self);
+        Task {
+            held,
+            owner,
+            record,
+            lease,
+        }
+        .release()
+        .await
+    }
+
+    /// Returns the attachments with a task.
+    pub(crate) fn attachments(&self) -> Vec<Attachment> {
+        let entries = self.entries();
+        entries
+            .values()
+            .filter_map(|it| it.record.names().attachment().ok())
+            .collect()
+    }
+
+    /// Returns the lease that the attachment of `record` has; gets one if it has none.
+    pub(crate) async fn add(self: &Arc<Self>, record: Record) -> anyhow::Result<Lease> {
+        let attachment = record.names().attachment()?;
+        if let Some(mut entry) = self.entry(&attachment) {
+            if entry.record.asked.netns == record.asked.netns
+                && let Ok(lease) = entry.lease.wait_for(Option::is_some).await
+            {
+                return lease.clone().context("no lease");
+            }
+            // The sandbox was replaced without a DEL.
+            self.release(&attachment).await?;
+        }
+        let (added, lease) = oneshot::channel();
+        self.start(record, Some(added))?;
+        lease.await.context("the lease was released meanwhile")?
+    }
+
+    /// Returns the lease of the attachment of `record`. Without a task, starts one that confirms the
+    /// lease in `record`, and waits until a server has confirmed it.
+    pub(crate) async fn check(self: &Arc<Self>, record: Record) -> anyhow::Result<Lease> {
+        let attachment = record.names().attachment()?;
+        if self.entry(&attachment).is_none() {
+            let has_lease = record.lease.is_some();
+            ensure!(
+                has_lease,
+                "{attachment} has no lease, and no address to ask for"
+            );
+            record.write(&self.files)?;
+            self.start(record, None)?;
+        }
+        let mut entry = self
+            .entry(&attachment)
+            .context("the lease was released meanwhile")?;
+        let is_confirmed = |it: &Option<Lease>| it.as_ref().is_some_and(Lease::is_confirmed);
+        let confirmed = timeout(
+            self.flags.timing.timeout,
+            entry.lease.wait_for(is_confirmed),
+        )
+        .await;
+        let lease = confirmed
+            .context("no DHCP server confirms the lease")??
+            .clone();
+        lease.context("no lease")
+    }
+
+    /// Releases the lease of an attachment, if it has one.
+    pub(crate) async fn release(&self, attachment: &Attachment) -> anyhow::Result<()> {
+        if let Some(entry) = self.entry(attachment) {
+            let (released, outcome) = oneshot::channel();
+            if entry.release.send(released).await.is_ok()
+                && let Ok(outcome) = outcome.await
+            {
+                return outcome;
+            }
+        }
+        // The record of a task that never started cannot be read.
+        self.files.retire(&attachment.owner()).remove()
+    }
+}

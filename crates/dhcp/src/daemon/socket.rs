@@ -1,0 +1,101 @@
+//! A socket for whole frames of one interface.
+
+use std::io::{self, ErrorKind, Read as _};
+use std::os::fd::AsRawFd as _;
+
+use nix::ifaddrs::getifaddrs;
+use nix::libc::ETH_P_IP;
+use nix::sys::socket::bind;
+use socket2::{Domain, Protocol, SockFilter, Socket, Type};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+/// A socket that receives the DHCP messages of one interface and sends any frame over it.
+#[derive(Debug)]
+pub(crate) struct FrameSocket(AsyncFd<Socket>);
+
+/// Opens a socket for the link with this index. Must run in the namespace of the link.
+///
+/// # Errors
+/// `CAP_NET_RAW` is missing, or the link does not exist.
+pub(crate) fn open(link: u32) -> io::Result<Socket> {
+    let protocol = i32::from(u16::try_from(ETH_P_IP).unwrap_or_default().to_be());
+    let socket = Socket::new(
+        Domain::PACKET,
+        Type::RAW.nonblocking(),
+        Some(Protocol::from(protocol)),
+    )?;
+    // Without the filter, the packets of a busy container would fill the buffer.
+    socket.attach_filter(&MESSAGES)?;
+    let mut addresses = getifaddrs()?.filter_map(|it| it.address?.as_link_addr().copied());
+    let address = addresses.find(|it| u32::try_from(it.ifindex()) == Ok(link));
+    let address = address.ok_or_else(|| io::Error::from(ErrorKind::NotFound))?;
+    bind(socket.as_raw_fd(), &address)?;
+    Ok(socket)
+}
+
+impl FrameSocket {
+    /// Takes over a socket that [`open`] has opened.
+    ///
+    /// # Errors
+    /// The kernel refuses to watch the socket.
+    #[expect(
+        deprecated,
+        reason = "its successor is unsafe, because of types that change their descriptor, which Socket does not"
+    )]
+    pub(crate) fn new(socket: Socket) -> io::Result<Self> {
+        Ok(Self(AsyncFd::new(socket)?))
+    }
+
+    /// Sends a frame.
+    ///
+    /// # Errors
+    /// The link is down or gone.
+    pub(crate) async fn send(&self, frame: &[u8]) -> io::Result<()> {
+        let sent = self
+            .0
+            .async_io(Interest::WRITABLE, |socket| socket.send(frame));
+        sent.await.map(drop)
+    }
+
+    /// Receives a frame.
+    ///
+    /// # Errors
+    /// The link is down or gone.
+    pub(crate) async fn receive(&self) -> io::Result<Vec<u8>> {
+        let mut frame = vec![0; LARGEST];
+        let receive = |mut socket: &Socket| socket.read(&mut frame);
+        let received = self.0.async_io(Interest::READABLE, receive).await?;
+        frame.truncate(received);
+        Ok(frame)
+    }
+}
+
+/// Size of the largest frame in bytes; the kernel cuts longer ones.
+const LARGEST: usize = 9216;
+
+/// Accepts UDP packets to port 68 that are no later fragment. `tcpdump -dd 'udp dst port 68'` prints
+/// a filter like this.
+const MESSAGES: [SockFilter; 9] = [
+    // The protocol in the IPv4 header is UDP.
+    SockFilter::new(LOAD_BYTE, 0, 0, 23),
+    SockFilter::new(IS_EQUAL, 0, 6, 17),
+    // The packet is the first fragment.
+    SockFilter::new(LOAD_HALF, 0, 0, 20),
+    SockFilter::new(HAS_BITS, 4, 0, 0x1fff),
+    // The port behind the IPv4 header is 68.
+    SockFilter::new(HEADER_LENGTH, 0, 0, 14),
+    SockFilter::new(LOAD_HALF_BEHIND, 0, 0, 16),
+    SockFilter::new(IS_EQUAL, 0, 1, 68),
+    SockFilter::new(RETURN, 0, 0, 0xffff),
+    SockFilter::new(RETURN, 0, 0, 0),
+];
+
+// Instructions, from linux/bpf_common.h.
+const LOAD_BYTE: u16 = 0x30;
+const LOAD_HALF: u16 = 0x28;
+const LOAD_HALF_BEHIND: u16 = 0x48;
+const HEADER_LENGTH: u16 = 0xb1;
+const IS_EQUAL: u16 = 0x15;
+const HAS_BITS: u16 = 0x45;
+const RETURN: u16 = 0x06;

@@ -1,0 +1,288 @@
+//! The task of an attachment: gets the lease, extends it, and releases it.
+
+use std::cmp::min;
+use std::net::{Ipv4Addr, UdpSocket};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::anyhow;
+use cni::note;
+use netlink::MacAddress;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::{Instant, sleep};
+
+use super::exchange::{Exchange, Verdict};
+use super::held::Held;
+use super::interface::change;
+use super::sandbox::{Absence, at_interface};
+use crate::lease::{Lease, now};
+use crate::message::{Ask, Client, SERVER_PORT, transaction};
+use crate::record::Record;
+
+/// Takes the outcome of a release.
+pub(crate) type Released = oneshot::Sender<anyhow::Result<()>>;
+
+/// Takes the outcome of an ADD. It is closed if the client has hung up.
+pub(crate) type Added = oneshot::Sender<anyhow::Result<Lease>>;
+
+/// An attachment, its record, and the lease that other tasks see.
+pub(crate) struct Task {
+    pub held: Arc<Held>,
+    pub owner: String,
+    pub record: Record,
+    pub lease: watch::Sender<Option<Lease>>,
+}
+
+impl Task {
+    /// Keeps the lease until it is released, or the sandbox is proven gone. With `added`, first gets
+    /// a lease.
+    pub(crate) async fn run(
+        mut self,
+        mut requests: mpsc::Receiver<Released>,
+        added: Option<Added>,
+    ) {
+        let released = match added {
+            Some(added) => match self.begin(&mut requests, added).await {
+                Begun::Held => self.keep_until(&mut requests).await,
+                Begun::Failed => return,
+            },
+            None => self.keep_until(&mut requests).await,
+        };
+        let outcome = self.release().await;
+        match released {
+            Some(released) => drop(released.send(outcome)),
+            None => self.note_failure(outcome),
+        }
+    }
+
+    /// Gets a lease for an ADD. If that fails, the client hangs up, or a DEL comes first, releases
+    /// whatever a server may have granted.
+    async fn begin(&mut self, requests: &mut mpsc::Receiver<Released>, mut added: Added) -> Begun {
+        let obtained = tokio::select! {
+            obtained = self.obtain() => obtained,
+            () = added.closed() => Err(anyhow!("the client has hung up")),
+            Some(released) = requests.recv() => {
+                released.send(self.release().await).ok();
+                Err(anyhow!("the lease was released meanwhile"))
+            }
+        };
+        let is_obtained = obtained.is_ok();
+        if !is_obtained {
+            let released = self.release().await;
+            self.note_failure(released);
+        }
+        if added.send(obtained).is_ok() {
+            return if is_obtained {
+                Begun::Held
+            } else {
+                Begun::Failed
+            };
+        }
+        let released = self.release().await;
+        self.note_failure(released);
+        Begun::Failed
+    }
+
+    async fn obtain(&mut self) -> anyhow::Result<Lease> {
+        let lease = self.acquire().await.map_err(Absence::into_error)?;
+        self.record.is_answered = true;
+        self.store(Some(lease.clone()))?;
+        self.note(format_args!("leased {}", lease.address));
+        Ok(lease)
+    }
+
+    async fn acquire(&mut self) -> Result<Lease, Absence> {
+        let flags = &self.held.flags;
+        let exchange = Exchange::open(&mut self.record, flags).await?;
+        let end = Instant::now() + flags.timing.resend_timeout;
+        let (files, record) = (&self.held.files, &mut self.record);
+        let hint = record.offered.as_ref().map(|it| it.address.ip());
+        // If the daemon is killed between the server's grant and the next write, the next daemon
+        // finds what it has to release.
+        let before = |offer: &Lease| {
+            record.offered = Some(offer.clone());
+            record.write(files)
+        };
+        Ok(exchange.acquire(hint, end, before).await?)
+    }
+
+    /// Extends the lease until another task asks for its release, or the sandbox is proven gone.
+    async fn keep_until(&mut self, requests: &mut mpsc::Receiver<Released>) -> Option<Released> {
+        tokio::select! {
+            () = self.keep() => None,
+            Some(released) = requests.recv() => Some(released),
+        }
+    }
+
+    async fn keep(&mut self) {
+        loop {
+            match self.turn().await {
+                Ok(()) => {}
+                Err(Absence::Gone(reason)) => {
+                    return self.note(format_args!("the sandbox is gone: {reason}"));
+                }
+                Err(Absence::Unknown(error)) => {
+                    self.note(format_args!("{error:#}"));
+                    sleep(self.pause()).await;
+                }
+            }
+        }
+    }
+
+    /// Waits until the lease has to be extended, and tries that once. Without a lease, gets one.
+    async fn turn(&mut self) -> Result<(), Absence> {
+        let Some(lease) = self.record.lease.clone() else {
+            let lease = self.acquire().await?;
+            return self.replace(Some(lease)).await;
+        };
+        let now = now()?;
+        if now >= lease.end {
+            return self.lose("it has expired").await;
+        }
+        if now < lease.renew {
+            sleep(lease.renew.saturating_sub(now)).await;
+            return Ok(());
+        }
+        let (ask, end) = match () {
+            () if !lease.is_confirmed() => (Ask::Reboot(&lease), lease.end),
+            () if now < lease.rebind => (Ask::Renew(&lease), lease.rebind),
+            () => (Ask::Rebind(&lease), lease.end),
+        };
+        let flags = &self.held.flags;
+        let exchange = Exchange::open(&mut self.record, flags).await?;
+        let end = Instant::now() + min(end.saturating_sub(now), flags.timing.timeout);
+        match exchange.ask(ask, end).await? {
+            Verdict::Granted(lease) => self.replace(Some(lease)).await,
+            Verdict::Refused(reason) => self.lose(&reason).await,
+        }
+    }
+
+    /// Removes the lease from the interface, because the address may be another client's now.
+    async fn lose(&mut self, reason: &str) -> Result<(), Absence> {
+        let address = self.record.lease.as_ref().map(|it| it.address.to_string());
+        let address = address.unwrap_or_default();
+        self.note(format_args!(
+            "{address} is lost: {reason}; the interface loses it, too"
+        ));
+        self.replace(None).await
+    }
+
+    /// Changes the interface from the former lease to `lease`.
+    async fn replace(&mut self, lease: Option<Lease>) -> Result<(), Absence> {
+        let (old, new) = (self.record.lease.clone(), lease.clone());
+        let priority = self.record.asked.priority;
+        let address = |it: &Option<Lease>| it.as_ref().map(|it| it.address);
+        let is_moved = address(&old) != address(&new);
+        let work = move |connection: &_, link: &_| {
+            change(connection, link, [old.as_ref(), new.as_ref()], priority)
+        };
+        at_interface(&mut self.record, &self.held.flags.prefix, work).await?;
+        if let Some(lease) = lease.as_ref().filter(|_| is_moved) {
+            self.note(format_args!(
+                "leased {}, which the interface has now",
+                lease.address
+            ));
+        }
+        Ok(self.store(lease)?)
+    }
+
+    /// Notes the lease that the interface has.
+    fn store(&mut self, lease: Option<Lease>) -> anyhow::Result<()> {
+        self.record.offered = None;
+        self.record.lease.clone_from(&lease);
+        self.lease.send_replace(lease);
+        self.record.write(&self.held.files)
+    }
+
+    /// Returns the time until the next attempt: half of the time that is left (RFC 2131, 4.4.5), and
+    /// all of it at the end.
+    fn pause(&self) -> Duration {
+        let left = self
+            .record
+            .lease
+            .as_ref()
+            .zip(now().ok())
+            .map(|(lease, now)| {
+                let end = if now < lease.rebind {
+                    lease.rebind
+                } else {
+                    lease.end
+                };
+                end.saturating_sub(now)
+            });
+        match left {
+            Some(left) if left > SHORTEST * 2 => left / 2,
+            Some(left) if !left.is_zero() => left,
+            _ => self.held.flags.timing.resend_max,
+        }
+    }
+
+    /// Releases what the attachment has or may have, and removes its record.
+    pub(crate) async fn release(&mut self) -> anyhow::Result<()> {
+        let mut leases: Vec<_> = [self.record.offered.take(), self.record.lease.take()].into();
+        leases.dedup_by_key(|it| it.as_ref().map(|it| it.address.ip()));
+        for lease in leases.into_iter().flatten() {
+            let address = lease.address;
+            match self.release_one(lease).await {
+                Ok(from) => self.note(format_args!("released {address} from {from}")),
+                Err(error) => self.note(format_args!("release {address}: {error:#}")),
+            }
+        }
+        self.held.files.retire(&self.owner).remove()
+    }
+
+    /// Sends a RELEASE and removes the address from the interface. If the interface is gone, sends
+    /// the RELEASE from the host. Returns the sender's name.
+    async fn release_one(&mut self, lease: Lease) -> anyhow::Result<&'static str> {
+        let opened = Exchange::open(&mut self.record, &self.held.flags).await;
+        let Ok(exchange) = opened else {
+            return self
+                .release_from_host(&lease)
+                .map(|()| "the host, without the interface");
+        };
+        if lease.is_confirmed() {
+            exchange.release(&lease).await?;
+        }
+        let priority = self.record.asked.priority;
+        let work = move |connection: &_, link: &_| {
+            change(connection, link, [Some(&lease), None], priority)
+        };
+        let removed = at_interface(&mut self.record, &self.held.flags.prefix, work).await;
+        removed.map_err(Absence::into_error)?;
+        Ok("the interface")
+    }
+
+    fn release_from_host(&self, lease: &Lease) -> anyhow::Result<()> {
+        let client = Client {
+            id: self.record.names().client_id(),
+            mac: MacAddress(self.record.seen.as_ref().map_or([0; 6], |it| it.mac)),
+            options: self.record.asked.options.clone(),
+            broadcast: false,
+        };
+        let message = client.payload(Ask::Release(lease), transaction())?;
+        let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+        socket.send_to(&message, (lease.server, SERVER_PORT))?;
+        Ok(())
+    }
+
+    fn note_failure(&self, outcome: anyhow::Result<()>) {
+        if let Err(error) = outcome {
+            self.note(format_args!("{error:#}"));
+        }
+    }
+
+    fn note(&self, text: std::fmt::Arguments<'_>) {
+        note(format_args!("{}: {text}", self.owner));
+    }
+}
+
+/// How an ADD ended.
+enum Begun {
+    /// The attachment has a lease.
+    Held,
+    /// It has none.
+    Failed,
+}
+
+/// Shortest wait between two attempts to extend a lease, except at its end.
+const SHORTEST: Duration = Duration::from_secs(1);

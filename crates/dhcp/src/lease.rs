@@ -1,0 +1,227 @@
+//! A lease, as the server's answer describes it.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use cni::AddResult;
+use cni::result::{IpConfig, Route};
+use ipnetwork::{IpNetwork, Ipv4Network, ipv4_mask_to_prefix};
+use nix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
+
+use crate::config::{ROUTERS, SUBNET_MASK};
+use crate::message::Reply;
+
+/// An address, what belongs to it, and how long it may be used.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lease {
+    /// The address with the prefix length of its network.
+    pub address: Ipv4Network,
+    /// The first router.
+    pub gateway: Option<Ipv4Addr>,
+    /// Routes; `None` as the next hop means a destination on the link itself.
+    pub routes: Vec<(Ipv4Network, Option<Ipv4Addr>)>,
+    /// The server; unspecified if it is not known yet, because another daemon got the lease.
+    pub server: Ipv4Addr,
+    /// The MAC that the server's answer came from: its own, or that of a relay agent.
+    pub server_mac: [u8; 6],
+    /// When to renew the lease (T1), as the time since boot.
+    pub renew: Duration,
+    /// When to ask any server (T2), as the time since boot.
+    pub rebind: Duration,
+    /// When the address must no longer be used, as the time since boot.
+    pub end: Duration,
+}
+
+impl Lease {
+    /// Reads an offer or acknowledgement.
+    ///
+    /// # Errors
+    /// The answer lacks the server, a usable address or its subnet mask.
+    pub(crate) fn read(reply: &Reply) -> anyhow::Result<Self> {
+        let server = reply.server().context("it names no server")?;
+        let address = reply.address;
+        let is_usable = !(address.is_unspecified()
+            || address.is_multicast()
+            || address.is_broadcast()
+            || address.is_loopback());
+        ensure!(is_usable, "it has the address {address}");
+        let mask = reply.addresses(SUBNET_MASK).next();
+        let mask = mask.with_context(|| format!("it has no subnet mask for {address}"))?;
+        let prefix = ipv4_mask_to_prefix(mask).context("read the subnet mask")?;
+        let gateway = reply.addresses(ROUTERS).next();
+        let seconds = |code| reply.number(code).map(|it| Duration::from_secs(it.into()));
+        let time = seconds(LEASE_TIME).unwrap_or(DEFAULT_TIME);
+        ensure!(!time.is_zero(), "the lease of {address} has no time");
+        // Some servers send 0 for times that the client shall choose.
+        let is_in = |it: &Duration, end: Duration| !it.is_zero() && *it <= end;
+        let rebind = seconds(REBINDING_TIME).filter(|it| is_in(it, time));
+        let rebind = rebind.unwrap_or(time * 7 / 8);
+        let renew = seconds(RENEWAL_TIME).filter(|it| is_in(it, rebind));
+        let now = now()?;
+        Ok(Self {
+            address: Ipv4Network::new(address, prefix)?,
+            gateway,
+            routes: routes(reply, gateway),
+            server,
+            server_mac: reply.from.0,
+            renew: now + renew.unwrap_or((time / 2).min(rebind)),
+            rebind: now + rebind,
+            end: now + time,
+        })
+    }
+
+    /// Returns the lease of a result that another daemon gave. It has to be confirmed at once.
+    ///
+    /// # Errors
+    /// The result has no IPv4 address.
+    pub(crate) fn of_result(result: &AddResult) -> anyhow::Result<Self> {
+        let addresses = result
+            .ips
+            .iter()
+            .filter_map(|it| match (it.address, it.gateway) {
+                (IpNetwork::V4(address), gateway) => Some((address, gateway.and_then(v4))),
+                (IpNetwork::V6(_), _) => None,
+            });
+        let mut addresses = addresses;
+        let (address, gateway) = addresses.next().context("the result has no IPv4 address")?;
+        let routes = result.routes.iter().filter_map(|it| match it.dst {
+            IpNetwork::V4(destination) => Some((destination, it.gw.and_then(v4))),
+            IpNetwork::V6(_) => None,
+        });
+        let now = now()?;
+        Ok(Self {
+            address,
+            gateway,
+            routes: routes.collect(),
+            server: Ipv4Addr::UNSPECIFIED,
+            server_mac: BROADCAST_MAC,
+            renew: now,
+            rebind: now,
+            end: now + DEFAULT_TIME,
+        })
+    }
+
+    /// Returns whether a server has confirmed the lease to this daemon.
+    pub fn is_confirmed(&self) -> bool {
+        !self.server.is_unspecified()
+    }
+
+    /// Returns the result of an ADD. `priority` is the metric of the routes; 0 for none.
+    pub(crate) fn result(&self, priority: u32) -> AddResult {
+        let ip = IpConfig {
+            gateway: self.gateway.map(IpAddr::from),
+            ..IpConfig::of(self.address.into())
+        };
+        let route = |(destination, gateway): &(Ipv4Network, Option<Ipv4Addr>)| Route {
+            gw: gateway.map(IpAddr::from),
+            scope: gateway.is_none().then_some(SCOPE_LINK),
+            priority: Some(priority).filter(|it| *it != 0),
+            ..Route::to((*destination).into())
+        };
+        AddResult {
+            ips: vec![ip],
+            routes: self.routes.iter().map(route).collect(),
+            ..AddResult::default()
+        }
+    }
+}
+
+/// Returns the routes of an answer. Classless routes (option 121) replace static ones (option 33)
+/// and the default route (RFC 3442).
+fn routes(reply: &Reply, gateway: Option<Ipv4Addr>) -> Vec<(Ipv4Network, Option<Ipv4Addr>)> {
+    let classless = reply.option(CLASSLESS_ROUTES).map(classless);
+    if let Some(routes) = classless.filter(|it| !it.is_empty()) {
+        return routes;
+    }
+    let pairs: Vec<_> = reply.addresses(STATIC_ROUTES).collect();
+    let (pairs, _) = pairs.as_chunks::<2>();
+    let fixed = pairs.iter().filter_map(|[destination, gateway]| {
+        let prefix = class(*destination);
+        let destination = Ipv4Network::new(*destination, prefix).ok()?;
+        let network = Ipv4Network::new(destination.network(), prefix).ok()?;
+        Some((network, hop(*gateway)))
+    });
+    let everywhere = Ipv4Network::new(Ipv4Addr::UNSPECIFIED, 0).ok();
+    fixed
+        .chain(
+            everywhere
+                .zip(gateway)
+                .map(|(it, gateway)| (it, Some(gateway))),
+        )
+        .collect()
+}
+
+/// Reads classless routes: the prefix length, its significant bytes, and the next hop. Returns those
+/// before the first one that is malformed.
+fn classless(mut bytes: &[u8]) -> Vec<(Ipv4Network, Option<Ipv4Addr>)> {
+    let mut routes = Vec::new();
+    while let Some((prefix, rest)) = bytes.split_first() {
+        let significant = usize::from(prefix.div_ceil(8));
+        let Some((network, rest)) = rest.split_at_checked(significant) else {
+            break;
+        };
+        let Some((gateway, rest)) = rest.split_first_chunk::<4>() else {
+            break;
+        };
+        let mut octets = [0; 4];
+        for (octet, byte) in octets.iter_mut().zip(network) {
+            *octet = *byte;
+        }
+        let Ok(destination) = Ipv4Network::new(octets.into(), *prefix) else {
+            break;
+        };
+        let Ok(network) = Ipv4Network::new(destination.network(), *prefix) else {
+            break;
+        };
+        routes.push((network, hop((*gateway).into())));
+        bytes = rest;
+    }
+    routes
+}
+
+fn hop(gateway: Ipv4Addr) -> Option<Ipv4Addr> {
+    Some(gateway).filter(|it| !it.is_unspecified())
+}
+
+/// Returns the prefix length that the class of an address implies (RFC 791).
+fn class(address: Ipv4Addr) -> u8 {
+    match address.octets() {
+        [0, 0, 0, 0] => 0,
+        [0..128, ..] => 8,
+        [128..192, ..] => 16,
+        _ => 24,
+    }
+}
+
+fn v4(address: IpAddr) -> Option<Ipv4Addr> {
+    match address {
+        IpAddr::V4(address) => hop(address),
+        IpAddr::V6(_) => None,
+    }
+}
+
+/// Returns the time since boot, which no change of the clock affects.
+///
+/// # Errors
+/// The kernel has no such clock.
+pub(crate) fn now() -> anyhow::Result<Duration> {
+    Ok(clock_gettime(ClockId::CLOCK_BOOTTIME)
+        .context("read the time since boot")?
+        .into())
+}
+
+pub(crate) const BROADCAST_MAC: [u8; 6] = [0xff; 6];
+
+const STATIC_ROUTES: u8 = 33;
+const LEASE_TIME: u8 = 51;
+const RENEWAL_TIME: u8 = 58;
+const REBINDING_TIME: u8 = 59;
+const CLASSLESS_ROUTES: u8 = 121;
+
+/// Time of a lease for which the server names none, as in the Go plugin.
+const DEFAULT_TIME: Duration = Duration::from_hours(1);
+
+/// Scope of a route to a destination on the link, as in rtnetlink(7).
+const SCOPE_LINK: u8 = 253;

@@ -1,0 +1,7 @@
+//! The executable `dhcp`.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    dhcp::run()
+}

@@ -1,0 +1,253 @@
+//! DHCP messages in Ethernet frames.
+//!
+//! The daemon sends and receives whole frames: an interface without an address has no other way, and
+//! with one, firewall rules of the container cannot block the lease.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::Ipv4Addr;
+
+use anyhow::Context as _;
+pub(crate) use dhcproto::v4::SERVER_PORT;
+use dhcproto::v4::{
+    CLIENT_PORT, DhcpOption, Flags, Message, MessageType, OptionCode, UnknownOption, borrowed,
+};
+use dhcproto::{Encodable as _, Encoder};
+use etherparse::{PacketBuilder, SlicedPacket, TransportSlice};
+use netlink::MacAddress;
+
+use crate::lease::{BROADCAST_MAC, Lease};
+use crate::options::Options;
+
+/// What the daemon asks or tells a server.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Ask<'l> {
+    /// DISCOVER: any address, or the one that the client had before.
+    Discover(Option<Ipv4Addr>),
+    /// REQUEST of an offered lease.
+    Select(&'l Lease),
+    /// REQUEST of INIT-REBOOT: is this lease, which another daemon got, still valid?
+    Reboot(&'l Lease),
+    /// REQUEST to the server of the lease, to extend it (T1).
+    Renew(&'l Lease),
+    /// REQUEST to all servers, to extend the lease (T2).
+    Rebind(&'l Lease),
+    /// RELEASE.
+    Release(&'l Lease),
+}
+
+/// The client in the server's eyes.
+#[derive(Debug, Clone)]
+pub(crate) struct Client {
+    /// The client identifier (option 61), with its type.
+    pub id: Vec<u8>,
+    /// The interface's MAC.
+    pub mac: MacAddress,
+    /// Further options.
+    pub options: Options,
+    /// Whether the server shall send its answers to all hosts.
+    pub broadcast: bool,
+}
+
+impl Client {
+    /// Returns the frame that sends `ask` with the transaction number `number`.
+    pub(crate) fn frame(&self, ask: Ask<'_>, number: u32) -> anyhow::Result<Vec<u8>> {
+        let payload = self.payload(ask, number)?;
+        let (mac, from, to) = ask.path();
+        let packet = PacketBuilder::ethernet2(self.mac.0, mac)
+            .ipv4(from.octets(), to.octets(), TIME_TO_LIVE)
+            .udp(CLIENT_PORT, SERVER_PORT);
+        let mut frame = Vec::with_capacity(packet.size(payload.len()));
+        packet
+            .write(&mut frame, &payload)
+            .context("write a frame")?;
+        Ok(frame)
+    }
+
+    /// Returns the content of the UDP packet for `ask`.
+    pub(crate) fn payload(&self, ask: Ask<'_>, number: u32) -> anyhow::Result<Vec<u8>> {
+        let mut payload = Vec::new();
+        let message = self.message(ask, number);
+        message
+            .encode(&mut Encoder::new(&mut payload))
+            .context("encode a DHCP message")?;
+        // BOOTP messages have at least 300 bytes (RFC 1542), and some servers drop shorter ones.
+        payload.resize(payload.len().max(SHORTEST), 0);
+        Ok(payload)
+    }
+
+    /// Returns a message with the fields that table 5 of RFC 2131 demands.
+    fn message(&self, ask: Ask<'_>, number: u32) -> Message {
+        let mut message = Message::default();
+        message.set_xid(number).set_chaddr(&self.mac.0);
+        let options = message.opts_mut();
+        options.insert(raw(CLIENT_ID, self.id.clone()));
+        if !matches!(ask, Ask::Release(_)) {
+            options.insert(DhcpOption::MaxMessageSize(LARGEST));
+            let requested = self.options.requested.iter().copied().map(OptionCode::from);
+            let requested: Vec<_> = requested.collect();
+            if !requested.is_empty() {
+                options.insert(DhcpOption::ParameterRequestList(requested));
+            }
+        }
+        for (code, value) in &self.options.provided {
+            options.insert(raw(*code, value.clone()));
+        }
+        let mut insert = |option| drop(options.insert(option));
+        insert(DhcpOption::MessageType(ask.kind()));
+        match ask {
+            Ask::Discover(Some(address)) => insert(DhcpOption::RequestedIpAddress(address)),
+            Ask::Select(lease) => {
+                insert(DhcpOption::RequestedIpAddress(lease.address.ip()));
+                insert(DhcpOption::ServerIdentifier(lease.server));
+            }
+            Ask::Reboot(lease) => insert(DhcpOption::RequestedIpAddress(lease.address.ip())),
+            Ask::Release(lease) => insert(DhcpOption::ServerIdentifier(lease.server)),
+            Ask::Discover(None) | Ask::Renew(_) | Ask::Rebind(_) => {}
+        }
+        if let Ask::Renew(lease) | Ask::Rebind(lease) | Ask::Release(lease) = ask {
+            message.set_ciaddr(lease.address.ip());
+        } else if self.broadcast {
+            message.set_flags(Flags::default().set_broadcast());
+        }
+        message
+    }
+}
+
+impl Ask<'_> {
+    fn kind(self) -> MessageType {
+        match self {
+            Self::Discover(_) => MessageType::Discover,
+            Self::Release(_) => MessageType::Release,
+            _ => MessageType::Request,
+        }
+    }
+
+    /// Returns the MAC of the receiver, the sender's address and the receiver's address.
+    fn path(self) -> ([u8; 6], Ipv4Addr, Ipv4Addr) {
+        match self {
+            Self::Renew(lease) | Self::Release(lease) => {
+                (lease.server_mac, lease.address.ip(), lease.server)
+            }
+            Self::Rebind(lease) => (BROADCAST_MAC, lease.address.ip(), Ipv4Addr::BROADCAST),
+            _ => (BROADCAST_MAC, Ipv4Addr::UNSPECIFIED, Ipv4Addr::BROADCAST),
+        }
+    }
+
+    /// Returns whether `reply` may answer this question: it is of the right kind and from the right
+    /// server.
+    pub(crate) fn is_answered_by(self, reply: &Reply) -> bool {
+        let is_offer = reply.kind == MessageType::Offer;
+        let is_decision = matches!(reply.kind, MessageType::Ack | MessageType::Nak);
+        match self {
+            Self::Discover(_) => is_offer,
+            Self::Select(lease) | Self::Renew(lease) => {
+                is_decision && reply.server() == Some(lease.server)
+            }
+            Self::Reboot(_) | Self::Rebind(_) => is_decision,
+            Self::Release(_) => false,
+        }
+    }
+}
+
+impl fmt::Display for Ask<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Discover(_) => "DHCPDISCOVER",
+            Self::Release(_) => "DHCPRELEASE",
+            _ => "DHCPREQUEST",
+        })
+    }
+}
+
+/// A server's message.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    /// The MAC that it came from.
+    pub from: MacAddress,
+    /// Number of the transaction.
+    pub number: u32,
+    /// Kind of the message.
+    pub kind: MessageType,
+    /// The client's address.
+    pub address: Ipv4Addr,
+    options: BTreeMap<u8, Vec<u8>>,
+}
+
+impl Reply {
+    /// Reads an Ethernet frame; `None` if it is no message from a DHCP server.
+    pub(crate) fn read(frame: &[u8]) -> Option<Self> {
+        let packet = SlicedPacket::from_ethernet(frame).ok()?;
+        let Some(TransportSlice::Udp(udp)) = packet.transport else {
+            return None;
+        };
+        if udp.destination_port() != CLIENT_PORT {
+            return None;
+        }
+        let from = frame.get(6..)?.first_chunk::<6>()?;
+        let message = borrowed::Message::new(udp.payload()).ok()?;
+        let options = message
+            .opts()
+            .map(|it| (it.code().into(), it.data().to_vec()));
+        let options: BTreeMap<u8, _> = options.collect();
+        let kind = MessageType::from(*options.get(&MESSAGE_TYPE)?.first()?);
+        Some(Self {
+            from: MacAddress(*from),
+            number: message.xid(),
+            kind,
+            address: message.yiaddr(),
+            options,
+        })
+    }
+
+    /// Returns the server's identifier.
+    pub(crate) fn server(&self) -> Option<Ipv4Addr> {
+        self.addresses(SERVER_ID)
+            .next()
+            .filter(|it| !it.is_unspecified())
+    }
+
+    /// Returns the value of an option.
+    pub(crate) fn option(&self, code: u8) -> Option<&[u8]> {
+        self.options.get(&code).map(Vec::as_slice)
+    }
+
+    /// Returns the addresses in an option.
+    pub(crate) fn addresses(&self, code: u8) -> impl Iterator<Item = Ipv4Addr> {
+        let (addresses, _) = self.option(code).unwrap_or_default().as_chunks::<4>();
+        addresses.iter().copied().map(Ipv4Addr::from)
+    }
+
+    /// Returns the number in an option of four bytes.
+    pub(crate) fn number(&self, code: u8) -> Option<u32> {
+        self.option(code)?.try_into().ok().map(u32::from_be_bytes)
+    }
+
+    /// Returns why the server refuses, in its own words if it has some.
+    pub(crate) fn reason(&self) -> String {
+        let words = self.option(MESSAGE).map(String::from_utf8_lossy);
+        let words = words
+            .map(|it| it.escape_debug().to_string())
+            .filter(|it| !it.is_empty());
+        words.unwrap_or_else(|| "the server gives no reason".to_owned())
+    }
+}
+
+/// Returns a number for a new transaction.
+pub(crate) fn transaction() -> u32 {
+    Message::default().xid()
+}
+
+fn raw(code: u8, value: Vec<u8>) -> DhcpOption {
+    DhcpOption::Unknown(UnknownOption::new(code.into(), value))
+}
+
+const MESSAGE_TYPE: u8 = 53;
+const SERVER_ID: u8 = 54;
+const MESSAGE: u8 = 56;
+const CLIENT_ID: u8 = 61;
+
+/// Size of the largest message that the client accepts in bytes, as in the Go plugin.
+const LARGEST: u16 = 1500;
+const SHORTEST: usize = 300;
+const TIME_TO_LIVE: u8 = 64;

@@ -1,0 +1,259 @@
+//! `dhcp daemon` dies, and the next one keeps or releases the leases.
+
+use std::fs;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::process::Stdio;
+use std::thread;
+
+use nix::sys::signal::Signal;
+use serde_json::json;
+use tests::dhcp::{DISCOVER, Daemon, OFFER, RELEASE, REQUEST, SOCKET, Server, network, records};
+use tests::{Host, Network, Place as _, Sandbox, eventually};
+
+const ADDRESS: [u8; 4] = [10, 6, 0, 50];
+
+/// Returns the network without the bridge, and connects the sandbox to `cni0` itself.
+fn alone<'h>(host: &'h Host, a: &Sandbox) -> Network<'h> {
+    let network = network(host).with("type", "dhcp");
+    host.ip(&format!(
+        "link add port type veth peer name eth0 netns {}",
+        a.name()
+    ));
+    host.ip("link set port master cni0 up");
+    a.ip("link set eth0 up");
+    network
+}
+
+#[test]
+fn lease_survives_a_killed_daemon() {
+    let host = Host::new();
+    let network = network(&host);
+    let server = Server::leasing(&[ADDRESS], 2);
+    let daemon = Daemon::start(&host);
+    let a = host.sandbox("a");
+    let result = network.add(&a);
+    drop(daemon);
+    assert!(
+        Path::new(SOCKET).exists(),
+        "a killed daemon leaves its socket"
+    );
+    let renewals = server.seen_of(REQUEST).len();
+    let _daemon = Daemon::start(&host);
+    network.check(&a, &result).ok();
+    assert!(eventually(|| server.seen_of(REQUEST).len() > renewals));
+    assert_eq!(server.seen_of(DISCOVER).len(), 1);
+    assert_eq!(a.addresses("eth0"), ["10.6.0.50/24"]);
+    network.del(&a);
+    server.sees(|it| it.kind == RELEASE && it.from.ip().octets() == ADDRESS);
+}
+
+#[test]
+fn lease_that_expired_while_no_daemon_ran_is_replaced() {
+    let host = Host::new();
+    let network = network(&host);
+    let daemon = Daemon::start(&host);
+    let a = host.sandbox("a");
+    let server = Server::leasing(&[ADDRESS], 1);
+    network.add(&a);
+    drop((daemon, server));
+    let end = records()[0]["lease"]["end"]["secs"].as_u64().unwrap() + 1;
+    let seconds = || {
+        let uptime = fs::read_to_string("/proc/uptime").unwrap();
+        uptime.split('.').next().unwrap().parse::<u64>().unwrap()
+    };
+    assert!(eventually(|| seconds() >= end));
+    let _server = Server::leasing(&[[10, 6, 0, 51]], 60);
+    let _daemon = Daemon::start(&host);
+    assert!(eventually(|| a.addresses("eth0") == ["10.6.0.51/24"]));
+    assert!(a.pings("10.6.0.1"));
+}
+
+#[test]
+fn del_without_a_daemon_succeeds_and_the_next_one_releases() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let network = alone(&host, &a);
+    let server = Server::leasing(&[ADDRESS], 60);
+    let daemon = Daemon::start(&host);
+    network.add(&a);
+    daemon.end();
+    let outcome = network.on("DEL", &a).run();
+    outcome.ok();
+    assert!(
+        outcome.stderr.contains("will release the lease"),
+        "{}",
+        outcome.stderr
+    );
+    network.del(&a);
+    assert!(server.seen_of(RELEASE).is_empty());
+    let daemon = Daemon::start(&host);
+    server.sees(|it| it.kind == RELEASE && it.from.ip().octets() == ADDRESS);
+    daemon.says("released 10.6.0.50/24");
+    assert!(eventually(|| records().is_empty()));
+}
+
+#[test]
+fn gc_without_a_daemon_marks_the_leases_of_dead_containers() {
+    let host = Host::new();
+    let network = network(&host);
+    let _server = Server::leasing(&[ADDRESS, [10, 6, 0, 51]], 60);
+    let daemon = Daemon::start(&host);
+    let (a, b) = (host.sandbox("a"), host.sandbox("b"));
+    network.add(&a);
+    network.add(&b);
+    daemon.end();
+    network.gc(&[&a]).ok();
+    let daemon = Daemon::start(&host);
+    daemon.says("released 10.6.0.51/24 from the host");
+    assert!(eventually(|| records().len() == 1));
+    assert!(!daemon.log().contains("10.6.0.50"), "{}", daemon.log());
+}
+
+#[test]
+fn daemon_that_is_killed_during_an_add_leaves_nothing_leased() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let network = alone(&host, &a);
+    let server = Server::start(|query| match query.kind {
+        DISCOVER => vec![query.lease(OFFER, ADDRESS, 60)],
+        _ => Vec::new(),
+    });
+    let daemon = Daemon::start(&host);
+    thread::scope(|scope| {
+        let add = scope.spawn(|| network.on("ADD", &a).error());
+        server.sees(|it| it.kind == REQUEST);
+        drop(daemon);
+        let refusal = add.join().unwrap();
+        refusal.expect(100, &["ended during the request"]);
+    });
+    assert_eq!(records().len(), 1);
+    let _daemon = Daemon::start(&host);
+    server.sees(|it| it.kind == RELEASE && it.client.octets() == ADDRESS);
+    assert!(eventually(|| records().is_empty()));
+}
+
+#[test]
+fn add_that_gives_up_leaves_nothing_leased() {
+    let host = Host::new();
+    let network = network(&host).with("ipamTimeout", "1500ms");
+    let server = Server::start(|query| match query.kind {
+        DISCOVER => vec![query.lease(OFFER, ADDRESS, 60)],
+        _ => Vec::new(),
+    });
+    let run = Daemon::run(&host).argument("-resendtimeout=1m");
+    let daemon = Daemon::spawn(&host, &run);
+    daemon.says("listening");
+    network
+        .on("ADD", &host.sandbox("a"))
+        .error()
+        .expect(11, &["dhcp"]);
+    server.sees(|it| it.kind == RELEASE && it.client.octets() == ADDRESS);
+    daemon.says("released 10.6.0.50/24");
+    assert!(eventually(|| records().is_empty()));
+    assert_eq!(host.links(), ["cni0", "lo"]);
+}
+
+#[test]
+fn lease_of_a_sandbox_that_is_gone_is_released() {
+    let host = Host::new();
+    let network = network(&host);
+    let _server = Server::leasing(&[ADDRESS], 1);
+    let daemon = Daemon::start(&host);
+    let a = host.sandbox("a");
+    network.add(&a);
+    a.remove();
+    daemon.says("the sandbox is gone");
+    assert!(eventually(|| records().is_empty()));
+    network.del(&a);
+}
+
+#[test]
+fn lease_of_a_sandbox_that_is_out_of_sight_stays() {
+    let host = Host::new();
+    let network = network(&host);
+    let server = Server::leasing(&[ADDRESS], 60);
+    let daemon = Daemon::start(&host);
+    let a = host.sandbox("a");
+    let inhabitant = a.inhabitant();
+    network.on("ADD", &a).netns(inhabitant.netns()).ok();
+    drop(inhabitant);
+    drop(daemon);
+    // The record now claims that the renewal is due.
+    let directory = SOCKET.replace(".sock", ".leases");
+    let path = fs::read_dir(&directory)
+        .unwrap()
+        .next()
+        .unwrap()
+        .unwrap()
+        .path();
+    let mut record = records().remove(0);
+    record["lease"]["renew"] = json!({"secs": 0, "nanos": 0});
+    fs::write(&path, record.to_string()).unwrap();
+    let daemon = Daemon::start(&host);
+    daemon.says("open /proc/");
+    assert_eq!(records().len(), 1, "{}", daemon.log());
+    assert!(server.seen_of(RELEASE).is_empty());
+}
+
+#[test]
+fn two_daemons_do_not_keep_the_same_leases() {
+    let host = Host::new();
+    network(&host);
+    let daemon = Daemon::start(&host);
+    Daemon::run(&host).expect_failure(&["another DHCP daemon"]);
+    daemon.signal(Signal::SIGTERM);
+    assert!(eventually(|| !Path::new(SOCKET).exists()));
+    let _other = UnixListener::bind(SOCKET).unwrap();
+    assert!(eventually(|| Daemon::run(&host)
+        .run()
+        .stderr
+        .contains("another program listens")));
+}
+
+#[test]
+fn socket_of_systemd_is_used_and_stays() {
+    let host = Host::new();
+    let network = network(&host);
+    let _server = Server::leasing(&[ADDRESS], 60);
+    let listener = UnixListener::bind(SOCKET).unwrap();
+    let words = "export LISTEN_PID=$$ LISTEN_FDS=1; exec \"$@\" 3<&0 0</dev/null";
+    let shell = ["sh", "-c", words, "sh"].map(str::to_owned);
+    let mut command = Daemon::run(&host).under(&shell).command();
+    command
+        .stdin(OwnedFd::from(listener))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    let mut daemon = command.spawn().unwrap();
+    network.add(&host.sandbox("a"));
+    nix::sys::signal::kill(
+        nix::unistd::Pid::from_raw(daemon.id().try_into().unwrap()),
+        Signal::SIGTERM,
+    )
+    .unwrap();
+    assert!(daemon.wait().unwrap().success());
+    assert!(Path::new(SOCKET).exists());
+}
+
+#[test]
+fn host_prefix_and_pid_file_are_used() {
+    let host = Host::new();
+    let network = network(&host);
+    let _server = Server::leasing(&[ADDRESS], 60);
+    std::os::unix::fs::symlink("/", "/run/test/host").unwrap();
+    let pid_file = host.dir().join("dhcp.pid");
+    let run = Daemon::run(&host)
+        .argument("-hostprefix")
+        .argument("/run/test/host");
+    let run = run.argument(format!("-pidfile={}", pid_file.display()));
+    let daemon = Daemon::spawn(&host, &run);
+    daemon.says("listening on /run/test/host/run/test/dhcp.sock");
+    assert_eq!(
+        fs::read_to_string(&pid_file).unwrap(),
+        daemon.pid().to_string()
+    );
+    network.add(&host.sandbox("a"));
+    daemon.end();
+    assert!(!pid_file.exists() && !Path::new(SOCKET).exists());
+}
