@@ -251,6 +251,7 @@ fn network<'h>(host: &'h Host, plugin: &str) -> Network<'h> {
             bridge.with("ipMasq", true).with("macspoofchk", true)
         }
         "macvlan" => host.card(),
+        "host-device" => host.nic(),
         "ptp" => host.ptp().with("ipMasq", true),
         "host-local" => host.host_local(),
         "static" => host.fixed(),

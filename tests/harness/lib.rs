@@ -47,6 +47,7 @@ mod locker;
 pub mod metered;
 mod namespaces;
 mod network;
+mod nic;
 pub mod open_metrics;
 mod place;
 mod plugin;

@@ -138,6 +138,7 @@ impl Snapshot {
             "bandwidth",
             "witness",
             "sbr",
+            "host-device",
         ]
         .map(|it| format!("/run/cni/{it}"));
         for file in plugins.iter().flat_map(|dir| entries(Path::new(dir))) {

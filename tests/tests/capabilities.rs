@@ -15,7 +15,7 @@ struct Subject {
     del: &'static [&'static str],
 }
 
-const SUBJECTS: [Subject; 11] = [
+const SUBJECTS: [Subject; 12] = [
     Subject {
         chain: &["loopback"],
         add: &[NET, SYS],
@@ -38,6 +38,12 @@ const SUBJECTS: [Subject; 11] = [
         chain: &["macvlan"],
         add: &[NET, SYS],
         check: &[NET, SYS],
+        del: &[NET, SYS],
+    },
+    Subject {
+        chain: &["host-device"],
+        add: &[NET, SYS],
+        check: &[SYS],
         del: &[NET, SYS],
     },
     Subject {

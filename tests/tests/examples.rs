@@ -203,6 +203,28 @@ fn tuning_gives_network_and_ports_and_tunes_the_interface() {
     pods.forward_ports().reach_themselves().detach();
 }
 
+/// The card of the stand-in has another network at its other end.
+#[test]
+fn host_device_gives_a_card_and_takes_it_back() {
+    let host = Host::new();
+    drop(host.nic());
+    host.ip("address add 10.80.15.1/24 dev switch");
+    let before = host.snapshot();
+    let example = Example::list(&host, "host-device.conflist");
+    let a = host.sandbox("a");
+    example.on("add", &a).ok();
+    assert!(a.pings("10.80.15.1"));
+    example.on("check", &a).ok();
+    example.on("del", &a).ok();
+    assert!(
+        host.snapshot()
+            .differences(&before)
+            .iter()
+            .all(|it| it.contains("/var/lib/cni"))
+    );
+    assert!(host.has_link("ens5"));
+}
+
 #[test]
 fn sbr_gives_network_by_a_table_for_each_address() {
     let host = Host::new();

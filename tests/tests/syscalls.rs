@@ -109,6 +109,7 @@ fn no_plugin_makes_more_system_calls_than_noted() {
         ledger.chained(&chain, &format!("pod{round}"));
         ledger.alone(&host.host_local(), &format!("lease{round}"));
         ledger.alone(&host.fixed(), &format!("fixed{round}"));
+        ledger.alone(&host.nic(), &format!("device{round}"));
         ledger.alone(&host.loopback(), &format!("lo{round}"));
         ledger.alone(&routed(&host), &format!("ptp{round}"));
         ledger.alone(&card(&host), &format!("card{round}"));

@@ -52,6 +52,12 @@ fn results_of_ptp() {
 }
 
 #[test]
+fn results_of_host_device() {
+    let host = Host::new();
+    assert_json_snapshot!(results(&host, &host.nic()));
+}
+
+#[test]
 fn results_of_host_local() {
     let host = Host::new();
     let ranges = json!([[{"subnet": "10.1.0.0/24"}], [{"subnet": "fd00:1::/64"}]]);

@@ -90,7 +90,7 @@ impl Addressing {
     ///
     /// # Errors
     /// Code 7: a gateway is missing and cannot be derived, or cannot be an address of the host.
-    pub(crate) fn reported(
+    pub fn reported(
         mode: Gateway,
         result: &AddResult,
         place: Option<usize>,

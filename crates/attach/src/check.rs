@@ -204,7 +204,7 @@ impl<T: Topology> Check<'_, T> {
 
 /// Returns a message if the sandbox of `reported`, the interface in `prevResult`, is not `asked`, the
 /// one in `CNI_NETNS`. Returns `None` if they are the same, or if `prevResult` names no sandbox.
-pub(crate) fn other_sandbox(asked: &Path, reported: Option<&Interface>) -> Option<String> {
+pub fn other_sandbox(asked: &Path, reported: Option<&Interface>) -> Option<String> {
     let reported = reported?.sandbox.as_ref()?;
     let inode = || identity(fs::metadata(asked));
     let is_same = asked == Path::new(reported)

@@ -51,7 +51,9 @@ impl Differences {
         self.0.join("; ")
     }
 
-    pub(crate) fn compare_mac(&mut self, link: &Link, reported: Option<&Interface>) {
+    /// Adds a difference if the MAC of `link` is not the one of `reported`, its interface in
+    /// `prevResult`.
+    pub fn compare_mac(&mut self, link: &Link, reported: Option<&Interface>) {
         let Some(reported) = reported else {
             self.add(format!("prevResult does not mention {}", link.name));
             return;

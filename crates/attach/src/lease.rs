@@ -6,7 +6,7 @@ use cni::{Error, Network, Role, Verb, role};
 use crate::Gateway;
 
 /// When ADD calls the IPAM plugin.
-pub(crate) enum Lease<'a> {
+pub enum Lease<'a> {
     /// Never: the network has no IPAM plugin.
     None,
     /// Before the container's link exists. The IPAM plugin is already started.
@@ -20,6 +20,9 @@ impl<'a> Lease<'a> {
     /// IPAM plugin can: the host's end gets its addresses only after the lease, so no plugin could
     /// use the pair. With a bridge, only plugins of this suite whose [`Role`] says so can. The
     /// caller starts any other plugin after it has created the pair.
+    ///
+    /// # Errors
+    /// The IPAM plugin is missing or cannot be started.
     pub fn prepare(network: &'a Network, gateway: Gateway) -> Result<Self, Error> {
         let early = Some(Role::Ipam { needs_link: false });
         let is_early = |name| gateway == Gateway::HostEnd || role(name) == early;

@@ -57,10 +57,10 @@ mod witness;
 pub use self::facts::{MASQUERADE, lack_of_pairs};
 pub use add::{add, interface};
 pub use addressing::{Addressing, Gateway};
-pub use check::{check, status};
+pub use check::{check, other_sandbox, status};
 pub use claim::ClaimedTable;
 pub use cni::keys::{RawDns, dns};
-pub use del::{del, delete_stale_links, find_host_link, gc, remove_stale_elements};
+pub use del::{del, delete_stale_links, find_host_link, forward, gc, remove_stale_elements};
 pub use desired::{
     Container, ContainerLink, Desired, HostSide, OtherAddress, Port, PortVlanSet, Topology,
     no_port_left,
@@ -71,6 +71,7 @@ pub use gateway_conflict::{GatewayConflict, GatewayRefusal};
 pub use guard::{Guard, Removal, coded, dry_run, tables, take_back};
 pub use hardening::{HOST_EXPOSED, harden};
 pub use keys::{Backend, RawMtu, asked_mac, configured_mac};
+pub use lease::Lease;
 pub use masquerade::{MASQUERADE_TABLE, Masquerade, RawMasquerade, stands_by};
 pub use mtu::MtuChoice;
 pub use names::{
@@ -81,6 +82,7 @@ pub use owner_files::{OwnerFiles, Retired, Writing};
 pub use protection::Protection;
 pub use reload::reload;
 pub use reversible::{Reversible, Reverts};
+pub use sandbox::Sandbox;
 pub use witness::{Presence, Witness};
 
 /// Maximum number of ports of a bridge: `BR_MAX_PORTS` in `net/bridge/br_private.h` minus 1,

@@ -18,7 +18,7 @@ use crate::hardening::{CONTAINER_EXPOSED, tolerate};
 use crate::{Addressing, Container, Gateway, harden, routed};
 
 /// An open sandbox: connections to the kernel inside it, and the name of the container's link.
-pub(crate) struct Sandbox<'a> {
+pub struct Sandbox<'a> {
     namespace: &'a Netns,
     connection: Connection,
     monitor: Monitor,
@@ -65,12 +65,18 @@ impl<'a> Sandbox<'a> {
     }
 
     /// Returns the container's link, or `None` if it does not exist.
+    ///
+    /// # Errors
+    /// The kernel refuses a request.
     pub fn find_link(&self) -> anyhow::Result<Option<Link>> {
         Ok(self.connection.find_link(self.interface)?)
     }
 
     /// Brings the container's link up, before an IPAM plugin such as `dhcp` leases addresses over
     /// it. Returns the changed link.
+    ///
+    /// # Errors
+    /// The kernel refuses a request.
     pub fn bring_up(&mut self, link: &Link, desired: &Container) -> anyhow::Result<Link> {
         let requests = self.prepare(link, desired)?;
         let connection = &self.connection;
@@ -81,6 +87,9 @@ impl<'a> Sandbox<'a> {
     }
 
     /// Adds the addresses and routes of `desired` to the container's link and brings it up.
+    ///
+    /// # Errors
+    /// The kernel refuses a request.
     pub fn configure(&mut self, link: &Link, desired: &Container) -> anyhow::Result<()> {
         let (addressing, dad) = (&desired.addressing, desired.dad);
         let mut requests = self.prepare(link, desired)?;
@@ -159,7 +168,7 @@ impl<'a> Sandbox<'a> {
     /// the kernel recognises its own solicitations, which a port with hairpin mode sends back. A
     /// failure to set one of these sysctls is only reported on standard error, because the
     /// container works without them.
-    pub fn set_sysctls(&self, link: &Link, desired: &Container) -> anyhow::Result<()> {
+    pub(crate) fn set_sysctls(&self, link: &Link, desired: &Container) -> anyhow::Result<()> {
         let (dad, addressing) = (desired.dad, &desired.addressing);
         let needs_ipv6 = need_ipv6(&addressing.ips);
         let advertisements = self.advertisements(link, desired);
@@ -221,6 +230,9 @@ impl<'a> Sandbox<'a> {
     ///
     /// Does not wait for a link that has no carrier because its parent has none
     /// ([`Link::is_settled`]): the kernel makes the addresses usable when the parent comes up.
+    ///
+    /// # Errors
+    /// Another host has one of the addresses, or the wait takes too long.
     pub fn wait_until_ready(&mut self, link: &Link, desired: &Container) -> anyhow::Result<Link> {
         let up = format!("the container's {} to come up", self.interface);
         let up = wait(link, &up);
@@ -285,7 +297,7 @@ impl<'a> Sandbox<'a> {
     /// Announces to the neighbours that the link's addresses have `mac`. Sets the MAC of the link
     /// to `mac`, which it already has: the kernel then sends gratuitous ARP and unsolicited
     /// neighbour advertisements.
-    pub fn announce(&self, mac: MacAddress) -> anyhow::Result<()> {
+    pub(crate) fn announce(&self, mac: MacAddress) -> anyhow::Result<()> {
         let request = Request::change_link(self.interface, &LinkChange::Mac(mac));
         self.connection
             .execute(vec![request])
@@ -294,6 +306,9 @@ impl<'a> Sandbox<'a> {
 
     /// Returns a message for the operator for each address and route of `addressing` that the
     /// sandbox lacks.
+    ///
+    /// # Errors
+    /// The kernel refuses a request.
     pub fn differences(&self, link: &Link, addressing: &Addressing) -> anyhow::Result<Vec<String>> {
         let name = &link.name;
         let addresses = self.connection.addresses(link.index)?;

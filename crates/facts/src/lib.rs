@@ -42,6 +42,9 @@ pub struct Facts {
     pub doubts: fn(&Keys) -> Vec<String>,
     /// Whether each ADD with such a value fails.
     pub doubts_fail: bool,
+    /// Returns a message for each thing of the host that an attachment took, and that has not come
+    /// back completely although the attachment's sandbox has ended or DEL ran.
+    pub unreturned: fn() -> anyhow::Result<Vec<String>>,
     /// Whether the plugin of this name in containernetworking/plugins adds rules to the firewall.
     pub replaces_rules: bool,
 }
@@ -60,6 +63,7 @@ impl Facts {
             tasks: |_, _| Vec::new(),
             doubts: |_| Vec::new(),
             doubts_fail: false,
+            unreturned: || Ok(Vec::new()),
             replaces_rules: false,
         }
     }

@@ -8,7 +8,7 @@ use nix::libc::{
     ARPHRD_LOOPBACK, IFF_ALLMULTI, IFF_PROMISC, IFF_UP, IFLA_ADDRESS, IFLA_AF_SPEC, IFLA_CARRIER,
     IFLA_IFALIAS, IFLA_IFNAME, IFLA_INFO_DATA, IFLA_INFO_KIND, IFLA_INFO_SLAVE_DATA,
     IFLA_INFO_SLAVE_KIND, IFLA_LINK, IFLA_LINK_NETNSID, IFLA_LINKINFO, IFLA_MASTER, IFLA_MTU,
-    IFLA_OPERSTATE, IFLA_TXQLEN, RTM_NEWLINK,
+    IFLA_OPERSTATE, IFLA_PARENT_DEV_NAME, IFLA_PERM_ADDRESS, IFLA_TXQLEN, RTM_NEWLINK,
 };
 
 use crate::attributes::{attribute, attributes, entry, short, text, word};
@@ -25,6 +25,12 @@ pub struct Link {
     pub kind: LinkKind,
     /// Ethernet address, if the link has one.
     pub mac: Option<MacAddress>,
+    /// The permanent Ethernet address, which the hardware has and no command changes. `None` for a
+    /// virtual link, and before Linux 5.6.
+    pub permanent_mac: Option<MacAddress>,
+    /// Name of the device that has the link, such as a PCI address. `None` for a virtual link, and
+    /// before Linux 5.14.
+    pub parent_device: Option<String>,
     /// MTU in bytes.
     pub mtu: u32,
     /// The link is administratively up.
@@ -207,6 +213,8 @@ impl Link {
         match kind {
             IFLA_IFNAME => self.name = text(value),
             IFLA_ADDRESS => self.mac = value.try_into().ok().map(MacAddress),
+            IFLA_PERM_ADDRESS => self.permanent_mac = value.try_into().ok().map(MacAddress),
+            IFLA_PARENT_DEV_NAME => self.parent_device = Some(text(value)),
             IFLA_MTU => self.mtu = word(value).unwrap_or_default(),
             IFLA_TXQLEN => self.transmit_queue = word(value).unwrap_or_default(),
             IFLA_OPERSTATE => self.is_operational = matches!(value, [OPER_UP | OPER_UNKNOWN]),

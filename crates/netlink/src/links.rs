@@ -4,8 +4,8 @@ use netlink_packet_core::{DefaultNla, Emitable as _};
 use netlink_packet_route::AddressFamily;
 use netlink_packet_route::link::LinkMessage;
 use nix::libc::{
-    IFLA_EXT_MASK, IFLA_IFNAME, IFLA_INFO_KIND, IFLA_LINKINFO, IFLA_MASTER, RTM_DELLINK,
-    RTM_GETLINK,
+    IFLA_ALT_IFNAME, IFLA_EXT_MASK, IFLA_IFNAME, IFLA_INFO_KIND, IFLA_LINKINFO, IFLA_MASTER,
+    IFNAMSIZ, RTM_DELLINK, RTM_GETLINK,
 };
 
 use crate::attributes::nested;
@@ -143,9 +143,14 @@ impl Connection {
     }
 }
 
-/// Returns the request that reads the link called `name`.
+/// Returns the request that reads the link called `name`. The kernel also finds a link by an
+/// alternative name. It expects a name that is too long for any other in its own attribute.
 pub(crate) fn link_named(name: &str) -> Request {
-    let name_attribute = DefaultNla::new(IFLA_IFNAME, [name.as_bytes(), &[0]].concat());
+    let kind = match name.len() {
+        ..IFNAMSIZ => IFLA_IFNAME,
+        _ => IFLA_ALT_IFNAME,
+    };
+    let name_attribute = DefaultNla::new(kind, [name.as_bytes(), &[0]].concat());
     let message = question(0, vec![name_attribute]);
     Request::read(format!("read link {name}"), RTM_GETLINK, &message)
 }

@@ -112,6 +112,8 @@ pub struct Node {
     pub containerd: Option<String>,
     /// Errors that plugins returned for STATUS.
     pub refusals: Vec<Refusal>,
+    /// Messages about things of the host that attachments took and that have not come back.
+    pub unreturned: Vec<String>,
     /// File systems on which host-local keeps leases.
     pub disks: Vec<Disk>,
     /// State of `nf_tables`: among others the elements of this suite, and all chains.
@@ -175,6 +177,7 @@ impl Node {
         node.has_read_only_sysctls = kernel::are_sysctls_read_only();
         node.pods = node.take(Part::Links, pods::pods(&node));
         node.neighbours = node.take(Part::Links, neighbours());
+        node.unreturned = node.take(Part::Links, unreturned());
         node.localnet = node.take(Part::Policies, Localnet::read());
         node.managers = Managers::read(&node.links);
         node.sockets = sockets::listening();
@@ -343,6 +346,12 @@ impl Node {
     pub fn link_name(&self, index: u32) -> &str {
         self.link(index).map_or("?", |it| &it.name)
     }
+}
+
+/// Returns what all plugins report as not returned.
+fn unreturned() -> anyhow::Result<Vec<String>> {
+    let each = PLUGINS.iter().map(|it| (it.unreturned)());
+    Ok(each.collect::<Result<Vec<_>, _>>()?.concat())
 }
 
 fn neighbours() -> Result<Vec<Neighbour>, netlink::Error> {

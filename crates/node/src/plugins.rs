@@ -19,6 +19,7 @@ plugins!(
     ipvlan,
     vlan,
     dummy,
+    host_device,
     host_local,
     static_ipam,
     dhcp,

@@ -29,6 +29,7 @@ mod ranges;
 mod remnants;
 mod runtimes;
 mod stages;
+mod unreturned;
 mod uplinks;
 
 use node::Node;
@@ -108,6 +109,7 @@ const SUBJECTS: &[(&str, Judge, &[Part])] = &[
     ("element", leases::elements, HOLDERS),
     ("leftover", leftovers::judge, HOLDERS),
     ("hostport", host_ports::judge, &[Firewall]),
+    ("device", unreturned::judge, &[]),
     ("disk", disk::judge, &[]),
 ];
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use node::plugins::{
-    bandwidth, bridge, dhcp, dummy, firewall, host_local, ipvlan, macvlan, portmap, ptp, sbr,
-    static_ipam, tuning, vlan,
+    bandwidth, bridge, dhcp, dummy, firewall, host_device, host_local, ipvlan, macvlan, portmap,
+    ptp, sbr, static_ipam, tuning, vlan,
 };
 use schemars::generate::SchemaSettings;
 use schemars::transform::{RecursiveTransform, Transform as _};
@@ -46,8 +46,8 @@ enum LogLevel {
 #[schemars(rename_all = "camelCase")]
 #[expect(dead_code, reason = "only the schema uses it")]
 struct Delegating {
-    /// IPAM plugin, named by its key `type`, with that plugin's keys. Without it, `bridge` and
-    /// `macvlan` make an interface without address, and others refuse.
+    /// IPAM plugin, named by its key `type`, with that plugin's keys. Without it, `bridge`,
+    /// `macvlan` and `host-device` make an interface without address, and others refuse.
     ipam: Option<Map<String, Value>>,
     /// Time limit of the IPAM plugin for one verb.
     #[schemars(extend("default" = "60s"))]
@@ -79,6 +79,7 @@ pub fn plugins() -> Vec<(&'static str, Value)> {
         ("bridge", delegating::<bridge::RawConfig>()),
         ("dummy", dummy),
         ("firewall", plugin([described::<firewall::RawConfig>()])),
+        ("host-device", delegating::<host_device::RawConfig>()),
         ("ipvlan", delegating::<ipvlan::RawConfig>()),
         ("loopback", plugin([loopback])),
         ("macvlan", delegating::<macvlan::RawConfig>()),

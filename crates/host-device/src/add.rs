@@ -1,0 +1,268 @@
+//! ADD: writes the record, moves the device into the sandbox and configures it. A failed ADD brings
+//! the device back as it was.
+
+use std::cell::Cell;
+
+use anyhow::{Context as _, bail, ensure};
+use attach::{
+    Addressing, Container, ContainerLink, Gateway, Lease, Sandbox, Witness, forward,
+    interface as interface_of,
+};
+use cni::result::Interface;
+use cni::{AddRequest, AddResult, Answer, Answered, Error, Undo, Verb};
+use netlink::{Carrier, Connection, Dad, Link, LinkChange, Request};
+use netns::Netns;
+
+use crate::config::{Config, Selector};
+use crate::record::{self, Record};
+use crate::{del, device, transfer};
+
+/// Moves the device into the sandbox, brings it up, and gives it the leased addresses.
+///
+/// # Errors
+/// - Codes 4 and 7: the configuration, the sandbox or the lease is invalid.
+/// - Other codes: a step failed. The rollback has then brought the device back.
+pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answered> {
+    let config = Config::parse(&request.network)?;
+    let lease = Lease::prepare(&request.network, Gateway::None)?;
+    let namespace = Netns::open(&request.netns).map_err(Error::sandbox)?;
+    let (leased, away) = (Cell::new(false), Cell::new(false));
+    let mut undo = Undo::default();
+    // The rollback runs the newest step first: the device leaves before the address is free.
+    undo.push("release the lease", || {
+        ensure!(!away.get(), "the device is not back, so the lease stays");
+        if leased.get() {
+            forward(&request.network, Verb::Del)?;
+        }
+        Ok(())
+    });
+    let add = Add {
+        request,
+        config: &config,
+        namespace: &namespace,
+        leased: &leased,
+        away: &away,
+    };
+    let result = match config.device {
+        Selector::UserSpace => add.without_link(lease, &mut undo)?,
+        _ => add.with_device(lease, &mut undo)?,
+    };
+    let answered = answer.give(&result)?;
+    undo.keep();
+    Ok(answered)
+}
+
+struct Add<'a> {
+    request: &'a AddRequest,
+    config: &'a Config,
+    namespace: &'a Netns,
+    /// Whether this ADD has a lease, or may have one.
+    leased: &'a Cell<bool>,
+    /// Whether the device has left the host, or may have left it.
+    away: &'a Cell<bool>,
+}
+
+impl<'a> Add<'a> {
+    /// Returns the result for a PCI device that a program such as DPDK uses: there is no link.
+    fn without_link(&self, lease: Lease<'_>, undo: &mut Undo<'a>) -> anyhow::Result<AddResult> {
+        let request = self.request;
+        let owner = request.attachment.owner();
+        let sandbox = Connection::open_in(self.namespace).map_err(Error::sandbox)?;
+        let words = "device of a program".to_owned();
+        Witness::new(&request.netns, &sandbox, words)?.write(&owner)?;
+        undo.push("remove the record", move || Witness::remove(&owner));
+        let lease = self.lease(lease)?;
+        let addressing = match &lease {
+            Some(lease) => Addressing::leased(Gateway::None, lease, u32::MAX)?,
+            None => Addressing::default(),
+        };
+        let interface = Interface {
+            name: self.request.attachment.interface.to_string(),
+            ..Interface::default()
+        };
+        Ok(self.result(interface, addressing, lease))
+    }
+
+    fn with_device(&self, lease: Lease<'_>, undo: &mut Undo<'a>) -> anyhow::Result<AddResult> {
+        cni::step("find the device");
+        let interface = &self.request.attachment.interface;
+        let mut sandbox = Sandbox::open(self.namespace, interface)?;
+        if let Some(link) = sandbox.find_link()? {
+            let name = link.name;
+            bail!("the sandbox has an interface {name} already; choose another name (CNI_IFNAME)");
+        }
+        let host = Connection::open()?;
+        let link = self.claim(&host)?;
+        let (lease, early) = match lease {
+            Lease::AfterLink(_) => (lease, None),
+            lease => (Lease::None, self.lease(lease)?),
+        };
+        let addressing = |lease: Option<&AddResult>| match lease {
+            Some(lease) => Addressing::leased(Gateway::None, lease, link.mtu),
+            None => Ok(Addressing::default()),
+        };
+        // An unusable lease is found out before the device moves.
+        addressing(early.as_ref())?;
+        let moved = self.move_in((&host, sandbox.connection()), &link, undo)?;
+        let lease = match lease {
+            Lease::None => early,
+            lease => {
+                sandbox.bring_up(&moved, &desired(Addressing::default()))?;
+                self.lease(lease)?
+            }
+        };
+        let desired = desired(addressing(lease.as_ref())?);
+        cni::step("configure the sandbox");
+        let moved = configure(&mut sandbox, &moved, &desired)?;
+        Ok(self.result(interface_of(&moved), desired.addressing, lease))
+    }
+
+    /// Calls the IPAM plugin. Returns `None` if the network has none.
+    fn lease(&self, lease: Lease<'_>) -> anyhow::Result<Option<AddResult>> {
+        cni::step("lease addresses");
+        let started = match lease {
+            Lease::None => return Ok(None),
+            Lease::BeforeLink(started) => started,
+            Lease::AfterLink(delegate) => delegate.start(Verb::Add)?,
+        };
+        let lease = started.result();
+        // If the plugin printed an error, it leased nothing to this ADD, and the rollback must not
+        // release the lease of a concurrent one.
+        self.leased
+            .set(!lease.as_ref().is_err_and(Error::is_answer));
+        Ok(Some(lease?))
+    }
+
+    /// Returns the host's link that the configuration names, after it has restored returned devices.
+    fn claim(&self, host: &Connection) -> anyhow::Result<Link> {
+        let mut records = transfer::reclaim(host)?;
+        let owner = self.request.attachment.owner();
+        if records.iter().any(|it| it.0 == owner && it.1.has_left) {
+            bail!(
+                "{} has a device already; DEL it first",
+                self.request.attachment
+            );
+        }
+        records.retain(|it| it.0 != owner);
+        let selector = &self.config.device;
+        let link = device::find(host, selector)?.with_context(|| {
+            let held = records.iter().find(|it| it.1.is_named(selector));
+            let holder = held.map(|(owner, record)| {
+                let sandbox = record.netns.display();
+                format!("; {owner} has it in {sandbox}: DEL that first, or choose another device")
+            });
+            format!(
+                "the host has no device with {selector}{}",
+                holder.unwrap_or_default()
+            )
+        })?;
+        if let Some((owner, record)) = records.iter().find(|it| it.1.device.name == link.name)
+            && let Some(renamed) = record.device.find_on_host(host)?
+            && renamed.index != link.index
+        {
+            let name = &link.name;
+            bail!(
+                "{name} is another link than the device of that name, which returned from {owner} as \
+                 {}; rename that link",
+                renamed.name
+            );
+        }
+        device::expect_movable(host, &link)?;
+        Ok(link)
+    }
+
+    /// Moves `link` into the sandbox, by the name of the interface, and returns it there. Gives it
+    /// the alias by which DEL of the reference recognises its former name.
+    fn move_in(
+        &self,
+        (host, sandbox): (&Connection, &Connection),
+        link: &Link,
+        undo: &mut Undo<'a>,
+    ) -> anyhow::Result<Link> {
+        cni::step("record the device");
+        let (request, away) = (self.request, self.away);
+        let owner = request.attachment.owner();
+        let addresses = host.addresses(link.index)?;
+        let mut record = Record::new(link, &addresses, &request.netns)?;
+        let master = link.master.map(|it| host.link_by_index(it)).transpose()?;
+        record.device.master = master.map(|it| it.name);
+        if !record.create(&owner)? {
+            let attachment = &request.attachment;
+            bail!("an ADD of {attachment} is running or was interrupted; DEL it first");
+        }
+        let of_undo = owner.clone();
+        undo.push("return the device", move || {
+            del::return_device(record::files().retire(&of_undo), None)?;
+            away.set(false);
+            Witness::remove(&of_undo)
+        });
+        let words = format!("device {}", link.name);
+        Witness::new(&request.netns, sandbox, words)?.write(&owner)?;
+        cni::step("move the device");
+        let interface = request.attachment.interface.as_str();
+        away.set(true);
+        let moved = host.execute([Request::move_link(link.index, self.namespace, interface)]);
+        if moved.as_ref().is_err_and(netlink::Error::is_not_found) {
+            // A concurrent ADD was faster.
+            self.claim(host)?;
+        }
+        moved?;
+        let moved = sandbox.change_link(interface, &[LinkChange::Alias(&link.name)])?;
+        record.has_left = true;
+        record.device.index = moved.index;
+        record.write(&owner)?;
+        Ok(moved)
+    }
+
+    fn result(
+        &self,
+        interface: Interface,
+        addressing: Addressing,
+        lease: Option<AddResult>,
+    ) -> AddResult {
+        let lease = lease.unwrap_or_default();
+        let ips = addressing.ips.into_iter().map(|mut ip| {
+            ip.interface = Some(0);
+            ip
+        });
+        AddResult {
+            ips: ips.collect(),
+            interfaces: vec![Interface {
+                sandbox: Some(self.request.netns.to_string_lossy().into_owned()),
+                ..interface
+            }],
+            routes: addressing.routes,
+            dns: self.config.dns.clone().unwrap_or(lease.dns),
+            extra: lease.extra,
+        }
+    }
+}
+
+/// Returns the desired state of the device in the sandbox. Hosts of its network may have the same
+/// addresses, so the kernel looks for duplicates.
+fn desired(addressing: Addressing) -> Container {
+    Container {
+        link: ContainerLink::Up,
+        dad: Dad::Perform,
+        awaits_link_local: false,
+        accept_ra: None,
+        addressing,
+    }
+}
+
+/// Brings the device up, with its addresses and routes. Waits for its IPv6 addresses if the device
+/// has a carrier.
+fn configure(sandbox: &mut Sandbox<'_>, link: &Link, desired: &Container) -> anyhow::Result<Link> {
+    if desired.addressing.ips.is_empty() {
+        return sandbox.bring_up(link, desired);
+    }
+    sandbox.configure(link, desired)?;
+    let link = sandbox.find_link()?;
+    let link = link.context("the device left the sandbox during ADD")?;
+    let has_ipv6 = desired.addressing.ips.iter().any(|it| it.address.is_ipv6());
+    if has_ipv6 && link.carrier == Carrier::On {
+        cni::step("wait for IPv6");
+        return sandbox.wait_until_ready(&link, desired);
+    }
+    Ok(link)
+}

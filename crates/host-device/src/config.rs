@@ -1,0 +1,178 @@
+//! The configuration: which device it means.
+
+use std::fmt;
+use std::path::{Component, Path, PathBuf};
+
+use cni::keys::parsed;
+use cni::result::Dns;
+use cni::{Error, Network, keys};
+use netlink::MacAddress;
+
+use crate::raw::RawConfig;
+
+/// The parsed configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Config {
+    /// The device to move.
+    pub device: Selector,
+    /// DNS settings that replace those of the IPAM plugin, if configured.
+    pub dns: Option<Dns>,
+}
+
+/// What identifies a device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Selector {
+    /// Its name or an alternative name.
+    Name(String),
+    /// Its MAC.
+    Mac(MacAddress),
+    /// Its directory below `/sys/devices`, or below a bus of `/sys/bus`.
+    Directory(PathBuf),
+    /// A PCI device whose driver is for programs such as DPDK: there is no link to move.
+    UserSpace,
+}
+
+impl Config {
+    /// Parses the configuration.
+    ///
+    /// # Errors
+    /// Code 7: a value is invalid, no key names a device, or the PCI device has no driver.
+    pub fn parse(network: &Network) -> Result<Self, Error> {
+        let raw: RawConfig = network.config()?;
+        let on_bus = on_bus(&raw.pci_bus_id, &network.key::<String>(DEVICE_ID)?)?;
+        let pci = on_bus.as_deref().filter(|it| it.starts_with(PCI));
+        let is_for_user_space = pci.map_or(Ok(false), is_for_user_space)?;
+        let missing = || {
+            let reason =
+                "one of \"device\", \"hwaddr\", \"kernelpath\" and \"pciBusID\" is required";
+            Error::invalid("device", reason)
+        };
+        let named = Selector::parse(&raw)?.or(on_bus.map(Selector::Directory));
+        let named = named.ok_or_else(missing)?;
+        Ok(Self {
+            device: if is_for_user_space {
+                Selector::UserSpace
+            } else {
+                named
+            },
+            dns: keys::dns(raw.dns),
+        })
+    }
+}
+
+impl Selector {
+    /// Returns the device that a key names, except for `pciBusID`; `None` if no key has a value.
+    ///
+    /// # Errors
+    /// Code 7: a value is invalid.
+    pub(crate) fn parse(raw: &RawConfig) -> Result<Option<Self>, Error> {
+        Ok(match (&raw.device, &raw.hwaddr, &raw.kernelpath) {
+            (name, ..) if !name.is_empty() => Some(Self::Name(name.clone())),
+            (_, mac, _) if !mac.is_empty() => Some(Self::Mac(parsed(mac, "hwaddr")?)),
+            (.., path) if !path.is_empty() => Some(Self::Directory(kernel_path(path)?)),
+            _ => None,
+        })
+    }
+}
+
+impl fmt::Display for Selector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Name(name) => write!(f, "the name {name}"),
+            Self::Mac(mac) => write!(f, "the MAC {mac}"),
+            Self::Directory(path) => write!(f, "a link in {}", path.display()),
+            Self::UserSpace => f.write_str("a driver for programs"),
+        }
+    }
+}
+
+/// Returns the directory of the device that `pciBusID` names. The runtime's `device_id`, a PCI or
+/// auxiliary device, takes precedence.
+fn on_bus(pci_bus_id: &str, device_id: &str) -> Result<Option<PathBuf>, Error> {
+    if device_id.is_empty() {
+        let pci = Some(pci_bus_id).filter(|it| !it.is_empty());
+        return pci.map(|it| bus_directory(PCI, it, "pciBusID")).transpose();
+    }
+    for bus in [PCI, AUXILIARY] {
+        let directory = bus_directory(bus, device_id, DEVICE_ID)?;
+        if directory.exists() {
+            return Ok(Some(directory));
+        }
+    }
+    let reason = format!("{device_id}: there is no such PCI or auxiliary device");
+    Err(Error::invalid(DEVICE_ID, reason))
+}
+
+/// Returns the directory of the device `name` on a bus.
+fn bus_directory(bus: &str, name: &str, key: &str) -> Result<PathBuf, Error> {
+    if name.contains('/') || [".", ".."].contains(&name) {
+        return Err(Error::invalid(key, format!("{name:?} is no device's name")));
+    }
+    Ok(Path::new(bus).join(name))
+}
+
+fn kernel_path(text: &str) -> Result<PathBuf, Error> {
+    let path = PathBuf::from(text);
+    let is_below = path.starts_with("/sys/devices") && path != Path::new("/sys/devices");
+    if !is_below || path.components().any(|it| it == Component::ParentDir) {
+        let reason = format!("{text:?} is no absolute path below /sys/devices");
+        return Err(Error::invalid("kernelpath", reason));
+    }
+    Ok(path)
+}
+
+/// Returns whether the driver of the PCI device with this directory hands the device to a program.
+fn is_for_user_space(directory: &Path) -> Result<bool, Error> {
+    let driver = directory.join("driver").canonicalize().map_err(|error| {
+        let reason = format!("{}: the device has no driver: {error}", directory.display());
+        Error::invalid("pciBusID", reason)
+    })?;
+    let name = driver.file_name().and_then(|it| it.to_str());
+    Ok(name.is_some_and(|it| USER_SPACE_DRIVERS.contains(&it)))
+}
+
+/// Drivers that hand a device to a program such as DPDK. The kernel then has no link for it.
+const USER_SPACE_DRIVERS: [&str; 3] = ["vfio-pci", "uio_pci_generic", "igb_uio"];
+
+const DEVICE_ID: &str = "runtimeConfig.deviceID";
+const PCI: &str = "/sys/bus/pci/devices";
+const AUXILIARY: &str = "/sys/bus/auxiliary/devices";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn selector(raw: &RawConfig) -> Option<Selector> {
+        Selector::parse(raw).unwrap()
+    }
+
+    #[test]
+    fn first_key_with_a_value_counts() {
+        let mut raw = RawConfig {
+            device: "ens5".into(),
+            hwaddr: "02-00-00-00-00-01".into(),
+            kernelpath: "/sys/devices/pci0000:00/0000:00:19.0".into(),
+            ..RawConfig::default()
+        };
+        assert_eq!(selector(&raw), Some(Selector::Name("ens5".into())));
+        raw.device.clear();
+        let mac = MacAddress([2, 0, 0, 0, 0, 1]);
+        assert_eq!(selector(&raw), Some(Selector::Mac(mac)));
+        raw.hwaddr.clear();
+        let path = PathBuf::from(&raw.kernelpath);
+        assert_eq!(selector(&raw), Some(Selector::Directory(path)));
+        raw.kernelpath.clear();
+        assert_eq!(selector(&raw), None);
+    }
+
+    #[test]
+    fn paths_and_names_lead_nowhere_else() {
+        let refused = ["/sys/devices", "/sys/devices/../class", "/proc", "devices"];
+        for path in refused {
+            kernel_path(path).unwrap_err();
+        }
+        for name in ["..", "a/../b"] {
+            bus_directory(PCI, name, "pciBusID").unwrap_err();
+        }
+    }
+}

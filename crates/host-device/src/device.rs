@@ -1,0 +1,86 @@
+//! Finds the device on the host, and refuses links that must stay there.
+
+use std::path::Path;
+
+use anyhow::{Context as _, bail};
+use cni::{Attachment, note};
+use netlink::{Connection, Link, LinkKind};
+
+use crate::config::Selector;
+
+/// Returns the host's link that `selector` names; `None` if the host has no such link.
+///
+/// # Errors
+/// A directory of sysfs cannot be read, or the kernel refuses a request.
+pub(crate) fn find(host: &Connection, selector: &Selector) -> anyhow::Result<Option<Link>> {
+    match selector {
+        Selector::Name(name) => Ok(host.find_link(name)?),
+        Selector::Mac(mac) => {
+            let links = host.links()?;
+            let mut links: Vec<_> = links
+                .into_iter()
+                .filter(|it| it.mac == Some(*mac))
+                .collect();
+            // A virtual link may have the MAC of the device below it.
+            links.sort_by_key(|it| it.kind != LinkKind::Physical);
+            Ok(links.into_iter().next())
+        }
+        Selector::Directory(directory) => match link_in(directory)? {
+            Some(name) => Ok(host.find_link(&name)?),
+            None => Ok(None),
+        },
+        Selector::UserSpace => Ok(None),
+    }
+}
+
+/// Returns the name of the link of the device with this directory; `None` if the device has no link
+/// in this network namespace. The link of a virtio device is one directory further down.
+fn link_in(directory: &Path) -> anyhow::Result<Option<String>> {
+    let names = |directory: &Path| -> anyhow::Result<Vec<String>> {
+        let entries = cni::files::if_present(std::fs::read_dir(directory));
+        let entries = entries.with_context(|| format!("read {}", directory.display()))?;
+        let names = entries.into_iter().flatten().filter_map(|entry| {
+            let name = entry.ok()?.file_name();
+            name.into_string().ok()
+        });
+        let mut names: Vec<_> = names.collect();
+        names.sort();
+        Ok(names)
+    };
+    let mut directories = vec![directory.to_owned()];
+    let below = names(directory)?.into_iter();
+    let virtio = below.filter(|name| name.starts_with("virtio"));
+    directories.extend(virtio.map(|name| directory.join(name)));
+    for directory in directories {
+        if let Some(name) = names(&directory.join("net"))?.into_iter().next() {
+            return Ok(Some(name));
+        }
+    }
+    Ok(None)
+}
+
+/// Rejects a link that cannot leave the host, or that belongs to another attachment. Only reports a
+/// link with the host's default route, because the reference moves it, too.
+///
+/// # Errors
+/// The link must stay, or the kernel refuses a request.
+pub(crate) fn expect_movable(host: &Connection, link: &Link) -> anyhow::Result<()> {
+    let name = &link.name;
+    if matches!(link.kind, LinkKind::Loopback | LinkKind::Bridge) {
+        bail!(
+            "{name} cannot leave the host, because it is a {} link; choose another device",
+            link.kind
+        );
+    }
+    let owner = link.alias.as_deref().unwrap_or_default();
+    if link.kind == LinkKind::Veth && Attachment::is_owner(owner) {
+        bail!("{name} is the host's end of {owner}; choose another device");
+    }
+    let routes = host.default_routes_in_use()?;
+    if routes.iter().any(|it| it.uses(link.index)) {
+        note(format_args!(
+            "{name} has the host's default route, which is deleted when the device leaves"
+        ));
+    }
+    Ok(())
+}

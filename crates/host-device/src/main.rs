@@ -1,0 +1,7 @@
+//! The executable `host-device`.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    cni::run(&host_device::PLUGIN)
+}

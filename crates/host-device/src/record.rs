@@ -1,0 +1,232 @@
+//! Records of devices that attachments have: each device as it was on the host.
+//!
+//! A record is written before the device leaves the host, and removed after it is back as it was.
+//! DEL and GC retire (rename) the record first, so a retired record means a device that did not
+//! return completely. The records are below `/run`, because a reboot brings every device back; a
+//! record of another boot is void.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use attach::{OwnerFiles, Writing};
+use cni::{GOING_ON, or_note};
+use ipnetwork::IpNetwork;
+use netlink::{Address, Connection, Link, LinkKind, Multicast, found};
+use netns::Netns;
+use serde::{Deserialize, Serialize};
+
+use crate::config::Selector;
+
+/// A device that an attachment has.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Record {
+    /// ID of the boot in which the device left.
+    boot: String,
+    /// Path of the sandbox.
+    pub netns: PathBuf,
+    /// The device has left the host. If this is false, ADD was interrupted, perhaps after the move.
+    pub has_left: bool,
+    /// The device as it was.
+    pub device: Former,
+}
+
+/// A device as it was on the host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Former {
+    pub name: String,
+    /// Index in the namespace where the device was last seen.
+    pub index: u32,
+    /// Name on the host since a DEL that found the name of the device taken.
+    pub other_name: Option<String>,
+    kind: String,
+    permanent_mac: Option<String>,
+    parent_device: Option<String>,
+    peer: Option<u32>,
+    has_peer_on_host: bool,
+    pub mac: Option<String>,
+    pub mtu: u32,
+    pub is_up: bool,
+    pub is_promiscuous: bool,
+    pub all_multicast: bool,
+    pub transmit_queue: u32,
+    pub alias: Option<String>,
+    /// Name of the bridge, bond or VRF of the device.
+    pub master: Option<String>,
+    pub addresses: Vec<IpNetwork>,
+}
+
+impl Record {
+    /// Describes `link`, which has these addresses and is about to move to the sandbox `netns`.
+    /// Leaves out addresses that the kernel or a DHCP client adds again.
+    pub fn new(link: &Link, addresses: &[Address], netns: &Path) -> anyhow::Result<Self> {
+        let text = |mac: Option<netlink::MacAddress>| mac.map(|it| it.to_string());
+        let is_fixed = |it: &&Address| !it.is_link_local && !it.expires;
+        let fixed = addresses.iter().filter(is_fixed).map(|it| it.address);
+        Ok(Self {
+            boot: boot()?,
+            netns: netns.to_owned(),
+            has_left: false,
+            device: Former {
+                name: link.name.clone(),
+                index: link.index,
+                other_name: None,
+                kind: link.kind.to_string(),
+                permanent_mac: text(link.permanent_mac),
+                parent_device: link.parent_device.clone(),
+                peer: link.peer,
+                has_peer_on_host: link.peer.is_some() && link.peer_namespace.is_none(),
+                mac: text(link.mac),
+                mtu: link.mtu,
+                is_up: link.is_up,
+                is_promiscuous: link.is_promiscuous,
+                all_multicast: link.multicast == Multicast::All,
+                transmit_queue: link.transmit_queue,
+                alias: link.alias.clone(),
+                master: None,
+                addresses: fixed.collect(),
+            },
+        })
+    }
+
+    /// Describes `link` in the sandbox `netns`, which the reference moved there. Only its name on the
+    /// host is known.
+    pub fn of_reference(link: &Link, name: String, netns: &Path) -> anyhow::Result<Self> {
+        let mut record = Self::new(link, &[], netns)?;
+        record.has_left = true;
+        record.device.alias = None;
+        record.device.is_up = false;
+        record.device.has_peer_on_host = false;
+        record.device.name = name;
+        Ok(record)
+    }
+
+    /// Parses the text of a record. Returns `None` if it is void: of another boot, or invalid, which
+    /// is reported on standard error.
+    ///
+    /// # Errors
+    /// The boot's ID cannot be read.
+    pub fn parse(text: &str) -> anyhow::Result<Option<Self>> {
+        let record = serde_json::from_str(text).context("parse a record of host-device");
+        let Some(record): Option<Self> = or_note(record, GOING_ON) else {
+            return Ok(None);
+        };
+        let boot = boot()?;
+        Ok(Some(record).filter(|it| it.boot == boot))
+    }
+
+    /// Returns whether `selector` names the device, as far as the record shows that.
+    pub fn is_named(&self, selector: &Selector) -> bool {
+        let former = &self.device;
+        match selector {
+            Selector::Name(name) => former.name == *name,
+            Selector::Mac(mac) => former.mac == Some(mac.to_string()),
+            Selector::Directory(directory) => {
+                let directory = directory.file_name().and_then(|it| it.to_str());
+                directory.is_some() && directory == former.parent_device.as_deref()
+            }
+            Selector::UserSpace => false,
+        }
+    }
+
+    /// Writes the first record of the attachment `owner`, in place of a void one. Returns `false`, and
+    /// changes nothing, if there is a valid one.
+    pub fn create(&self, owner: &str) -> anyhow::Result<bool> {
+        if let Ok(text) = files().find(owner)
+            && Self::parse(&text)?.is_none()
+        {
+            files().remove(owner)?;
+        }
+        files().create(owner, &serde_json::to_string(self)?)
+    }
+
+    /// Replaces the record of the attachment `owner`.
+    pub fn write(&self, owner: &str) -> anyhow::Result<()> {
+        files().write(owner, &serde_json::to_string(self)?, Writing::All)
+    }
+
+    /// Returns the valid records, each with its owner. Also returns retired ones.
+    pub fn all() -> anyhow::Result<Vec<(String, Self)>> {
+        let mut valid = Vec::new();
+        for owner in files().owners()? {
+            let text = files().find_also_retired(&owner);
+            let record = text.map(|it| Self::parse(&it)).transpose()?.flatten();
+            valid.extend(record.map(|it| (owner, it)));
+        }
+        Ok(valid)
+    }
+}
+
+impl Former {
+    /// Returns whether the kernel keeps the device when its namespace ends: it then returns to the
+    /// initial namespace. A virtual link is deleted with its namespace.
+    pub fn is_physical(&self) -> bool {
+        self.kind == LinkKind::Physical.to_string()
+    }
+
+    /// Returns the link in a sandbox that is this device, whatever its name is now. `host` is the
+    /// namespace of the host.
+    ///
+    /// Processes in the sandbox can give a link any name, MAC, alias and index. They cannot make a
+    /// link with the permanent MAC or the parent device of hardware. They can replace a virtual
+    /// link, but only by one of the same kind, and with the same parent if it has one on the host.
+    pub fn find_in(&self, sandbox: &Connection, host: &Netns) -> anyhow::Result<Option<Link>> {
+        let known = found(sandbox.link_by_index(self.index))?;
+        let known = known.filter(|it| self.is_like(it));
+        let Some(link) = known.map_or_else(|| self.search(sandbox), |it| Ok(Some(it)))? else {
+            return Ok(None);
+        };
+        if !self.has_peer_on_host {
+            return Ok(Some(link));
+        }
+        let number = sandbox.namespace_id(host)?;
+        Ok(Some(link).filter(|it| it.peer_namespace.is_some() && it.peer_namespace == number))
+    }
+
+    /// Returns the link in a sandbox that is this device although its index differs.
+    fn search(&self, sandbox: &Connection) -> Result<Option<Link>, netlink::Error> {
+        let mut same = sandbox.links()?;
+        same.retain(|it| self.is_like(it));
+        if !(self.has_identity() && same.len() == 1) {
+            same.retain(|it| it.alias.as_ref() == Some(&self.name));
+        }
+        Ok(same.into_iter().next())
+    }
+
+    /// Returns the host's link that is this device. A virtual link is recognised only if it has not
+    /// left, or if a DEL brought it back by another name.
+    pub fn find_on_host(&self, host: &Connection) -> anyhow::Result<Option<Link>> {
+        let same = host.links()?.into_iter().filter(|it| self.is_like(it));
+        let mut same: Vec<_> = same.collect();
+        if !(self.has_identity() && same.len() == 1) {
+            let name = self.other_name.as_ref().unwrap_or(&self.name);
+            same.retain(|it| it.index == self.index && (self.has_identity() || it.name == *name));
+        }
+        Ok(same.into_iter().next())
+    }
+
+    fn has_identity(&self) -> bool {
+        let has_mark = self.permanent_mac.is_some() || self.parent_device.is_some();
+        self.is_physical() && has_mark
+    }
+
+    /// Returns whether `link` has the kind, the parent and the permanent MAC of the device.
+    pub fn is_like(&self, link: &Link) -> bool {
+        let permanent_mac = link.permanent_mac.map(|it| it.to_string());
+        self.kind == link.kind.to_string()
+            && self.permanent_mac == permanent_mac
+            && self.parent_device == link.parent_device
+            && self.peer == link.peer
+    }
+}
+
+/// Returns the directory of all records.
+pub(crate) fn files() -> OwnerFiles {
+    OwnerFiles("/run/cni/host-device".into())
+}
+
+fn boot() -> anyhow::Result<String> {
+    let file = "/proc/sys/kernel/random/boot_id";
+    let id = fs::read_to_string(file).with_context(|| format!("read {file}"))?;
+    Ok(id.trim_end().to_owned())
+}

@@ -1,0 +1,493 @@
+//! host-device: the device moves into the sandbox, and always comes back as it was.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Value, json};
+use tests::{Host, Network, Place as _, Removal, Sandbox};
+
+/// The record of the attachment of a sandbox.
+fn record(sandbox: &Sandbox) -> String {
+    format!("/run/cni/host-device/cni:pods:{}:eth0", sandbox.name())
+}
+
+/// Runs ADD in a sandbox, and checks that it has the device.
+fn added<'h>(host: &'h Host, network: &Network<'h>, name: &str) -> (Sandbox, Value) {
+    let a = host.sandbox(name);
+    let result = network.add(&a);
+    assert!(!host.has_link("ens5"));
+    assert_eq!(a.links(), ["eth0", "lo"]);
+    (a, result)
+}
+
+#[test]
+fn add_moves_the_device_and_del_returns_it_as_it_was() {
+    let host = Host::new();
+    let network = host.nic();
+    let before = host.snapshot();
+    let (a, result) = added(&host, &network, "a");
+    assert_eq!(a.addresses("eth0"), ["10.1.0.2/24"]);
+    assert_eq!(a.default_gateways(), ["10.1.0.1"]);
+    assert!(a.pings("10.1.0.1"));
+    let interface = json!({"name": "eth0", "mac": "02:00:00:00:05:01", "sandbox": a.path()});
+    assert_eq!(result["interfaces"], json!([interface]));
+    assert_eq!(result["ips"][0]["interface"], 0);
+    network.check(&a, &result).ok();
+    network.del(&a);
+    host.snapshot().assert_same_as(&before);
+    assert!(host.leases("pods").is_empty());
+    network.del(&a);
+    host.snapshot().assert_same_as(&before);
+}
+
+#[test]
+fn without_ipam_the_device_is_up_without_addresses() {
+    let host = Host::new();
+    let network = host.nic().without("ipam");
+    let before = host.snapshot();
+    let (a, result) = added(&host, &network, "a");
+    assert_eq!(result.get("ips"), None);
+    a.ip("address add 10.1.0.7/24 dev eth0");
+    assert!(a.pings("10.1.0.1"));
+    network.check(&a, &result).ok();
+    network.del(&a);
+    host.snapshot().assert_same_as(&before);
+}
+
+#[test]
+fn ipv6_addresses_work_when_add_returns() {
+    let host = Host::new();
+    let network = host.nic().with_one_address();
+    let (a, result) = added(&host, &network, "a");
+    assert!(a.pings("fd00:1::1") && a.pings("10.1.0.1"));
+    network.check(&a, &result).ok();
+    network.del(&a);
+}
+
+/// Changes everything of the device that a process in the sandbox can change.
+fn vandalize(a: &Sandbox) {
+    a.ip("link set eth0 down");
+    a.ip("link set eth0 name other");
+    a.ip("link set other address 02:00:00:00:66:66 mtu 1300 txqueuelen 7 alias nothing");
+    a.ip("link set other promisc on allmulticast on");
+    a.ip("address flush dev other");
+    a.ip("link add ens5 type veth peer name eth0");
+}
+
+#[test]
+fn device_that_the_sandbox_changed_comes_back_as_it_was() {
+    let host = Host::new();
+    let network = host.nic();
+    let before = host.snapshot();
+    for (removal, name) in Removal::ALL.iter().zip(["a", "b", "c"]) {
+        let (a, _) = added(&host, &network, name);
+        vandalize(&a);
+        match removal {
+            Removal::Del => network.del(&a),
+            Removal::DelForgotten => drop(network.on("DEL", &a).without("CNI_NETNS").ok()),
+            Removal::Gc => drop(network.gc(&[]).ok()),
+        }
+        host.snapshot().assert_same_as(&before);
+        assert_eq!(a.links(), ["ens5", "eth0", "lo"], "only the device leaves");
+        a.remove();
+    }
+}
+
+#[test]
+fn gc_returns_only_devices_of_unlisted_attachments() {
+    let host = Host::new();
+    let network = host.nic();
+    let before = host.snapshot();
+    let (a, result) = added(&host, &network, "a");
+    network.gc(&[&a]).ok();
+    network.check(&a, &result).ok();
+    network.clone().with("name", "others").gc(&[]).ok();
+    network.check(&a, &result).ok();
+    network.gc(&[]).ok();
+    host.snapshot().assert_same_as(&before);
+}
+
+#[test]
+fn device_whose_name_is_taken_comes_back_and_gets_its_name_later() {
+    let host = Host::new();
+    let network = host.nic();
+    let before = host.snapshot();
+    let (a, _) = added(&host, &network, "a");
+    host.ip("link add ens5 type bridge");
+    let outcome = network.on("DEL", &a).run();
+    outcome.ok();
+    assert!(
+        outcome
+            .stderr
+            .contains("because a bridge link has its name"),
+        "{outcome:?}"
+    );
+    let names = host.links();
+    let now = names.iter().find(|it| it.starts_with("dev")).unwrap();
+    assert_eq!(host.addresses(now), ["192.0.2.9/24", "2001:db8:5::9/64"]);
+    assert_eq!(host.link(now)["mtu"], 1400);
+    assert!(host.leases("pods").is_empty());
+    let message = format!("which cni:pods/a/eth0 had, is on the host as {now}");
+    host.tool()
+        .doctor()
+        .expect("warning", "device", &[&message]);
+    network.gc(&[]).ok();
+    assert!(host.has_link(now), "the name is still taken");
+    let refusal = network.on("ADD", &host.sandbox("b")).error();
+    assert!(
+        refusal.mentions("ens5 is another link than the device of that name"),
+        "{refusal:?}"
+    );
+    host.ip("link delete ens5");
+    network.gc(&[]).ok();
+    host.snapshot().assert_same_as(&before);
+}
+
+#[test]
+fn second_add_names_the_holder() {
+    let host = Host::new();
+    let network = host.nic();
+    let (a, _) = added(&host, &network, "a");
+    let b = host.sandbox("b");
+    let by_mac = network.clone().without("device");
+    let by_mac = by_mac.with("hwaddr", "02:00:00:00:05:01");
+    for network in [&network, &by_mac] {
+        let refusal = network.on("ADD", &b).error();
+        let holder = format!("cni:pods/a/eth0 has it in {}", a.path().display());
+        assert!(refusal.mentions(&holder), "{refusal:?}");
+    }
+    assert_eq!(host.leases("pods").len(), 1);
+    network.on("ADD", &a).error();
+    network.del(&b);
+    network.del(&a);
+    by_mac.add(&b);
+    assert_eq!(b.links(), ["eth0", "lo"]);
+    by_mac.del(&b);
+    assert!(host.has_link("ens5"));
+}
+
+#[test]
+fn concurrent_adds_leave_the_device_to_one_of_them() {
+    let host = Host::new();
+    let network = host.nic().without("ipam");
+    let before = host.snapshot();
+    let pods = ["a", "b", "c", "d"].map(|it| host.sandbox(it));
+    let outcomes = tests::at_once(&pods, |pod| network.on("ADD", pod).run().status.success());
+    assert_eq!(outcomes.iter().filter(|it| **it).count(), 1, "{outcomes:?}");
+    let records = fs::read_dir("/run/cni/host-device").unwrap().count();
+    assert_eq!(records, 1);
+    for pod in &pods {
+        network.del(pod);
+    }
+    host.snapshot().assert_same_as(&before);
+}
+
+#[test]
+fn concurrent_adds_of_one_attachment_leave_the_device_in_its_sandbox() {
+    let host = Host::new();
+    let network = host.nic().without("ipam");
+    let a = host.sandbox("a");
+    let outcomes = tests::at_once(&[0; 4], |_| network.on("ADD", &a).run().status.success());
+    assert_eq!(outcomes.iter().filter(|it| **it).count(), 1, "{outcomes:?}");
+    assert_eq!(a.links(), ["eth0", "lo"]);
+    network.del(&a);
+    assert_eq!(host.addresses("ens5"), ["192.0.2.9/24", "2001:db8:5::9/64"]);
+}
+
+#[test]
+fn failed_add_returns_the_device() {
+    let host = Host::new();
+    let network = host.nic();
+    let before = host.snapshot();
+    let a = host.sandbox("a");
+    // `late` gets the link, as `dhcp` does.
+    host.script("late", "exit 1");
+    for ipam in [
+        json!({"type": "late"}),
+        json!({"type": "static", "addresses": []}),
+        json!({"type": "static", "addresses": [{"address": "10.1.0.9/24"}],
+            "routes": [{"dst": "10.9.0.0/16", "gw": "198.51.100.1"}]}),
+    ] {
+        network.clone().with("ipam", ipam).on("ADD", &a).error();
+        host.snapshot().assert_same_as(&before);
+        assert_eq!(a.links(), ["lo"]);
+    }
+}
+
+#[test]
+fn ipam_plugin_that_needs_the_link_gets_it_up() {
+    let host = Host::new();
+    let log = host.dir().join("link");
+    let script = format!(
+        "[ $CNI_COMMAND = ADD ] || exit 0\nnsenter --net=$CNI_NETNS ip link show eth0 >{}\n\
+         echo '{{\"cniVersion\": \"1.0.0\", \"ips\": [{{\"address\": \"10.1.0.9/24\"}}]}}'",
+        log.display()
+    );
+    host.script("late", &script);
+    let network = host.nic().with("ipam", json!({"type": "late"}));
+    let (a, result) = added(&host, &network, "a");
+    let seen = fs::read_to_string(log).unwrap();
+    assert!(seen.contains(",UP"), "{seen}");
+    assert!(a.pings("10.1.0.1"));
+    network.check(&a, &result).ok();
+    network.del(&a);
+    assert!(host.has_link("ens5"));
+}
+
+#[test]
+fn links_of_the_host_itself_and_of_attachments_stay() {
+    let host = Host::new();
+    let network = host.nic();
+    let b = host.sandbox("b");
+    let bridged = host.bridge().with("name", "bridged");
+    let ranges = json!([[{"subnet": "10.8.0.0/24"}]]);
+    let result = bridged.with("ipam.ranges", ranges).add(&b);
+    let end = result["interfaces"][1]["name"].as_str().unwrap();
+    let a = host.sandbox("a");
+    for (device, reason) in [
+        ("lo", "it is a loopback link"),
+        ("cni0", "it is a bridge link"),
+        (end, "is the host's end of cni:bridged/b/eth0"),
+        ("ens6", "the host has no device with the name ens6"),
+    ] {
+        let refusal = network.clone().with("device", device).on("ADD", &a).error();
+        assert!(refusal.mentions(reason), "{device}: {refusal:?}");
+        assert_eq!(a.links(), ["lo"]);
+    }
+    let before = host.snapshot();
+    a.ip("link add eth0 type veth peer name eth1");
+    let refusal = network.on("ADD", &a).error();
+    assert!(
+        refusal.mentions("has an interface eth0 already"),
+        "{refusal:?}"
+    );
+    host.snapshot().assert_same_as(&before);
+}
+
+#[test]
+fn virtual_link_that_is_deleted_with_its_sandbox_releases_its_address() {
+    let host = Host::new();
+    let network = host.nic();
+    let (a, _) = added(&host, &network, "a");
+    a.remove();
+    assert!(tests::eventually(|| !host.has_link("switch")));
+    let outcome = network.on("DEL", &a).run();
+    outcome.ok();
+    assert!(
+        outcome.stderr.contains("it was a virtual link"),
+        "{outcome:?}"
+    );
+    assert!(host.leases("pods").is_empty());
+    assert!(!Path::new(&record(&a)).exists());
+    // The operator makes it again.
+    host.nic().add(&host.sandbox("b"));
+}
+
+#[test]
+fn record_of_another_boot_is_void() {
+    let host = Host::new();
+    let network = host.nic();
+    let (a, _) = added(&host, &network, "a");
+    let text = fs::read_to_string(record(&a)).unwrap();
+    network.del(&a);
+    let mut old: Value = serde_json::from_str(&text).unwrap();
+    old["boot"] = "another".into();
+    fs::create_dir_all("/run/cni/host-device").unwrap();
+    for text in [old.to_string(), "{".into(), String::new()] {
+        fs::write(record(&a), &text).unwrap();
+        host.ip("address add 198.51.100.5/24 dev ens5");
+        host.ip("link set ens5 mtu 1300");
+        let before = host.snapshot();
+        network.on("DEL", &a).ok();
+        assert_eq!(host.link("ens5")["mtu"], 1300, "{text}");
+        assert!(!Path::new(&record(&a)).exists());
+        drop(before);
+        host.ip("address delete 198.51.100.5/24 dev ens5");
+    }
+}
+
+#[test]
+fn port_of_a_bridge_is_one_again() {
+    let host = Host::new();
+    let network = host.nic();
+    host.ip("link add br0 type bridge");
+    host.ip("link set ens5 master br0");
+    let before = host.snapshot();
+    let (a, _) = added(&host, &network, "a");
+    network.del(&a);
+    host.snapshot().assert_same_as(&before);
+}
+
+/// A tree in place of sysfs, in which `ens5` is the link of devices.
+fn fake_sysfs(host: &Host) {
+    host.tmpfs("/sys", "");
+    let pci = "/sys/devices/pci0000:00";
+    for (directory, driver) in [
+        (format!("{pci}/0000:00:19.0/net/ens5"), "e1000"),
+        (format!("{pci}/0000:00:1a.0/virtio3/net/ens5"), "virtio-pci"),
+        (format!("{pci}/0000:00:1b.0"), "vfio-pci"),
+        (format!("{pci}/mlx5_core.sf.4/net/ens5"), ""),
+    ] {
+        fs::create_dir_all(&directory).unwrap();
+        let device = Path::new(&directory).ancestors();
+        let device = device.filter(|it| it.parent() == Some(Path::new(pci)));
+        let device = device.last().unwrap();
+        let bus = if driver.is_empty() {
+            "auxiliary"
+        } else {
+            "pci"
+        };
+        let bus = format!("/sys/bus/{bus}/devices");
+        fs::create_dir_all(&bus).unwrap();
+        let link = Path::new(&bus).join(device.file_name().unwrap());
+        std::os::unix::fs::symlink(device, link).unwrap();
+        if !driver.is_empty() {
+            let driver = format!("/sys/bus/pci/drivers/{driver}");
+            fs::create_dir_all(&driver).unwrap();
+            std::os::unix::fs::symlink(driver, device.join("driver")).unwrap();
+        }
+    }
+}
+
+#[test]
+fn device_is_found_by_each_key() {
+    let host = Host::new();
+    let network = host.nic().without("device");
+    fake_sysfs(&host);
+    let directory = "/sys/devices/pci0000:00/0000:00:19.0";
+    let by = |key: &str, value: &str| network.clone().with(key, value);
+    let long = "name-of-more-than-15-bytes";
+    host.ip(&format!("link property add dev ens5 altname {long}"));
+    for network in [
+        by("device", long),
+        by("hwaddr", "02-00-00-00-05-01"),
+        by("kernelpath", directory),
+        by("pciBusID", "0000:00:19.0"),
+        by("pcibusid", "0000:00:1a.0"),
+        by("runtimeConfig", "").with("runtimeConfig", json!({"deviceID": "0000:00:19.0"})),
+        by("pciBusID", "none").with("runtimeConfig", json!({"deviceID": "mlx5_core.sf.4"})),
+    ] {
+        let a = host.sandbox("a");
+        let result = network.add(&a);
+        assert_eq!(a.mac("eth0"), "02:00:00:00:05:01", "{:?}", network.config());
+        network.check(&a, &result).ok();
+        network.del(&a);
+        assert!(host.has_link("ens5"));
+        a.remove();
+    }
+}
+
+#[test]
+fn device_for_a_program_such_as_dpdk_is_reported_and_not_moved() {
+    let host = Host::new();
+    let network = host
+        .nic()
+        .without("device")
+        .with("pciBusID", "0000:00:1b.0");
+    fake_sysfs(&host);
+    let before = host.snapshot();
+    let a = host.sandbox("a");
+    let result = network.add(&a);
+    let interface = json!({"name": "eth0", "sandbox": a.path()});
+    assert_eq!(result["interfaces"], json!([interface]));
+    assert_eq!(result["ips"][0]["address"], "10.1.0.2/24");
+    assert_eq!(a.links(), ["lo"]);
+    network.check(&a, &result).ok();
+    network.del(&a);
+    host.snapshot().assert_same_as(&before);
+}
+
+#[test]
+fn invalid_keys_are_refused() {
+    let host = Host::new();
+    let network = host.nic().without("device");
+    fake_sysfs(&host);
+    let a = host.sandbox("a");
+    for (key, value) in [
+        ("cniVersion", json!("1.0.0")),
+        ("hwaddr", json!("02:00:00")),
+        ("kernelpath", json!("/sys/devices/../class/net/ens5")),
+        ("kernelpath", json!("/sys/class/net/ens5")),
+        ("pciBusID", json!("../0000:00:19.0")),
+        ("pciBusID", json!("0000:00:ff.0")),
+        ("runtimeConfig", json!({"deviceID": "0000:00:ff.0"})),
+        ("device", json!(5)),
+    ] {
+        let network = network.clone().with(key, value.clone());
+        network.on("ADD", &a).error().expect(7, &[]);
+    }
+    assert!(host.leases("pods").is_empty());
+}
+
+#[test]
+fn check_reports_what_is_missing() {
+    let host = Host::new();
+    let network = host.nic();
+    let (a, result) = added(&host, &network, "a");
+    for (break_it, repair, difference) in [
+        (
+            "link set eth0 down",
+            "link set eth0 up",
+            "eth0 in the sandbox is down",
+        ),
+        (
+            "address delete 10.1.0.2/24 dev eth0",
+            "address add 10.1.0.2/24 dev eth0",
+            "eth0 lacks address 10.1.0.2/24",
+        ),
+        (
+            "link set eth0 address 02:00:00:00:66:66",
+            "link set eth0 address 02:00:00:00:05:01",
+            "eth0 has MAC 02:00:00:00:66:66, not 02:00:00:00:05:01",
+        ),
+    ] {
+        a.ip(break_it);
+        let refusal = network.check(&a, &result).error();
+        assert!(refusal.mentions(difference), "{refusal:?}");
+        a.ip(repair);
+    }
+}
+
+#[test]
+fn check_reports_another_link_and_none() {
+    let host = Host::new();
+    let network = host.nic();
+    let (a, result) = added(&host, &network, "a");
+    a.ip("link set eth0 down");
+    a.ip("link set eth0 name eth1");
+    a.ip("link add eth0 type bridge");
+    let refusal = network.check(&a, &result).error();
+    assert!(
+        refusal.mentions("another link than the device"),
+        "{refusal:?}"
+    );
+    a.ip("link delete eth0");
+    let refusal = network.check(&a, &result).error();
+    assert!(
+        refusal.mentions("eth0 in the sandbox is gone"),
+        "{refusal:?}"
+    );
+}
+
+#[test]
+fn reference_and_this_plugin_return_each_others_devices() {
+    let host = Host::new();
+    let network = host.nic();
+    let reference = network.by_reference();
+    let a = host.sandbox("a");
+    for (adds, deletes) in [(&network, &reference), (&reference, &network)] {
+        let result = adds.add(&a);
+        assert!(a.pings("10.1.0.1"));
+        deletes.check(&a, &result).ok();
+        let del = deletes.clone().with("prevResult", result).on("DEL", &a);
+        del.ok();
+        // The reference keeps the alias, before version 1.6.
+        assert!(host.has_link("ens5"));
+        assert_eq!(a.links(), ["lo"]);
+        assert!(host.leases("pods").is_empty());
+        // The reference leaves the device down, without addresses and with its own settings.
+        host.ip("link delete switch");
+        network.del(&a);
+        host.nic();
+    }
+}
