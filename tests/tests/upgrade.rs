@@ -19,10 +19,8 @@ const CHAINS: [&[&str]; 3] = [
     &["bridge", "portmap", "bandwidth"],
 ];
 
-/// The place in [`CHAINS`] whose sandboxes do not reach each other.
+/// The places in [`CHAINS`] whose sandboxes do not reach each other, and without a bridge.
 const ISOLATED: usize = 0;
-
-/// The place in [`CHAINS`] without a bridge.
 const ROUTED: usize = 1;
 
 /// The place in [`CHAINS`] whose addresses the plugin `static` gives.
