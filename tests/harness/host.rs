@@ -174,12 +174,10 @@ impl Host {
         if !self.has_link("card") {
             self.ip("link add card type veth peer name gate");
             self.ip("address add 10.1.0.1/24 dev gate");
-            self.ip("link set card up");
-            self.ip("link set gate up");
+            ["card", "gate"].map(|it| self.ip(&format!("link set {it} up")));
         }
-        let ranges = json!([[{"subnet": "10.1.0.0/24"}]]);
         let network = self.single("macvlan").with("master", "card");
-        network.with("ipam.ranges", ranges)
+        network.with("ipam.ranges", json!([[{"subnet": "10.1.0.0/24"}]]))
     }
 
     /// Returns [`Self::bridge`] with portmap behind it.
