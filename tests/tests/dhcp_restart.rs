@@ -7,10 +7,11 @@ use std::path::Path;
 use std::process::Stdio;
 use std::thread;
 
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::json;
 use tests::dhcp::{DISCOVER, Daemon, OFFER, RELEASE, REQUEST, SOCKET, Server, network, records};
-use tests::{Host, Network, Place as _, Sandbox, eventually};
+use tests::{Example, Host, Network, Place as _, Sandbox, eventually};
 
 const ADDRESS: [u8; 4] = [10, 6, 0, 50];
 
@@ -212,28 +213,37 @@ fn two_daemons_do_not_keep_the_same_leases() {
         .contains("another program listens")));
 }
 
+/// Runs what the units say, without systemd.
 #[test]
 fn socket_of_systemd_is_used_and_stays() {
     let host = Host::new();
-    let network = network(&host);
+    let network = network(&host).with("ipam", json!({"type": "dhcp"}));
     let _server = Server::leasing(&[ADDRESS], 60);
-    let listener = UnixListener::bind(SOCKET).unwrap();
+    let unit = |file: &str, key: &str| {
+        let text = fs::read_to_string(Example::directory().join(file)).unwrap();
+        let value = text.lines().find_map(|it| it.strip_prefix(key));
+        value.unwrap().to_owned()
+    };
+    let socket = unit("systemd/cni-dhcp.socket", "ListenStream=");
+    let word = unit("systemd/cni-dhcp.service", "ExecStart=/opt/cni/bin/dhcp ");
+    fs::create_dir("/run/cni").unwrap();
+    let listener = UnixListener::bind(&socket).unwrap();
     let words = "export LISTEN_PID=$$ LISTEN_FDS=1; exec \"$@\" 3<&0 0</dev/null";
     let shell = ["sh", "-c", words, "sh"].map(str::to_owned);
-    let mut command = Daemon::run(&host).under(&shell).command();
+    let mut command = host.plugin("dhcp").argument(word).under(&shell).command();
     command
         .stdin(OwnedFd::from(listener))
         .stdout(Stdio::null())
         .stderr(Stdio::null());
     let mut daemon = command.spawn().unwrap();
     network.add(&host.sandbox("a"));
-    nix::sys::signal::kill(
-        nix::unistd::Pid::from_raw(daemon.id().try_into().unwrap()),
+    kill(
+        Pid::from_raw(daemon.id().try_into().unwrap()),
         Signal::SIGTERM,
     )
     .unwrap();
     assert!(daemon.wait().unwrap().success());
-    assert!(Path::new(SOCKET).exists());
+    assert!(Path::new(&socket).exists());
 }
 
 #[test]

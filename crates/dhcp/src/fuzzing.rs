@@ -2,8 +2,8 @@
 
 use crate::daemon::{server, takeover};
 use crate::lease::Lease;
-use crate::message::Reply;
 use crate::record::Record;
+use crate::reply::Reply;
 
 /// Reads a frame, as from a network with hostile hosts. Returns the lease in it.
 pub fn read_frame(frame: &[u8]) -> Option<Lease> {

@@ -11,7 +11,7 @@ use nix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
 use crate::config::{ROUTERS, SUBNET_MASK};
-use crate::message::Reply;
+use crate::reply::Reply;
 
 /// An address, what belongs to it, and how long it may be used.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -20,6 +20,7 @@ mod message;
 mod options;
 mod raw;
 mod record;
+mod reply;
 mod verbs;
 mod wire;
 

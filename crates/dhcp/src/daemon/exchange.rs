@@ -13,8 +13,9 @@ use super::flags::{Flags, Timing};
 use super::sandbox::{Absence, at_interface};
 use super::socket::{self, FrameSocket};
 use crate::lease::Lease;
-use crate::message::{Ask, Client, Reply, transaction};
+use crate::message::{Ask, Client, transaction};
 use crate::record::Record;
+use crate::reply::Reply;
 
 /// A transaction with the servers of an interface's network.
 #[derive(Debug)]

@@ -10,6 +10,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::timeout;
 
 use super::flags::Flags;
+use super::shared::Shared;
 use super::task::{Added, Released, Task};
 use crate::lease::Lease;
 use crate::record::Record;
@@ -17,8 +18,7 @@ use crate::record::Record;
 /// All attachments with a task, by their tags, and what the tasks share.
 #[derive(Debug)]
 pub(crate) struct Held {
-    pub flags: Flags,
-    pub files: OwnerFiles,
+    pub shared: Arc<Shared>,
     entries: Mutex<HashMap<String, Entry>>,
 }
 
@@ -34,11 +34,9 @@ struct Entry {
 impl Held {
     /// Returns the daemon's state without attachments.
     pub(crate) fn new(flags: Flags, files: OwnerFiles) -> Self {
-        let entries = Mutex::default();
         Self {
-            flags,
-            files,
-            entries,
+            shared: Arc::new(Shared { flags, files }),
+            entries: Mutex::default(),
         }
     }
 
@@ -68,7 +66,7 @@ impl Held {
         self.entries().retain(|_, it| !it.release.is_closed());
         self.entries().insert(owner.clone(), entry);
         let task = Task {
-            held: Arc::clone(self),
+            shared: Arc::clone(&self.shared),
             owner,
             record,
             lease,
@@ -78,12 +76,12 @@ impl Held {
     }
 
     /// Releases what the record of an attachment without a task names.
-    pub(crate) async fn release_record(self: &Arc<Self>, record: Record) -> anyhow::Result<()> {
+    pub(crate) async fn release_record(&self, record: Record) -> anyhow::Result<()> {
         let owner = record.names().attachment()?.owner();
         let (lease, _) = watch::channel(None);
-        let held = Arc::clone(self);
+        let shared = Arc::clone(&self.shared);
         Task {
-            held,
+            shared,
             owner,
             record,
             lease,
@@ -128,7 +126,7 @@ impl Held {
                 has_lease,
                 "{attachment} has no lease, and no address to ask for"
             );
-            record.write(&self.files)?;
+            record.write(&self.shared.files)?;
             self.start(record, None)?;
         }
         let mut entry = self
@@ -136,7 +134,7 @@ impl Held {
             .context("the lease was released meanwhile")?;
         let is_confirmed = |it: &Option<Lease>| it.as_ref().is_some_and(Lease::is_confirmed);
         let confirmed = timeout(
-            self.flags.timing.timeout,
+            self.shared.flags.timing.timeout,
             entry.lease.wait_for(is_confirmed),
         )
         .await;
@@ -157,6 +155,6 @@ impl Held {
             }
         }
         // The record of a task that never started cannot be read.
-        self.files.retire(&attachment.owner()).remove()
+        self.shared.files.retire(&attachment.owner()).remove()
     }
 }

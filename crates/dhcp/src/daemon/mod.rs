@@ -13,6 +13,7 @@ mod held;
 mod interface;
 mod sandbox;
 pub(crate) mod server;
+mod shared;
 mod socket;
 pub(crate) mod takeover;
 mod task;

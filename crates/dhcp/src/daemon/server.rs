@@ -41,16 +41,23 @@ pub(crate) async fn serve(flags: Flags) -> anyhow::Result<()> {
     // Clients that find no daemon mark records. So the socket exists before the records are read.
     load(&held).await?;
     take_over(&held).await?;
-    note(format_args!("listening on {}", held.flags.socket.display()));
+    note(format_args!(
+        "listening on {}",
+        held.shared.flags.socket.display()
+    ));
     tokio::select! {
         () = accept(&listener, &held) => {}
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
     }
     if is_own {
-        files::remove(&held.flags.socket)?;
+        files::remove(&held.shared.flags.socket)?;
     }
-    held.flags.pidfile.as_deref().map_or(Ok(()), files::remove)
+    held.shared
+        .flags
+        .pidfile
+        .as_deref()
+        .map_or(Ok(()), files::remove)
 }
 
 /// Locks the directory of records, because two daemons must not keep the same leases.
@@ -101,9 +108,9 @@ fn bind(path: &Path) -> anyhow::Result<net::UnixListener> {
 /// Starts the task of each record. Releases what an ADD did not return, and what a DEL marked while
 /// no daemon ran.
 async fn load(held: &Arc<Held>) -> anyhow::Result<()> {
-    for owner in held.files.owners()? {
-        let retired = || Some((held.files.find_retired(&owner)?, false));
-        let live = held.files.find(&owner).ok().map(|text| (text, true));
+    for owner in held.shared.files.owners()? {
+        let retired = || Some((held.shared.files.find_retired(&owner)?, false));
+        let live = held.shared.files.find(&owner).ok().map(|text| (text, true));
         let Some((text, is_live)) = live.or_else(retired) else {
             continue;
         };
@@ -119,23 +126,23 @@ async fn load(held: &Arc<Held>) -> anyhow::Result<()> {
 /// Starts the task of each cached attachment without a record whose interface has its address. Its
 /// lease is another daemon's, such as that of the Go plugin, so the task first has it confirmed.
 async fn take_over(held: &Arc<Held>) -> anyhow::Result<()> {
-    for mut record in takeover::cached(&held.flags) {
+    for mut record in takeover::cached(&held.shared.flags) {
         let owner = record.names().attachment()?.owner();
         let Some(address) = record.lease.as_ref().map(|it| it.address) else {
             continue;
         };
-        if held.files.owners()?.contains(&owner) {
+        if held.shared.files.owners()?.contains(&owner) {
             continue;
         }
         let has_address = move |connection: &Connection, link: &Link| {
             let mut addresses = connection.addresses(link.index)?.into_iter();
             Ok(addresses.any(|it| it.address == address.into()))
         };
-        if let Ok(true) = at_interface(&mut record, &held.flags.prefix, has_address).await {
+        if let Ok(true) = at_interface(&mut record, &held.shared.flags.prefix, has_address).await {
             note(format_args!(
                 "{owner}: asking for {address}, which another daemon leased"
             ));
-            record.write(&held.files)?;
+            record.write(&held.shared.files)?;
             held.start(record, None)?;
         }
     }

@@ -12,9 +12,9 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep};
 
 use super::exchange::{Exchange, Verdict};
-use super::held::Held;
 use super::interface::change;
 use super::sandbox::{Absence, at_interface};
+use super::shared::Shared;
 use crate::lease::{Lease, now};
 use crate::message::{Ask, Client, SERVER_PORT, transaction};
 use crate::record::Record;
@@ -27,7 +27,7 @@ pub(crate) type Added = oneshot::Sender<anyhow::Result<Lease>>;
 
 /// An attachment, its record, and the lease that other tasks see.
 pub(crate) struct Task {
-    pub held: Arc<Held>,
+    pub shared: Arc<Shared>,
     pub owner: String,
     pub record: Record,
     pub lease: watch::Sender<Option<Lease>>,
@@ -92,10 +92,10 @@ impl Task {
     }
 
     async fn acquire(&mut self) -> Result<Lease, Absence> {
-        let flags = &self.held.flags;
+        let flags = &self.shared.flags;
         let exchange = Exchange::open(&mut self.record, flags).await?;
         let end = Instant::now() + flags.timing.resend_timeout;
-        let (files, record) = (&self.held.files, &mut self.record);
+        let (files, record) = (&self.shared.files, &mut self.record);
         let hint = record.offered.as_ref().map(|it| it.address.ip());
         // If the daemon is killed between the server's grant and the next write, the next daemon
         // finds what it has to release.
@@ -148,7 +148,7 @@ impl Task {
             () if now < lease.rebind => (Ask::Renew(&lease), lease.rebind),
             () => (Ask::Rebind(&lease), lease.end),
         };
-        let flags = &self.held.flags;
+        let flags = &self.shared.flags;
         let exchange = Exchange::open(&mut self.record, flags).await?;
         let end = Instant::now() + min(end.saturating_sub(now), flags.timing.timeout);
         match exchange.ask(ask, end).await? {
@@ -176,7 +176,7 @@ impl Task {
         let work = move |connection: &_, link: &_| {
             change(connection, link, [old.as_ref(), new.as_ref()], priority)
         };
-        at_interface(&mut self.record, &self.held.flags.prefix, work).await?;
+        at_interface(&mut self.record, &self.shared.flags.prefix, work).await?;
         if let Some(lease) = lease.as_ref().filter(|_| is_moved) {
             self.note(format_args!(
                 "leased {}, which the interface has now",
@@ -191,7 +191,7 @@ impl Task {
         self.record.offered = None;
         self.record.lease.clone_from(&lease);
         self.lease.send_replace(lease);
-        self.record.write(&self.held.files)
+        self.record.write(&self.shared.files)
     }
 
     /// Returns the time until the next attempt: half of the time that is left (RFC 2131, 4.4.5), and
@@ -213,7 +213,7 @@ impl Task {
         match left {
             Some(left) if left > SHORTEST * 2 => left / 2,
             Some(left) if !left.is_zero() => left,
-            _ => self.held.flags.timing.resend_max,
+            _ => self.shared.flags.timing.resend_max,
         }
     }
 
@@ -228,13 +228,13 @@ impl Task {
                 Err(error) => self.note(format_args!("release {address}: {error:#}")),
             }
         }
-        self.held.files.retire(&self.owner).remove()
+        self.shared.files.retire(&self.owner).remove()
     }
 
     /// Sends a RELEASE and removes the address from the interface. If the interface is gone, sends
     /// the RELEASE from the host. Returns the sender's name.
     async fn release_one(&mut self, lease: Lease) -> anyhow::Result<&'static str> {
-        let opened = Exchange::open(&mut self.record, &self.held.flags).await;
+        let opened = Exchange::open(&mut self.record, &self.shared.flags).await;
         let Ok(exchange) = opened else {
             return self
                 .release_from_host(&lease)
@@ -247,7 +247,7 @@ impl Task {
         let work = move |connection: &_, link: &_| {
             change(connection, link, [Some(&lease), None], priority)
         };
-        let removed = at_interface(&mut self.record, &self.held.flags.prefix, work).await;
+        let removed = at_interface(&mut self.record, &self.shared.flags.prefix, work).await;
         removed.map_err(Absence::into_error)?;
         Ok("the interface")
     }
