@@ -28,7 +28,7 @@ fn dhcp_gives_addresses_of_a_server() {
 fn macvlan_gives_addresses_in_the_network_of_the_card() {
     let host = Host::new();
     let router = host.outside();
-    router.ip("address add 10.80.13.1/24 dev outside");
+    router.ip("address add 10.80.16.1/24 dev outside");
     host.ip("route add default via 192.0.2.2");
     let example = Example::list(&host, "macvlan.conflist");
     let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
@@ -36,7 +36,7 @@ fn macvlan_gives_addresses_in_the_network_of_the_card() {
         example.on("add", pod).ok();
         example.on("check", pod).ok();
     }
-    assert!(a.pings("10.80.13.1") && a.pings("10.80.13.101") && a.pings("192.0.2.2"));
+    assert!(a.pings("10.80.16.1") && a.pings("10.80.16.101") && a.pings("192.0.2.2"));
     for pod in [&a, &b] {
         example.on("del", pod).ok();
         assert_eq!(pod.links(), ["lo"]);
