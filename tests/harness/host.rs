@@ -174,7 +174,7 @@ impl Host {
         if !self.has_link("card") {
             self.ip("link add card type veth peer name gate");
             self.ip("address add 10.1.0.1/24 dev gate");
-            ["card", "gate"].map(|it| self.ip(&format!("link set {it} up")));
+            self.sh("ip link set card up; ip link set gate up");
         }
         let network = self.single("macvlan").with("master", "card");
         network.with("ipam.ranges", json!([[{"subnet": "10.1.0.0/24"}]]))
