@@ -3,7 +3,8 @@
 use std::fs;
 
 use serde_json::json;
-use tests::{Example, Findings, Host, Network, Place as _, Tool};
+use tests::dhcp::Daemon;
+use tests::{Example, Findings, Host, Network, Place as _, Tool, eventually};
 
 /// Configures the network `pods` with this plugin, and returns doctor's findings.
 fn judged(tool: &Tool<'_>, plugin: &Network<'_>) -> Findings {
@@ -119,6 +120,8 @@ fn examples_are_healthy() {
     let host = Host::new();
     with_a_router(&host);
     let tool = host.tool();
+    let _daemon = Daemon::spawn(&host, &host.plugin("dhcp").argument("daemon"));
+    assert!(eventually(|| fs::exists("/run/cni/dhcp.sock").unwrap()));
     fs::create_dir("/run/flannel").unwrap();
     fs::write("/run/flannel/subnet.env", "FLANNEL_SUBNET=10.244.1.1/24\n").unwrap();
     let mut count = 0;

@@ -40,7 +40,7 @@ fn keys_in_any_case_foreign_plugins_and_content_are_left_alone() {
     for plugin in [
         r#"{"type": "bridge", "ISGATEWAY": true, "capabilities": {"x": true}, "args": {"y": 1}}"#,
         r#"{"type": "calico", "mtu": 1500, "isGatway": 1}"#,
-        r#"{"type": "bridge", "cni.dev/x": 1, "ipam": {"type": "dhcp", "provide": []}}"#,
+        r#"{"type": "bridge", "cni.dev/x": 1, "ipam": {"type": "whereabouts", "range": 1}}"#,
         r#"{"type": "bandwidth", "ipam": {}, "dns": {"nameserver": 1}}"#,
     ] {
         assert_eq!(judged(plugin), [""; 0], "{plugin}");
