@@ -13,6 +13,9 @@ fuzz_target!(|input: &[u8]| {
         && let Selector::Directory(path) = config.device
     {
         let path = path.to_string_lossy();
-        assert!(path.starts_with("/sys/") && !path.contains("/../"), "{path}");
+        assert!(
+            path.starts_with("/sys/") && !path.contains("/../"),
+            "{path}"
+        );
     }
 });
