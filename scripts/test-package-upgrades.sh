@@ -197,7 +197,7 @@ from_kubernetes_cni() {
     install_package ours.deb
     reaches
     cmp "$room/ours/opt/cni/bin/bridge" "$root/opt/cni/bin/bridge"
-    cmp "$room/kubernetes-cni/opt/cni/bin/vlan" "$root/opt/cni/bin/vlan"
+    cmp "$room/kubernetes-cni/opt/cni/bin/vrf" "$root/opt/cni/bin/vrf"
     check_and_detach
     attach /opt/cni/bin
     remove_package deb cni-plugins-rust

@@ -153,7 +153,7 @@ debian_package() {
     dpkg --root="$root" --install "$scratch"/kubernetes-cni_*.deb >/dev/null
     cmp "$built/bridge" "$root/opt/cni/bin/bridge"
     dpkg --root="$root" --remove cni-plugins-rust >/dev/null
-    [[ $(ls "$root/opt/cni/bin") == vlan ]]
+    [[ $(ls "$root/opt/cni/bin") == other ]]
 }
 
 # Installs the RPM in its own root directory. It conflicts with kubernetes-cni.
@@ -300,7 +300,7 @@ cluster_image() {
 # Packages a pre-release that stands for the kubernetes-cni of Kubernetes.
 kubernetes_cni() {
     local name packager
-    for name in bridge vlan; do
+    for name in bridge other; do
         echo "the reference's" >"$scratch/$name"
     done
     cat >"$scratch/kubernetes-cni.yaml" <<EOF
@@ -313,7 +313,7 @@ maintainer: others <others@localhost>
 description: stands for the one of Kubernetes
 contents:
   - {src: $scratch/bridge, dst: /opt/cni/bin/bridge}
-  - {src: $scratch/vlan, dst: /opt/cni/bin/vlan}
+  - {src: $scratch/other, dst: /opt/cni/bin/other}
 EOF
     for packager in deb rpm; do
         "$(nfpm)" package --config "$scratch/kubernetes-cni.yaml" --packager "$packager" \
