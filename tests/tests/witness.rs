@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tests::leaks::age;
 use tests::{Host, Place as _, Sandbox, Tool};
 
@@ -92,4 +92,34 @@ fn sandbox_of_other_mounts_is_not_judged_by_its_missing_path() {
     let gc = tool.run(&["gc", "pods"]).under(&elsewhere);
     gc.expect_failure(&["may be live"]);
     assert!(has_record("a") && host.leases("pods").len() == 1);
+}
+
+/// An IPAM plugin that uses the link, such as `dhcp`, is called before the link is deleted.
+#[test]
+fn lease_over_the_link_stays_if_the_path_leads_to_another_process() {
+    let host = Host::new();
+    let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
+    let (inhabitant, other) = (a.inhabitant(), b.inhabitant());
+    let result = r#"{"cniVersion": "1.0.0", "ips": [{"address": "10.1.0.9/24"}]}"#;
+    // A plugin that DEL starts and does not need gets no request.
+    let answer = format!("[ $CNI_COMMAND != ADD ] || echo '{result}'");
+    let call = "[ -n \"$(cat)\" ] || exit 1\necho $CNI_COMMAND >>/run/calls";
+    host.script("dhcp", &format!("{call}\n{answer}"));
+    let network = host.card().with("ipam", json!({"type": "dhcp"}));
+    let call = |verb, netns: &tests::Inhabitant| {
+        let call = network.call(verb).container("a").ifname("eth0");
+        call.netns(netns.netns()).ok();
+    };
+    call("ADD", &inhabitant);
+    let record = "/run/cni/witness/cni:pods:a:eth0";
+    let paths = [&inhabitant, &other].map(|it| it.netns().display().to_string());
+    let text = fs::read_to_string(record).unwrap();
+    fs::write(record, text.replace(&paths[0], &paths[1])).unwrap();
+    call("DEL", &other);
+    network.gc(&[]).error().expect(100, &["may exist"]);
+    assert_eq!(fs::read_to_string("/run/calls").unwrap(), "ADD\n");
+    assert!(a.pings("10.1.0.1"));
+    call("DEL", &inhabitant);
+    assert_eq!(fs::read_to_string("/run/calls").unwrap(), "ADD\nDEL\n");
+    assert!(!a.has_link("eth0") && !has_record("a"));
 }

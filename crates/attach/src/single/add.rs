@@ -301,7 +301,8 @@ impl Add<'_> {
             return Ok(());
         }
         let sandbox = Connection::open_in(self.namespace)?;
-        delete_named(&sandbox, &self.request.attachment, |_| true).map(drop)
+        let is_made = |it: &Link| self.desired.is_kind(&it.kind);
+        delete_named(&sandbox, &self.request.attachment, is_made)
     }
 
     fn release_lease(&self) -> anyhow::Result<()> {

@@ -1,8 +1,6 @@
 //! DEL and GC: remove links that live in sandboxes, then their leases and records.
 
-use std::path::Path;
-
-use anyhow::ensure;
+use anyhow::{Context as _, bail, ensure};
 use cni::delegate::Delegate;
 use cni::{Attachment, DelRequest, GcRequest, Verb, note};
 use netlink::{Connection, Link};
@@ -26,51 +24,64 @@ pub fn del<P: SandboxLink>(request: &DelRequest) -> anyhow::Result<()> {
         .and_then(|delegate| delegate.map(|it| it.start(Verb::Del)).transpose());
     let owner = request.attachment.owner();
     let witness = Witness::find(&owner)?;
-    let may_send = request.netns.as_ref().is_some_and(|it| it.exists());
-    let (early, lease) = match uses_link(&request.network) {
-        Ok(true) if may_send => {
-            cni::step("release the lease");
-            (finish(lease), Ok(None))
-        }
-        _ => (Ok(()), lease),
-    };
-    cni::step("delete the link");
-    if let Some(reason) = remains::<P>(request, witness.as_ref())? {
+    let sandbox = sandbox_of(request, witness.as_ref())?;
+    if sandbox.is_none()
+        && let Some(reason) = remains(witness.as_ref())
+    {
         note(format_args!(
             "the lease of {owner} stays until GC, because its link may exist: {reason}"
         ));
-        return early;
+        return Ok(());
     }
-    cni::step("release the lease");
-    cni::all([early, finish(lease)])?;
+    let release = || {
+        cni::step("release the lease");
+        finish(lease)
+    };
+    let delete = || {
+        cni::step("delete the link");
+        let named = |it| delete_named(it, &request.attachment, P::makes_link);
+        sandbox.as_ref().map_or(Ok(()), named)
+    };
+    if sandbox.is_some() && uses_link(&request.network).unwrap_or_default() {
+        let released = release();
+        delete()?;
+        released?;
+    } else {
+        delete()?;
+        release()?;
+    }
     cni::step("remove the record");
     Witness::remove(&owner)
 }
 
-/// Deletes the link in the sandbox of the request. Returns why the link may still exist; `None` if
-/// it does not.
-fn remains<P: SandboxLink>(
+/// Returns a connection to the sandbox of the request; `None` if its path leads to none, or to another
+/// one than that of the record.
+fn sandbox_of(
     request: &DelRequest,
     witness: Option<&Witness>,
-) -> anyhow::Result<Option<String>> {
-    let is_of =
-        |sandbox: &Connection, path: &Path| witness.map_or(Ok(true), |it| it.is_of(sandbox, path));
-    if let Some(path) = &request.netns
-        && let Some((_, sandbox)) = Connection::open_if_present(path)?
-        && is_of(&sandbox, path)?
-    {
-        delete_named(&sandbox, &request.attachment, P::makes_link)?;
+) -> anyhow::Result<Option<Connection>> {
+    let Some(path) = &request.netns else {
         return Ok(None);
-    }
-    Ok(match witness.map(Witness::presence) {
-        None | Some(Presence::Gone) => None,
-        Some(Presence::Unknown(reason)) => Some(reason),
-        Some(Presence::Present(..)) => Some("its sandbox exists".to_owned()),
-    })
+    };
+    let Some((_, sandbox)) = Connection::open_if_present(path)? else {
+        return Ok(None);
+    };
+    let is_own = witness.map_or(Ok(true), |it| it.is_of(&sandbox, path))?;
+    Ok(Some(sandbox).filter(|_| is_own))
 }
 
-/// Deletes the link that the attachment names, or the one that ADD has not renamed yet, if it is one
-/// that `is_made` accepts. Returns whether none of both is left that it accepts.
+/// Returns why the link may still exist, although the request does not lead to its sandbox; `None` if
+/// it does not.
+fn remains(witness: Option<&Witness>) -> Option<String> {
+    match witness?.presence() {
+        Presence::Gone => None,
+        Presence::Unknown(reason) => Some(reason),
+        Presence::Present(..) => Some("its sandbox exists".to_owned()),
+    }
+}
+
+/// Deletes the link that the attachment names, and the one that ADD has not renamed yet, as far as
+/// `is_made` accepts them.
 pub(super) fn delete_named(
     sandbox: &Connection,
     attachment: &Attachment,
@@ -80,7 +91,7 @@ pub(super) fn delete_named(
         match sandbox.find_link(name)? {
             Some(link) if is_made(&link) => sandbox.remove_link(&link)?,
             Some(link) => note(format_args!(
-                "{name} in the sandbox is {}, so another plugin made it: not deleted",
+                "{name} in the sandbox, {}, is not of this attachment: not deleted",
                 link.kind
             )),
             None => {}
@@ -96,26 +107,33 @@ pub(super) fn delete_named(
 /// At least one step failed. GC releases no lease if the link of an attachment may still exist.
 pub fn gc<P: SandboxLink>(request: &GcRequest) -> anyhow::Result<()> {
     let is_stale = request.stale();
-    let all = Witness::all()?.into_iter();
-    let stale: Vec<_> = all.filter(|(owner, _)| is_stale(owner)).collect();
-    let uses_link = uses_link(&request.network)?;
+    let stale = Witness::all()?.into_iter().filter(|it| is_stale(&it.0));
+    let stale: Vec<_> = stale
+        .map(|(owner, witness)| (present(&owner, witness), owner))
+        .collect();
+    let are_known = stale.iter().all(|it| it.0.is_ok());
     let release = || {
         cni::step("release leases");
         forward(&request.network, Verb::Gc)
     };
-    let early = if uses_link { release() } else { Ok(()) };
-    cni::step("delete links");
-    let deleted = stale.iter().map(|(owner, witness)| match witness {
-        Ok(Some(witness)) => delete_stale::<P>(owner, witness),
-        Ok(None) => Ok(()),
-        Err(error) => Err(anyhow::anyhow!("{error:#}")),
-    });
-    cni::all(deleted.chain([early]))?;
-    if !uses_link {
+    let delete = || {
+        cni::step("delete links");
+        cni::all(stale.iter().map(|(sandbox, owner)| match sandbox {
+            Ok(Some(sandbox)) => delete_stale::<P>(owner, sandbox),
+            Ok(None) => Ok(()),
+            Err(error) => Err(anyhow::anyhow!("{error:#}")),
+        }))
+    };
+    if are_known && uses_link(&request.network)? {
+        let released = release();
+        delete()?;
+        released?;
+    } else {
+        delete()?;
         release()?;
     }
     cni::step("remove records");
-    cni::all(stale.iter().map(|(owner, _)| {
+    cni::all(stale.iter().map(|(_, owner)| {
         Witness::remove(owner)?;
         note(format_args!(
             "removed {owner}, which the runtime does not list"
@@ -124,19 +142,28 @@ pub fn gc<P: SandboxLink>(request: &GcRequest) -> anyhow::Result<()> {
     }))
 }
 
-fn delete_stale<P: SandboxLink>(owner: &str, witness: &Witness) -> anyhow::Result<()> {
-    let (sandbox, attachment) = match (witness.presence(), Attachment::of_owner(owner)) {
-        (Presence::Gone, _) => return Ok(()),
-        (Presence::Present(_, sandbox), Some(attachment)) => (sandbox, attachment),
-        (Presence::Unknown(reason), _) => {
-            anyhow::bail!("the link of {owner} may exist: {reason}")
-        }
-        (Presence::Present(..), None) => anyhow::bail!("{owner} is no tag of an attachment"),
-    };
+/// Returns a connection to the sandbox of an attachment; `None` if it is gone.
+///
+/// # Errors
+/// The sandbox may exist.
+fn present(
+    owner: &str,
+    witness: anyhow::Result<Option<Witness>>,
+) -> anyhow::Result<Option<Connection>> {
+    match witness?.map(|it| it.presence()) {
+        None | Some(Presence::Gone) => Ok(None),
+        Some(Presence::Present(_, sandbox)) => Ok(Some(sandbox)),
+        Some(Presence::Unknown(reason)) => bail!("the link of {owner} may exist: {reason}"),
+    }
+}
+
+fn delete_stale<P: SandboxLink>(owner: &str, sandbox: &Connection) -> anyhow::Result<()> {
+    let attachment = Attachment::of_owner(owner);
+    let attachment = attachment.with_context(|| format!("{owner} is no tag of an attachment"))?;
     let is_tagged = |it: &Link| it.alias.as_deref() == Some(owner);
     let is_own =
         |it: &Link| P::makes_link(it) && (is_tagged(it) || it.name == first_name(&attachment));
-    delete_named(&sandbox, &attachment, is_own)?;
+    delete_named(sandbox, &attachment, is_own)?;
     let left = sandbox.find_link(attachment.interface.as_str())?;
     let is_left = left.is_some_and(|it| P::makes_link(&it));
     ensure!(
