@@ -10,7 +10,7 @@ use netns::Netns;
 use nix::libc::RTM_NEWLINK;
 
 use crate::link::message;
-use crate::{Connection, Error, Link, MacAddress, Request};
+use crate::{Connection, Error, Link, LinkKind, MacAddress, Request};
 
 /// Kind of a stand-in. A stand-in is a link that imitates a link of another namespace. A caller can
 /// send test packets through a stand-in without touching that namespace.
@@ -77,6 +77,18 @@ impl NewLink<'_> {
 }
 
 impl NewKind {
+    /// Returns the kind as which a link of this kind is read.
+    pub fn made(self) -> LinkKind {
+        match self {
+            Self::Bridge | Self::FilteringBridge => LinkKind::Bridge,
+            Self::Dummy => LinkKind::Dummy,
+            Self::Vlan(id) => LinkKind::Vlan(id),
+            Self::Macvlan(mode, _) => LinkKind::Macvlan(mode),
+            Self::Ipvlan(mode) => LinkKind::Ipvlan(mode),
+            Self::Vrf(table) => LinkKind::Vrf(table),
+        }
+    }
+
     /// Returns the attributes of this kind, and its name in messages.
     fn attributes(self) -> (Vec<LinkInfo>, &'static str) {
         let vlan = |id| InfoData::Vlan(vec![InfoVlan::Id(id)]);

@@ -4,7 +4,7 @@ use anyhow::{Context as _, bail};
 use cni::result::{AddResult, Dns};
 use cni::{Attachment, CniArgs, Error, InterfaceName, Network, hex};
 use facts::Lack;
-use netlink::{Connection, Link, LinkKind, MacAddress, NewKind, NewLink, Route, created};
+use netlink::{Connection, Link, LinkKind, MacAddress, NewKind, NewLink, Route};
 
 use crate::MtuChoice;
 
@@ -90,10 +90,14 @@ impl Parent {
     /// Code 7: `master` is no name of a link.
     pub fn parse(master: &str, link_in_container: bool) -> Result<Self, Error> {
         let name = (!master.is_empty()).then(|| cni::keys::parsed(master, "master"));
-        let mut places = [Place::Host, Place::Sandbox].into_iter();
+        let place = if link_in_container {
+            Place::Sandbox
+        } else {
+            Place::Host
+        };
         Ok(Self {
             name: name.transpose()?,
-            place: places.nth(link_in_container.into()).unwrap_or(Place::Host),
+            place,
         })
     }
 
@@ -147,23 +151,13 @@ impl Single {
 
     /// Returns whether a link is as desired, apart from its parent, MAC and MTU.
     pub(super) fn is_kind(&self, kind: &LinkKind) -> bool {
-        match (self.kind, kind) {
-            (NewKind::Macvlan(mode, _), LinkKind::Macvlan(found)) => mode == *found,
-            (NewKind::Ipvlan(mode), LinkKind::Ipvlan(found)) => mode == *found,
-            (NewKind::Vlan(id), LinkKind::Vlan(found)) => id == *found,
-            (NewKind::Dummy, LinkKind::Dummy) => true,
-            _ => false,
-        }
+        *kind == self.kind.made()
     }
 
+    /// Returns the kind and the parent, for messages and the record.
     pub(super) fn words(&self, parent: Option<&Link>) -> String {
-        let kind = match self.kind {
-            NewKind::Macvlan(mode, _) => LinkKind::Macvlan(mode).to_string(),
-            NewKind::Ipvlan(mode) => LinkKind::Ipvlan(mode).to_string(),
-            NewKind::Vlan(id) => LinkKind::Vlan(id).to_string(),
-            _ => LinkKind::Dummy.to_string(),
-        };
-        parent.map_or_else(|| kind.clone(), |it| format!("{kind} of {}", it.name))
+        let kind = self.kind.made();
+        parent.map_or_else(|| kind.to_string(), |it| format!("{kind} of {}", it.name))
     }
 }
 
@@ -205,7 +199,8 @@ pub fn lacks(kind: NewKind, feature: &str, plugin: &'static str) -> anyhow::Resu
     let connection = Connection::open()?;
     // Any Ethernet link can be a parent. If the kernel lacks bridges, it says so for `bridge`.
     let parent = format!("{plugin}-parent");
-    if created(connection.add_link(&NewLink::of(&parent, NewKind::Bridge))).is_err() {
+    let bridge = NewLink::of(&parent, NewKind::Bridge);
+    if connection.add_link(&bridge).is_err() {
         return Ok(Vec::new());
     }
     let link = NewLink {
