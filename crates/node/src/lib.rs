@@ -227,6 +227,7 @@ impl Node {
         (node.tables, node.firewall.elements) = node.take(Part::Firewall, TableState::read_all());
         (node.attached, node.invalid_entries) =
             node.take(Part::Cache, attached(&directories.cache));
+        node.witnesses = node.take(Part::Cache, witnesses::read());
         let counters = node.read_counters();
         node.take(Part::Links, counters);
         node
