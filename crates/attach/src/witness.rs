@@ -11,7 +11,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use cni::files::identity;
+use cni::files::{boot_id, identity};
 use netlink::Connection;
 use netns::Netns;
 use serde::{Deserialize, Serialize};
@@ -46,8 +46,8 @@ pub enum Presence {
 }
 
 impl Witness {
-    /// Returns the record of an attachment whose `link` is in `namespace`, to which `connection`
-    /// leads. `netns` is the path of the namespace.
+    /// Returns the record of an attachment whose `link` is in the namespace at `netns`, to which
+    /// `connection` leads.
     ///
     /// # Errors
     /// The boot ID cannot be read.
@@ -57,7 +57,7 @@ impl Witness {
             link,
             cookie: connection.namespace_cookie(),
             file: identity(fs::metadata(netns)),
-            boot: boot()?,
+            boot: boot_id()?,
             mounts: mounts(),
         })
     }
@@ -107,7 +107,7 @@ impl Witness {
     /// Returns whether the sandbox exists.
     pub fn presence(&self) -> Presence {
         let path = self.netns.display();
-        let is_of_this_boot = boot().is_ok_and(|it| it == self.boot);
+        let is_of_this_boot = boot_id().is_ok_and(|it| it == self.boot);
         match Connection::open_if_present(&self.netns) {
             Ok(Some((namespace, connection)))
                 if is_of_this_boot && self.has_identity(&connection, &self.netns) =>
@@ -151,7 +151,7 @@ impl Witness {
     /// # Errors
     /// The boot ID cannot be read.
     pub fn is_of(&self, connection: &Connection, path: &Path) -> anyhow::Result<bool> {
-        Ok(boot()? == self.boot && self.has_identity(connection, path))
+        Ok(boot_id()? == self.boot && self.has_identity(connection, path))
     }
 
     fn has_identity(&self, connection: &Connection, path: &Path) -> bool {
@@ -172,12 +172,6 @@ impl Witness {
 
 fn files() -> OwnerFiles {
     OwnerFiles(DIRECTORY.into())
-}
-
-fn boot() -> anyhow::Result<String> {
-    let path = "/proc/sys/kernel/random/boot_id";
-    let id = fs::read_to_string(path).with_context(|| format!("read {path}"))?;
-    Ok(id.trim_end().to_owned())
 }
 
 /// Returns the mount namespace of this process; `None` if it cannot be read.

@@ -182,6 +182,16 @@ pub fn lock(
     }
 }
 
+/// Returns the ID of the boot (random(4)).
+///
+/// # Errors
+/// `/proc` does not show it.
+pub fn boot_id() -> anyhow::Result<String> {
+    let path = "/proc/sys/kernel/random/boot_id";
+    let id = fs::read_to_string(path).with_context(|| format!("read {path}"))?;
+    Ok(id.trim_end().to_owned())
+}
+
 /// Returns the device and inode of a file. Two paths lead to the same file if these are equal.
 /// Returns `None` if `metadata` is an error.
 pub fn identity(metadata: io::Result<Metadata>) -> Option<(u64, u64)> {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use attach::{OwnerFiles, Writing};
-use cni::files::identity;
+use cni::files::{boot_id, identity};
 use serde::{Deserialize, Serialize};
 
 use crate::lease::Lease;
@@ -78,17 +78,14 @@ impl Record {
     }
 }
 
-/// Returns the directory of the records of the daemon with this socket, which is beside the socket:
-/// whoever reaches the one also reaches the other.
+/// Returns the directory of the records of the daemon with this socket. It is beside the socket, so
+/// that a process which sees one of them sees both.
 pub(crate) fn directory(socket: &Path) -> OwnerFiles {
     OwnerFiles(socket.with_extension("leases"))
 }
 
-/// This boot of the host; empty if the kernel does not tell.
-pub(crate) static BOOT: LazyLock<String> = LazyLock::new(|| {
-    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    boot.trim_end().to_owned()
-});
+/// This boot of the host; empty if `/proc` does not show it.
+pub(crate) static BOOT: LazyLock<String> = LazyLock::new(|| boot_id().unwrap_or_default());
 
 /// Device and inode of the daemon's mount namespace.
 pub(crate) static MOUNTS: LazyLock<Option<(u64, u64)>> =

@@ -5,11 +5,11 @@
 //! return completely. The records are below `/run`, because a reboot brings every device back; a
 //! record of another boot is void.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use attach::{OwnerFiles, Writing};
+use cni::files::boot_id;
 use cni::{GOING_ON, or_note};
 use ipnetwork::IpNetwork;
 use netlink::{Address, Connection, Link, LinkKind, Multicast, found};
@@ -64,7 +64,7 @@ impl Record {
         let is_fixed = |it: &&Address| !it.is_link_local && !it.expires;
         let fixed = addresses.iter().filter(is_fixed).map(|it| it.address);
         Ok(Self {
-            boot: boot()?,
+            boot: boot_id()?,
             netns: netns.to_owned(),
             has_left: false,
             device: Former {
@@ -111,7 +111,7 @@ impl Record {
         let Some(record): Option<Self> = or_note(record, GOING_ON) else {
             return Ok(None);
         };
-        let boot = boot()?;
+        let boot = boot_id()?;
         Ok(Some(record).filter(|it| it.boot == boot))
     }
 
@@ -223,10 +223,4 @@ impl Former {
 /// Returns the directory of all records.
 pub(crate) fn files() -> OwnerFiles {
     OwnerFiles("/run/cni/host-device".into())
-}
-
-fn boot() -> anyhow::Result<String> {
-    let file = "/proc/sys/kernel/random/boot_id";
-    let id = fs::read_to_string(file).with_context(|| format!("read {file}"))?;
-    Ok(id.trim_end().to_owned())
 }
