@@ -1,4 +1,4 @@
-//! vlan: traffic of a VLAN, who has it, VLANs in VLANs, and names that the host has.
+//! vlan: traffic of a VLAN, its owner, VLANs in VLANs, and names that the host has, too.
 
 use serde_json::json;
 use tests::{Host, Network, Place as _, Sandbox};

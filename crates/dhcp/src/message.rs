@@ -19,7 +19,7 @@ use crate::lease::{BROADCAST_MAC, Lease};
 use crate::options::Options;
 use crate::reply::Reply;
 
-/// What the daemon asks or tells a server.
+/// A message of the daemon to a server.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Ask<'l> {
     /// DISCOVER: any address, or the one that the client had before.

@@ -13,7 +13,7 @@ pub struct RawConfig {
     pub daemon_socket_path: String,
     /// Options that the server is asked for, besides `routers` and `subnet-mask`.
     pub request: Vec<RawRequest>,
-    /// Options that the server is told, such as the container's name.
+    /// Options for the server, such as the container's name.
     pub provide: Vec<RawProvide>,
     /// Metric of the routes in the result; 0 for none.
     pub priority: u32,
@@ -29,7 +29,7 @@ pub struct RawRequest {
     pub option: String,
 }
 
-/// An option that the server is told.
+/// An option for the server.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[schemars(extend("required" = ["option"]))]
 #[serde(rename_all = "camelCase", default)]

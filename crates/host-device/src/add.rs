@@ -172,7 +172,7 @@ impl<'a> Add<'a> {
     }
 
     /// Moves `link` into the sandbox, by the name of the interface, and returns it there. Gives it
-    /// the alias by which DEL of the reference recognises its former name.
+    /// the alias in which DEL of the reference looks for its former name.
     fn move_in(
         &self,
         (host, sandbox): (&Connection, &Connection),

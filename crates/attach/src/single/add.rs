@@ -184,7 +184,7 @@ impl Add<'_> {
         made
     }
 
-    /// Says who has the VLAN, of which a parent has only one link.
+    /// Names the owner of the VLAN: a parent has one link of each VLAN.
     fn explain(&self, error: netlink::Error, words: &str) -> anyhow::Error {
         let NewKind::Vlan(_) = self.desired.kind else {
             return anyhow::Error::from(error).context(format!("make {words}"));
@@ -337,7 +337,7 @@ impl Add<'_> {
     }
 }
 
-/// Adds to the error of a link that cannot be brought up whose MAC it may have.
+/// Explains why a link cannot be brought up, if another link has its MAC.
 fn in_use(error: anyhow::Error, link: &Link) -> anyhow::Error {
     let is_used = |it: &netlink::Error| it.is_mac_in_use();
     if error.downcast_ref().is_some_and(is_used) {

@@ -54,8 +54,8 @@ pub fn del<P: SandboxLink>(request: &DelRequest) -> anyhow::Result<()> {
     Witness::remove(&owner)
 }
 
-/// Returns a connection to the sandbox of the request; `None` if its path leads to none, or to another
-/// one than that of the record.
+/// Returns a connection to the sandbox of the request; `None` if its path leads to no sandbox, or not
+/// to the recorded one.
 fn sandbox_of(
     request: &DelRequest,
     witness: Option<&Witness>,

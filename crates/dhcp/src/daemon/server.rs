@@ -199,7 +199,7 @@ async fn serve_client(stream: UnixStream, held: &Arc<Held>) -> io::Result<()> {
 /// Parses a request.
 ///
 /// # Errors
-/// It is no request. The error also tells a user of the Go plugin what is wrong.
+/// It is no request. The error also shows a user of the Go plugin what is wrong.
 pub(crate) fn parse(line: &str) -> anyhow::Result<Request> {
     if line.starts_with(GO) {
         bail!(
