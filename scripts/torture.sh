@@ -8,7 +8,7 @@
 #
 # By default all cases except fuzz run:
 #
-#     bridge, ptp, portmap, bandwidth, firewall
+#     bridge, ptp, macvlan, tap, portmap, bandwidth, firewall
 #                                    one plugin, bridge with the host-local that it runs
 #     tuning, sbr                    the plugin behind bridge
 #     chain                          each plugin of the chain bridge, portmap, bandwidth, and of podman's
@@ -45,7 +45,7 @@ main() {
                 shift
                 ;;
             fuzz) fuzz=yes ;;
-            bridge | ptp | macvlan | portmap | bandwidth | firewall | tuning | sbr | chain) cases+=("--test=${1}_faults") ;;
+            bridge | ptp | macvlan | tap | portmap | bandwidth | firewall | tuning | sbr | chain) cases+=("--test=${1}_faults") ;;
             soak) cases+=("--test=soak") ;;
             *) die "unknown option or case $1" ;;
         esac
@@ -54,7 +54,7 @@ main() {
     [[ $fuzz == no ]] || fuzz "$seconds"
     [[ $fuzz == no || ${#cases[@]} -gt 0 ]] || return 0
     ((${#cases[@]} > 0)) ||
-        cases=(--test={bridge,ptp,macvlan,portmap,bandwidth,firewall,tuning,sbr,chain}_faults --test=soak)
+        cases=(--test={bridge,ptp,macvlan,tap,portmap,bandwidth,firewall,tuning,sbr,chain}_faults --test=soak)
     need_rust
     need ip iproute2
     need unshare util-linux

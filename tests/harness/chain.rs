@@ -226,7 +226,8 @@ impl Removal {
     /// Returns whether the address of a live sandbox stays until GC after this removal, by a chain
     /// whose interface lives in the sandbox alone.
     pub fn keeps_address(self, chain: &Chain<'_>) -> bool {
-        self == Self::DelForgotten && chain.position("macvlan") == Some(0)
+        let is_first = |plugin| chain.position(plugin) == Some(0);
+        self == Self::DelForgotten && (is_first("macvlan") || is_first("tap"))
     }
 }
 
@@ -252,6 +253,7 @@ fn network<'h>(host: &'h Host, plugin: &str) -> Network<'h> {
         }
         "macvlan" => host.card(),
         "host-device" => host.nic(),
+        "tap" => host.tap(),
         "ptp" => host.ptp().with("ipMasq", true),
         "host-local" => host.host_local(),
         "static" => host.fixed(),

@@ -11,7 +11,7 @@ use crate::place::Place as _;
 use crate::points::Attack;
 use crate::tally::{Ended, Tally};
 use crate::traffic::tcp_by_port;
-use crate::{Host, Invocation, Outcome, Sandbox, Snapshot, eventually};
+use crate::{Host, Invocation, Machine, Outcome, Sandbox, Snapshot, eventually};
 
 /// The plugins of a torture test.
 #[derive(Debug, Clone, Copy)]
@@ -343,10 +343,10 @@ impl Lab {
 
     /// Checks that ADD of another sandbox works and DEL leaves nothing.
     fn works(&mut self) -> Result<(), String> {
-        let b = self.sandbox();
-        let chain = self.chain();
+        let (b, chain) = (self.sandbox(), self.chain());
         let result = chain.add(&b)?;
         chain.check_first(chain.len(), (&b, &result))?;
+        let _machine = Machine::behind(&chain, &self.host, &b);
         let has_v6 = b.addresses("eth0").len() > 1;
         if !(b.pings("10.1.0.1") && (!has_v6 || b.pings("fd00:1::1"))) {
             return Err("the next sandbox does not reach its gateways".to_owned());

@@ -53,7 +53,7 @@ impl Attack {
 fn calls(trace: &Trace) -> Vec<Call> {
     let anywhere = ANYWHERE.iter().flat_map(|name| trace.calls(name));
     let files = ["openat", "read"].into_iter().flat_map(|name| {
-        let places = ["/proc/sys/", "/run/"];
+        let places = ["/dev/net/", "/proc/sys/", "/run/"];
         places
             .into_iter()
             .flat_map(move |place| trace.calls_below(name, place))
@@ -93,7 +93,7 @@ fn errors(call: &str) -> &'static [Errno] {
 /// Errors of a kernel that lacks a resource or a permission.
 const ANSWERS: [Errno; 4] = [Errno::EBUSY, Errno::ENOSPC, Errno::EPERM, Errno::ENOMEM];
 
-const ANYWHERE: [&str; 31] = [
+const ANYWHERE: [&str; 32] = [
     "bind",
     "clone",
     "clone3",
@@ -105,6 +105,7 @@ const ANYWHERE: [&str; 31] = [
     "flock",
     "fstatfs",
     "getdents64",
+    "ioctl",
     "linkat",
     "lseek",
     "memfd_create",

@@ -15,7 +15,7 @@ struct Subject {
     del: &'static [&'static str],
 }
 
-const SUBJECTS: [Subject; 12] = [
+const SUBJECTS: [Subject; 13] = [
     Subject {
         chain: &["loopback"],
         add: &[NET, SYS],
@@ -38,6 +38,12 @@ const SUBJECTS: [Subject; 12] = [
         chain: &["macvlan"],
         add: &[NET, SYS],
         check: &[NET, SYS],
+        del: &[NET, SYS],
+    },
+    Subject {
+        chain: &["tap"],
+        add: &[NET, SYS],
+        check: &[SYS],
         del: &[NET, SYS],
     },
     Subject {

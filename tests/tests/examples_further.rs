@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use tests::dhcp::Daemon;
-use tests::{Dnsmasq, Example, Host, Place as _, eventually};
+use tests::{Dnsmasq, Example, Host, Machine, Opening, Place as _, eventually};
 
 #[test]
 fn dhcp_gives_addresses_of_a_server() {
@@ -41,6 +41,20 @@ fn macvlan_gives_addresses_in_the_network_of_the_card() {
         example.on("del", pod).ok();
         assert_eq!(pod.links(), ["lo"]);
     }
+}
+
+#[test]
+fn tap_is_opened_by_its_user() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let example = Example::list(&host, "tap.conflist");
+    example.on("add", &a).ok();
+    let (user, queues) = (107, Some(2));
+    let _machine = Machine::start(&host, &a, Opening { user, queues }).unwrap();
+    assert!(eventually(|| a.pings("10.80.17.9")));
+    example.on("check", &a).ok();
+    example.on("del", &a).ok();
+    assert_eq!(a.links(), ["lo"]);
 }
 
 /// The card of the stand-in has another network at its other end.

@@ -94,6 +94,13 @@ fn card(host: &Host) -> Network<'_> {
     network.with("ipam.ranges", ranges)
 }
 
+/// Returns a network of tap.
+fn tap(host: &Host) -> Network<'_> {
+    let ranges = json!([[{"subnet": "10.8.0.0/24"}]]);
+    let network = host.tap().with("name", "tap");
+    network.with("ipam.ranges", ranges)
+}
+
 #[test]
 fn no_plugin_makes_more_system_calls_than_noted() {
     let host = Host::new();
@@ -113,6 +120,7 @@ fn no_plugin_makes_more_system_calls_than_noted() {
         ledger.alone(&host.loopback(), &format!("lo{round}"));
         ledger.alone(&routed(&host), &format!("ptp{round}"));
         ledger.alone(&card(&host), &format!("card{round}"));
+        ledger.alone(&tap(&host), &format!("tap{round}"));
         ledger.behind_bridge(&host.tuning(), &format!("tuned{round}"));
         let sbr = host.bandwidth().with("type", "sbr");
         ledger.behind_bridge(&sbr, &format!("sbr{round}"));

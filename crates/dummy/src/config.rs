@@ -15,7 +15,7 @@ impl SandboxLink for Dummy {
     fn parse(network: &Network, _: &CniArgs) -> Result<Single, Error> {
         let raw: RawConfig = network.config()?;
         Ok(Single {
-            kind: NewKind::Dummy,
+            kind: NewKind::Dummy.into(),
             parent: None,
             mac: Mac::Derived,
             mtu: None,

@@ -15,7 +15,7 @@ impl SandboxLink for Ipvlan {
     fn parse(network: &Network, _: &CniArgs) -> Result<Single, Error> {
         let raw: RawConfig = network.config()?;
         Ok(Single {
-            kind: NewKind::Ipvlan(raw.mode.into()),
+            kind: NewKind::Ipvlan(raw.mode.into()).into(),
             parent: Some(Parent::parse(&raw.master, raw.link_in_container)?),
             mac: Mac::OfParent,
             mtu: mtu(raw.mtu)?,

@@ -26,7 +26,7 @@ impl SandboxLink for Macvlan {
         };
         let queue = Some(raw.bc_queue_len).filter(|it| *it != 0);
         Ok(Single {
-            kind: NewKind::Macvlan(raw.mode.into(), queue),
+            kind: NewKind::Macvlan(raw.mode.into(), queue).into(),
             parent: Some(Parent::parse(&raw.master, raw.link_in_container)?),
             mac,
             mtu: mtu(raw.mtu)?,

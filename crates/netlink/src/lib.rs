@@ -71,5 +71,6 @@ pub use route::{NewRoute, Route};
 pub use rule::Rule;
 pub use saved_route::SavedRoute;
 pub use socket::{Content, Protocol, Received, Refusal, Reply, Silence, Socket};
+pub use tun::Tap;
 pub use veth::{VethEnd, VethPair};
 pub use vlan::{PortVlans, Tagging, VlanCarrier};

@@ -11,6 +11,8 @@ use nix::libc::{
     IFLA_OPERSTATE, IFLA_PARENT_DEV_NAME, IFLA_PERM_ADDRESS, IFLA_TXQLEN, RTM_NEWLINK,
 };
 
+use tun::Tap;
+
 use crate::attributes::{attribute, attributes, entry, short, text, word};
 use crate::{Ipv6, MacAddress, Message, PortFlag, conf};
 
@@ -105,6 +107,8 @@ pub enum LinkKind {
     Dummy,
     /// A VRF link for the routing table with this number.
     Vrf(u32),
+    /// A tap link, which programs open by `/dev/net/tun`.
+    Tap(Box<Tap>),
     /// Any other virtual link, by its name in `ip -details link`.
     Other(String),
 }
@@ -122,6 +126,8 @@ impl fmt::Display for LinkKind {
             Self::Ipvlan(mode) => return write!(f, "ipvlan in mode {mode}"),
             Self::Dummy => "dummy",
             Self::Vrf(table) => return write!(f, "VRF of table {table}"),
+            // As in `ip -details link`. Records contain this word.
+            Self::Tap(_) => TUN,
             Self::Other(name) => name,
         })
     }
@@ -248,6 +254,9 @@ impl Link {
                 "macvlan" => LinkKind::Macvlan(word.into()),
                 "ipvlan" => LinkKind::Ipvlan(short.into()),
                 "vrf" => LinkKind::Vrf(word),
+                TUN if attribute(data, TUN_TYPE) == Some(&[TYPE_TAP]) => {
+                    LinkKind::Tap(Box::new(tap(data)))
+                }
                 other => LinkKind::Other(other.to_owned()),
             };
         }
@@ -299,6 +308,15 @@ impl BridgePort {
     }
 }
 
+fn tap(data: &[u8]) -> Tap {
+    let id = |kind| attribute(data, kind).and_then(word);
+    Tap {
+        multi_queue: is_on(data, TUN_MULTI_QUEUE).unwrap_or_default(),
+        owner: id(TUN_OWNER),
+        group: id(TUN_GROUP),
+    }
+}
+
 /// Returns whether the attribute `kind` in `data`, one byte, is not 0; `None` if it is missing.
 fn is_on(data: &[u8], kind: u16) -> Option<bool> {
     attribute(data, kind).map(|it| it != [0])
@@ -329,5 +347,13 @@ const BR_VLAN_FILTERING: u16 = 7;
 const BR_NF_CALL_IPTABLES: u16 = 36;
 const BR_NF_CALL_IP6TABLES: u16 = 37;
 const BR_VLAN_DEFAULT_PVID: u16 = 39;
+const TUN_OWNER: u16 = 1;
+const TUN_GROUP: u16 = 2;
+const TUN_TYPE: u16 = 3;
+const TUN_MULTI_QUEUE: u16 = 7;
 const BRPORT_STATE: u16 = 1;
 const BR_STATE_DISABLED: u8 = 0;
+
+/// Kind of tun and tap links, and `IFF_TAP`, the type of tap links.
+const TUN: &str = "tun";
+const TYPE_TAP: u8 = 2;

@@ -20,6 +20,7 @@ plugins!(
     vlan,
     dummy,
     host_device,
+    tap,
     host_local,
     static_ipam,
     dhcp,

@@ -23,7 +23,7 @@ impl SandboxLink for Vlan {
             return Err(Error::invalid("vlanId", reason));
         }
         Ok(Single {
-            kind: NewKind::Vlan(raw.vlan_id),
+            kind: NewKind::Vlan(raw.vlan_id).into(),
             parent: Some(Parent::parse(&raw.master, raw.link_in_container)?),
             mac: Mac::OfParent,
             mtu: mtu(raw.mtu)?,

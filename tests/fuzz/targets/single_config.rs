@@ -21,6 +21,7 @@ fuzz_target!(|input: &[u8]| {
         ipvlan::Ipvlan::parse,
         vlan::Vlan::parse,
         dummy::Dummy::parse,
+        tap::Tap::parse,
     ] {
         if let Ok(desired) = parse(&request.network, &args) {
             assert!(desired.mtu.is_none_or(|it| it >= 68));

@@ -4,11 +4,14 @@ use std::cell::Cell;
 
 use anyhow::ensure;
 use cni::{AddRequest, AddResult, Answer, Answered, Error, Undo, Verb};
-use netlink::{Connection, Dad, Link, LinkChange, NewKind, NewLink, Request};
+use netlink::{Connection, Dad, Link, LinkChange, MacAddress, NewKind, NewLink, Request};
 use netns::Netns;
 
 use super::del::delete_named;
-use super::desired::{Addresses, Mac, Parent, Place, SandboxLink, Single, derived_mac, first_name};
+use super::desired::{
+    Addresses, Kind, Mac, Parent, Place, SandboxLink, Single, derived_mac, first_name,
+};
+use super::tap::NewTap;
 use crate::del::forward;
 use crate::lease::{Lease, uses_link};
 use crate::sandbox::Sandbox;
@@ -139,11 +142,19 @@ impl Add<'_> {
             Mac::Derived => Some(derived_mac(&self.request.attachment)),
             Mac::OfParent => None,
         };
+        let kind = match &self.desired.kind {
+            Kind::Netlink(kind) => *kind,
+            Kind::Tap(tap) => {
+                let link = self.make_tap(sandbox.connection(), tap, mac)?;
+                witness.write(&self.owner)?;
+                return Ok(link);
+            }
+        };
         let new = NewLink {
             parent: parent.map(|it| it.index),
             mac,
             mtu: self.desired.mtu,
-            ..NewLink::of(name, self.desired.kind)
+            ..NewLink::of(name, kind)
         };
         let made = self.make_at(sandbox, new);
         made.map_err(|error| self.explain(error, &witness.link))?;
@@ -151,6 +162,26 @@ impl Add<'_> {
         witness.write(&self.owner)?;
         let alias = LinkChange::Alias(&self.owner);
         Ok(sandbox.connection().change_link(name, &[alias])?)
+    }
+
+    /// Makes a tap link and sets what netlink sets. If ADD is killed meanwhile, the kernel removes the
+    /// link.
+    fn make_tap(
+        &self,
+        inside: &Connection,
+        tap: &NewTap,
+        mac: Option<MacAddress>,
+    ) -> anyhow::Result<Link> {
+        let name = self.request.attachment.interface.as_str();
+        let mut changes = vec![LinkChange::Alias(&self.owner)];
+        changes.extend(tap.find_master(inside)?);
+        changes.extend(mac.map(LinkChange::Mac));
+        changes.extend(self.desired.mtu.map(LinkChange::Mtu));
+        let device = self.namespace.run(|| tap.create(name))??;
+        let link = inside.change_link(name, &changes)?;
+        device.keep()?;
+        self.made.link.set(true);
+        Ok(link)
     }
 
     /// Makes the link at the place of its parent. If the name is taken on the host, the link gets
@@ -186,7 +217,7 @@ impl Add<'_> {
 
     /// Names the owner of the VLAN: a parent has one link of each VLAN.
     fn explain(&self, error: netlink::Error, words: &str) -> anyhow::Error {
-        let NewKind::Vlan(_) = self.desired.kind else {
+        let Kind::Netlink(NewKind::Vlan(_)) = self.desired.kind else {
             return anyhow::Error::from(error).context(format!("make {words}"));
         };
         if !error.is_already_exists() {

@@ -7,7 +7,7 @@ use cni::{CheckRequest, CniArgs, Error, StatusRequest, Verb};
 use netlink::{Connection, Link};
 use netns::Netns;
 
-use super::desired::{Place, SandboxLink, Single};
+use super::desired::{Kind, Place, SandboxLink, Single};
 use crate::check::other_sandbox;
 use crate::del::forward;
 use crate::sandbox::Sandbox;
@@ -57,6 +57,9 @@ fn compare_link(
     found.unless(desired.is_kind(&link.kind), || {
         format!("{name} in the sandbox is {}", link.kind)
     });
+    if let Kind::Tap(tap) = &desired.kind {
+        tap.compare(link, sandbox, found)?;
+    }
     found.unless(link.is_up, || format!("{name} in the sandbox is down"));
     // The link of the default route may have changed since ADD, so only a named parent counts.
     let named = desired.parent.as_ref().and_then(|it| it.name.as_ref());
@@ -81,17 +84,22 @@ fn is_above(link: &Link, parent: &Link) -> bool {
     link.peer == Some(parent.index) || is_same && link.peer == parent.peer
 }
 
-/// Checks whether the parent exists, if it is one of the host, then calls STATUS of the IPAM plugin.
+/// Checks whether the parent exists, if it is one of the host, and whether the host can make tap
+/// links as asked, then calls STATUS of the IPAM plugin.
 ///
 /// # Errors
 /// - The configuration is invalid.
-/// - Code 50: there is no parent.
+/// - Code 50: each ADD would fail.
 /// - The error of the IPAM plugin, with its code.
 pub fn status<P: SandboxLink>(request: &StatusRequest) -> anyhow::Result<()> {
     let desired = P::parse(&request.network, &CniArgs::default())?;
     if let Some(parent) = desired.parent.filter(|it| it.place == Place::Host) {
         let found = parent.find(&Connection::open()?, None);
         found.map_err(|error| Error::Unavailable(format!("{error:#}")))?;
+    }
+    if let Kind::Tap(tap) = &desired.kind {
+        let possible = tap.expect_possible();
+        possible.map_err(|error| Error::Unavailable(format!("{error:#}")))?;
     }
     cni::step("ask the IPAM plugin");
     forward(&request.network, Verb::Status)

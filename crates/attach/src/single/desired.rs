@@ -6,6 +6,7 @@ use cni::{Attachment, CniArgs, Error, InterfaceName, Network, hex};
 use facts::Lack;
 use netlink::{Connection, Link, LinkKind, MacAddress, NewKind, NewLink, Route};
 
+use super::tap::NewTap;
 use crate::MtuChoice;
 
 /// An interface plugin whose link lives in the sandbox alone.
@@ -29,7 +30,7 @@ pub trait SandboxLink {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Single {
     /// Kind of link.
-    pub kind: NewKind,
+    pub kind: Kind,
     /// The link below; `None` if the kind has none.
     pub parent: Option<Parent>,
     /// MAC of the link.
@@ -40,6 +41,21 @@ pub struct Single {
     pub addresses: Addresses,
     /// DNS settings that replace those of the IPAM plugin.
     pub dns: Option<Dns>,
+}
+
+/// Kind of link, and the way to make it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Kind {
+    /// One that netlink makes.
+    Netlink(NewKind),
+    /// One that `/dev/net/tun` makes.
+    Tap(NewTap),
+}
+
+impl From<NewKind> for Kind {
+    fn from(kind: NewKind) -> Self {
+        Self::Netlink(kind)
+    }
 }
 
 /// The link below.
@@ -149,15 +165,22 @@ impl Single {
         parent.find(connection, prev).map(Some)
     }
 
-    /// Returns whether a link is as desired, apart from its parent, MAC and MTU.
+    /// Returns whether a link is as desired, apart from its parent, MAC, MTU and what a tap has of
+    /// its own.
     pub(super) fn is_kind(&self, kind: &LinkKind) -> bool {
-        *kind == self.kind.made()
+        match &self.kind {
+            Kind::Netlink(desired) => *kind == desired.made(),
+            Kind::Tap(_) => matches!(kind, LinkKind::Tap(_)),
+        }
     }
 
     /// Returns the kind and the parent, for messages and the record.
     pub(super) fn words(&self, parent: Option<&Link>) -> String {
-        let kind = self.kind.made();
-        parent.map_or_else(|| kind.to_string(), |it| format!("{kind} of {}", it.name))
+        let kind = match &self.kind {
+            Kind::Netlink(kind) => kind.made().to_string(),
+            Kind::Tap(new) => new.tap.to_string(),
+        };
+        parent.map_or_else(|| kind.clone(), |it| format!("{kind} of {}", it.name))
     }
 }
 

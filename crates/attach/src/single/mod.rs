@@ -9,8 +9,10 @@ mod add;
 mod check;
 mod del;
 mod desired;
+mod tap;
 
 pub use add::add;
 pub use check::{check, status};
 pub use del::{del, gc};
-pub use desired::{Addresses, Mac, Parent, Place, SandboxLink, Single, lacks, mtu};
+pub use desired::{Addresses, Kind, Mac, Parent, Place, SandboxLink, Single, lacks, mtu};
+pub use tap::NewTap;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use node::plugins::{
     bandwidth, bridge, dhcp, dummy, firewall, host_device, host_local, ipvlan, macvlan, portmap,
-    ptp, sbr, static_ipam, tuning, vlan,
+    ptp, sbr, static_ipam, tap, tuning, vlan,
 };
 use schemars::generate::SchemaSettings;
 use schemars::transform::{RecursiveTransform, Transform as _};
@@ -47,7 +47,7 @@ enum LogLevel {
 #[expect(dead_code, reason = "only the schema uses it")]
 struct Delegating {
     /// IPAM plugin, named by its key `type`, with that plugin's keys. Without it, `bridge`,
-    /// `macvlan` and `host-device` make an interface without address, and others refuse.
+    /// `macvlan`, `tap` and `host-device` make an interface without address, and others refuse.
     ipam: Option<Map<String, Value>>,
     /// Time limit of the IPAM plugin for one verb.
     #[schemars(extend("default" = "60s"))]
@@ -86,6 +86,7 @@ pub fn plugins() -> Vec<(&'static str, Value)> {
         ("portmap", plugin([described::<portmap::RawConfig>()])),
         ("ptp", ptp),
         ("sbr", plugin([described::<sbr::RawConfig>()])),
+        ("tap", delegating::<tap::RawConfig>()),
         ("tuning", plugin([described::<tuning::RawConfig>()])),
         ("vlan", vlan),
     ]

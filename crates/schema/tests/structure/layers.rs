@@ -6,7 +6,7 @@ use crate::tree::Tree;
 /// layer, so no plugin uses another one.
 fn layers(tree: &Tree) -> Vec<Vec<&str>> {
     vec![
-        vec!["cni", "netns", "detach", "kubelet"],
+        vec!["cni", "netns", "detach", "tun", "kubelet"],
         vec!["netlink"],
         vec!["nft", "tc"],
         vec!["facts"],
@@ -20,7 +20,7 @@ fn layers(tree: &Tree) -> Vec<Vec<&str>> {
 }
 
 /// Crates of the kernel's interfaces, which must not know the CNI protocol.
-const KERNEL: [&str; 5] = ["netns", "detach", "netlink", "nft", "tc"];
+const KERNEL: [&str; 6] = ["netns", "detach", "tun", "netlink", "nft", "tc"];
 
 /// Returns a message for each wrong dependency.
 pub fn faults(tree: &Tree) -> Vec<String> {
