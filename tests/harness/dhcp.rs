@@ -122,6 +122,15 @@ pub fn network(host: &Host) -> Network<'_> {
     network.with("ipam", json!({"type": "dhcp", "daemonSocketPath": SOCKET}))
 }
 
+/// Returns the network `pods` of `plugin` on a card whose network is that of `cni0`, with `dhcp`.
+pub fn on_card<'h>(host: &'h Host, plugin: &str) -> Network<'h> {
+    let ipam = network(host).config()["ipam"].clone();
+    host.card();
+    host.ip("link set gate master cni0");
+    let network = host.single(plugin).with("master", "card");
+    network.with("ipam", ipam)
+}
+
 /// Returns the records of the daemon.
 pub fn records() -> Vec<Value> {
     let directory = SOCKET.replace(".sock", ".leases");
@@ -283,6 +292,12 @@ impl Query {
     /// Returns the address that the client asks for, or has.
     pub fn wanted(&self) -> Ipv4Addr {
         self.options.get(&50).map_or(self.client, |it| address(it))
+    }
+
+    /// Returns the client's MAC (chaddr).
+    pub fn mac(&self) -> String {
+        let bytes = self.head[28..34].iter().map(|it| format!("{it:02x}"));
+        bytes.collect::<Vec<_>>().join(":")
     }
 
     /// Returns the text of an option.
