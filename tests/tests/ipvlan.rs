@@ -1,6 +1,7 @@
 //! ipvlan: traffic with the MAC of the master, modes, and addresses of earlier plugins.
 
 use serde_json::{Value, json};
+use tests::dhcp::{DISCOVER, Daemon, RELEASE, Server, on_card};
 use tests::{Host, Network, Place as _};
 
 fn network(host: &Host) -> Network<'_> {
@@ -78,4 +79,29 @@ fn addresses_come_from_the_plugin_before_if_there_is_no_ipam() {
     let no_addresses = chained.with("prevResult.ips", Value::Array(Vec::new()));
     let b = host.sandbox("b");
     no_addresses.on("ADD", &b).error().expect(7, &["ipam"]);
+}
+
+/// All pods have the master's MAC, so the server tells them apart by the client identifier alone, and
+/// no answer to the MAC would reach a pod without an address.
+#[test]
+fn pods_lease_different_addresses_although_they_share_a_mac() {
+    let host = Host::new();
+    let network = on_card(&host, "ipvlan");
+    let server = Server::leasing(&[[10, 6, 0, 50], [10, 6, 0, 51]], 60);
+    let _daemon = Daemon::start(&host);
+    let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
+    let results = [&a, &b].map(|pod| network.add(pod));
+    assert!(a.pings("10.6.0.1") && a.pings("10.6.0.51"));
+    for (pod, result) in [&a, &b].into_iter().zip(&results) {
+        network.check(pod, result).ok();
+        let client = format!("\0{}/pods/eth0", pod.name());
+        let query = server.sees(|it| it.kind == DISCOVER && it.text(61) == client);
+        assert_eq!(query.mac(), host.mac("card"));
+        assert!(query.broadcast);
+    }
+    network.del(&a);
+    let released = server.sees(|it| it.kind == RELEASE);
+    assert_eq!(released.from.ip().octets(), [10, 6, 0, 50]);
+    network.check(&b, &results[1]).ok();
+    assert!(b.pings("10.6.0.1"));
 }

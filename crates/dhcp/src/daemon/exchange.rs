@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use cni::note;
 use dhcproto::v4::MessageType;
-use netlink::{LinkChange, Request};
+use netlink::{LinkChange, LinkKind, Request};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::flags::{Flags, Timing};
@@ -46,7 +46,8 @@ impl Exchange {
                 .mac
                 .with_context(|| format!("{} has no MAC", link.name))?;
             let socket = socket::open(link.index).context("open a socket for DHCP")?;
-            Ok((socket, mac, link.kind.to_string() == IPVLAN))
+            // Links of one master share its MAC, so an answer to this MAC alone reaches none of them.
+            Ok((socket, mac, matches!(link.kind, LinkKind::Ipvlan(_))))
         });
         let (socket, mac, is_ipvlan) = opened.await?;
         let client = Client {
@@ -171,7 +172,3 @@ impl Exchange {
         note(format_args!("{}: {text}", String::from_utf8_lossy(id)));
     }
 }
-
-/// Kind of a link that shares its MAC with others, so an answer to this MAC alone reaches none of
-/// them.
-const IPVLAN: &str = "ipvlan";
