@@ -179,9 +179,19 @@ pub trait Place {
 
     /// Returns whether an echo request to `address` is answered within two seconds.
     fn pings(&self, address: &str) -> bool {
+        self.answers(&["-W", "2", address])
+    }
+
+    /// Returns the same for a request from the address `source`.
+    fn pings_from(&self, source: &str, address: &str) -> bool {
+        self.answers(&["-W", "2", "-I", source, address])
+    }
+
+    /// Returns whether ping(8) with these arguments gets an answer to one request.
+    fn answers(&self, arguments: &[&str]) -> bool {
         self.enter(|| {
             let mut ping = Command::new("ping");
-            ping.args(["-n", "-c", "1", "-W", "2", address]);
+            ping.args(["-n", "-c", "1"]).args(arguments);
             ping.stdout(Stdio::null()).stderr(Stdio::null());
             ping.status().expect("ping: install iputils-ping").success()
         })

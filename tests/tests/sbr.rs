@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::process::{Command, Stdio};
 use std::thread;
 
 use serde_json::{Value, json};
@@ -110,16 +109,6 @@ fn table(a: &Sandbox, number: u32) -> String {
     of_table.map(|it| it.replace(&table, " ") + "\n").collect()
 }
 
-/// Returns whether the pod's packets from `source` reach `address`.
-fn pings_from(a: &Sandbox, source: &str, address: &str) -> bool {
-    a.enter(|| {
-        let mut ping = Command::new("ping");
-        ping.args(["-n", "-c", "1", "-W", "2", "-I", source, address]);
-        ping.stdout(Stdio::null()).stderr(Stdio::null());
-        ping.status().unwrap().success()
-    })
-}
-
 /// The host forwards a packet only from the bridge that has the packet's source, and another host
 /// answers.
 #[test]
@@ -146,13 +135,13 @@ fn packets_leave_by_the_interface_that_has_their_source() {
             &[&format!("add rule inet t c iifname {packets} reject")],
         );
     }
-    assert!(!pings_from(&a, &second.source(true), "192.0.2.2"));
+    assert!(!a.pings_from(&second.source(true), "192.0.2.2"));
     for interface in [&first, &second] {
         interface.run("ADD", &interface.sbr(), &a).ok();
     }
     for interface in [&first, &second] {
-        assert!(pings_from(&a, &interface.source(true), "192.0.2.2"));
-        assert!(pings_from(&a, &interface.source(false), "2001:db8::2"));
+        assert!(a.pings_from(&interface.source(true), "192.0.2.2"));
+        assert!(a.pings_from(&interface.source(false), "2001:db8::2"));
         assert_eq!(
             interface.run("CHECK", &interface.sbr(), &a).ok(),
             Value::Null
