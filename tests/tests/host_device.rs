@@ -284,29 +284,6 @@ fn virtual_link_that_is_deleted_with_its_sandbox_releases_its_address() {
 }
 
 #[test]
-fn record_of_another_boot_is_void() {
-    let host = Host::new();
-    let network = host.nic();
-    let (a, _) = added(&host, &network, "a");
-    let text = fs::read_to_string(record(&a)).unwrap();
-    network.del(&a);
-    let mut old: Value = serde_json::from_str(&text).unwrap();
-    old["boot"] = "another".into();
-    fs::create_dir_all("/run/cni/host-device").unwrap();
-    for text in [old.to_string(), "{".into(), String::new()] {
-        fs::write(record(&a), &text).unwrap();
-        host.ip("address add 198.51.100.5/24 dev ens5");
-        host.ip("link set ens5 mtu 1300");
-        let before = host.snapshot();
-        network.on("DEL", &a).ok();
-        assert_eq!(host.link("ens5")["mtu"], 1300, "{text}");
-        assert!(!Path::new(&record(&a)).exists());
-        drop(before);
-        host.ip("address delete 198.51.100.5/24 dev ens5");
-    }
-}
-
-#[test]
 fn port_of_a_bridge_is_one_again() {
     let host = Host::new();
     let network = host.nic();
