@@ -12,6 +12,7 @@ use std::fs;
 use std::path::Path;
 
 use serde_json::{Value, json};
+use tests::dhcp::{Daemon, Server};
 use tests::faults::Trace;
 use tests::{Chain, Host, Invocation, Network};
 
@@ -24,6 +25,26 @@ struct Ledger<'h> {
 }
 
 impl Ledger<'_> {
+    /// Runs each verb of each plugin once.
+    fn round(&mut self, round: usize) {
+        let host = self.host;
+        let ports = [8080, 8053].map(|port| port + u16::try_from(round).unwrap());
+        let chain = Chain::new(host, &CHAIN).with_ports(ports);
+        self.chained(&chain, &format!("pod{round}"));
+        self.alone(&host.host_local(), &format!("lease{round}"));
+        self.alone(&host.fixed(), &format!("fixed{round}"));
+        self.alone(&host.nic(), &format!("device{round}"));
+        self.alone(&host.loopback(), &format!("lo{round}"));
+        self.alone(&routed(host), &format!("ptp{round}"));
+        self.alone(&card(host), &format!("card{round}"));
+        self.alone(&tap(host), &format!("tap{round}"));
+        self.behind_bridge(&host.tuning(), &format!("tuned{round}"));
+        let sbr = host.bandwidth().with("type", "sbr");
+        self.behind_bridge(&sbr, &format!("sbr{round}"));
+        let leased = tests::dhcp::network(host).with("type", "dhcp");
+        self.behind_bridge(&leased, &format!("leased{round}"));
+    }
+
     /// Runs a call, which must succeed.
     fn run(&mut self, plugin: &str, call: &Invocation) -> Value {
         let file = self.host.dir().join("trace");
@@ -106,24 +127,14 @@ fn no_plugin_makes_more_system_calls_than_noted() {
     let host = Host::new();
     let neighbour = host.sandbox("neighbour");
     Chain::new(&host, &CHAIN).add(&neighbour).unwrap();
+    let _server = Server::leasing(&[[10, 6, 0, 50]], 600);
+    let _daemon = Daemon::start(&host);
     let mut ledger = Ledger {
         host: &host,
         runs: BTreeMap::new(),
     };
     for round in 1..=ROUNDS {
-        let ports = [8080, 8053].map(|port| port + u16::try_from(round).unwrap());
-        let chain = Chain::new(&host, &CHAIN).with_ports(ports);
-        ledger.chained(&chain, &format!("pod{round}"));
-        ledger.alone(&host.host_local(), &format!("lease{round}"));
-        ledger.alone(&host.fixed(), &format!("fixed{round}"));
-        ledger.alone(&host.nic(), &format!("device{round}"));
-        ledger.alone(&host.loopback(), &format!("lo{round}"));
-        ledger.alone(&routed(&host), &format!("ptp{round}"));
-        ledger.alone(&card(&host), &format!("card{round}"));
-        ledger.alone(&tap(&host), &format!("tap{round}"));
-        ledger.behind_bridge(&host.tuning(), &format!("tuned{round}"));
-        let sbr = host.bandwidth().with("type", "sbr");
-        ledger.behind_bridge(&sbr, &format!("sbr{round}"));
+        ledger.round(round);
     }
     let ranked = |rank: usize| -> BTreeMap<_, _> {
         let runs = ledger.runs.iter();
