@@ -11,7 +11,8 @@
 #
 #     attach      VERSION and CHECK of each plugin; ADD and DEL of loopback, host-local, static, and bridge
 #     ptp         ptp with ipMasq and host-local, with IPv4 and with both families
-#     single      macvlan, ipvlan, vlan and dummy with host-local and IPv4, as far as the kernel has them
+#     single      macvlan, ipvlan, vlan, dummy and host-device with host-local and IPv4, as far as the
+#                 kernel has them
 #     floor       bridge ADD with host-local, beside a program that only sends its requests
 #     chain       bridge with ipMasq and host-local, portmap with two ports, bandwidth in both directions
 #     podman      podman's default network (bridge, portmap with two ports, firewall, tuning) behind FORWARD DROP

@@ -7,14 +7,17 @@ use tests::{Host, Place as _};
 use crate::report::Report;
 use crate::timing::{Call, Side, in_turns, settle};
 
-const PLUGINS: [&str; 4] = ["macvlan", "ipvlan", "vlan", "dummy"];
+const PLUGINS: [&str; 5] = ["macvlan", "ipvlan", "vlan", "dummy", "host-device"];
 
 /// Times ADD, CHECK and DEL once per round on fresh sandboxes.
 pub fn run(host: &Host, mut sides: [Side; 2], rounds: u32, report: &mut Report) {
-    host.ip("link add card type veth peer name gate");
-    host.ip("link set card up");
-    host.ip("link set gate up");
-    for plugin in PLUGINS.into_iter().filter(|it| host.has_kind(it)) {
+    for (link, peer) in [("card", "gate"), ("nic", "switch")] {
+        host.ip(&format!("link add {link} type veth peer name {peer}"));
+        host.ip(&format!("link set {link} up"));
+        host.ip(&format!("link set {peer} up"));
+    }
+    let is_known = |plugin: &&str| *plugin == "host-device" || host.has_kind(plugin);
+    for plugin in PLUGINS.into_iter().filter(is_known) {
         in_turns(&mut sides, rounds, |side, number| {
             round(host, side, (number, plugin));
         });
@@ -41,6 +44,7 @@ fn request(side: &str, plugin: &str) -> Value {
         "type": plugin,
         "master": "card",
         "vlanId": 100,
+        "device": "nic",
         "ipam": {
             "type": "host-local",
             "dataDir": format!("/run/{plugin}-{side}"),
