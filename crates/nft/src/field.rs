@@ -42,11 +42,17 @@ pub(crate) enum Place {
 impl Field {
     /// Returns the expression that loads the field into `register`.
     pub(crate) fn load(self, register: Register) -> Expression {
+        self.load_start(register, self.len())
+    }
+
+    /// Returns the expression that loads the first `length` bytes of the field into `register`.
+    /// Loads metadata as a whole.
+    pub(crate) fn load_start(self, register: Register, length: usize) -> Expression {
         match self.place() {
             Place::Meta(key) => meta(key, register),
             Place::Header(base, offset) => {
                 // NFTA_PAYLOAD_DREG, …_BASE, …_OFFSET and …_LEN.
-                let length = u32_of(self.len());
+                let length = u32_of(length);
                 let numbers = [(1, register), (2, base), (3, offset), (4, length)];
                 Expression::of_numbers("payload", &numbers)
             }

@@ -19,11 +19,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use attach::coded;
 use cni::note;
 use netlink::{Packets, Policies};
-use nft::{Connection, Family, Field, Operator, Rule, Table, supported};
+use nft::{Connection, Family, Table, supported};
 
 use crate::networks::LOCALNET;
 use crate::record;
-use crate::table::{LOCALNET_COMMENT, martians};
+use crate::table::martians;
 
 /// The agent's guard of 127.0.0.0/8: a table of `nf_tables` that exists until this value is dropped,
 /// or until the process ends. No other program can change or delete the table.
@@ -47,15 +47,12 @@ impl LocalnetGuard {
         // time makes the name another one than in rules that were saved earlier: the kernel refuses
         // to restore a table that another program owns, and with it all rules of the file.
         let name = format!("{NAME}{}-{now:x}", connection.port()?);
-        let rule = || Rule::new(LOCALNET_COMMENT);
-        let rules = [Field::Destination, Field::Source]
-            .map(|side| rule().within(side, Operator::Equal, LOCALNET));
         let table = Table {
             family: FAMILY,
             // The process creates one such table.
             name: name.leak(),
             sets: Vec::new(),
-            chains: vec![martians(rules)],
+            chains: vec![martians(FAMILY)],
         };
         connection.create_owned(&table)?;
         Ok(Self {

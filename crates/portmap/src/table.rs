@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use ipnetwork::IpNetwork;
 use netlink::Link;
-use nft::{Chain, Element, Family, Field, Hook, IpVersion, Rule, Table, Value};
+use nft::{Chain, Element, Family, Field, Hook, IpVersion, Operator, Rule, Table, Value};
 
 use crate::conditions::Conditions;
 use crate::config::SourceNat;
@@ -119,7 +119,7 @@ pub(crate) fn table() -> Table {
     let masquerade = versions.clone().flat_map(names::masquerade).collect();
     Table {
         chains: vec![
-            martians(in_both_families()),
+            martians(Family::Inet),
             Chain::nat("prerouting", Hook::Prerouting, AFTER_KUBE_PROXY, to_host()),
             Chain::nat("output", Hook::Output, AFTER_KUBE_PROXY, to_host()),
             Chain::regular(HOST_PORTS, lookups()),
@@ -141,19 +141,20 @@ pub(crate) fn without_chains() -> Table {
     }
 }
 
-/// Returns rules that match packets to and from 127.0.0.0/8, for a table of family `inet`.
-fn in_both_families() -> [Rule; 2] {
-    let rule = || Rule::new(LOCALNET_COMMENT);
-    [rule().when_to(LOCALNET), rule().when_from(LOCALNET)]
-}
-
-/// Returns the chain that drops packets of other hosts to and from 127.0.0.0/8, which `rules` match.
-/// With `route_localnet`, such packets would reach services that listen only on 127.0.0.1
-/// (CVE-2020-8558).
-pub(crate) fn martians(rules: [Rule; 2]) -> Chain {
-    // All packets that the host receives pass these rules. Each rule compares the address before
-    // the interface, because almost no packet has such an address.
-    let rules = rules.map(|rule| rule.unless(Field::InputName, &padded("lo")).drop());
+/// Returns the chain that drops packets of other hosts to and from 127.0.0.0/8, for a table of this
+/// family (`inet` or `ip`). With `route_localnet`, such packets would reach services that listen only
+/// on 127.0.0.1 (CVE-2020-8558).
+pub(crate) fn martians(family: Family) -> Chain {
+    // All packets that the host receives pass these rules. Each rule compares the address first, even
+    // before the IP version, because almost no packet has such a byte.
+    let rules = [Field::Destination, Field::Source].map(|side| {
+        let rule = Rule::new(LOCALNET_COMMENT).within(side, Operator::Equal, LOCALNET);
+        let rule = match family {
+            Family::Inet => rule.when_ip(IpVersion::V4),
+            _ => rule,
+        };
+        rule.unless(Field::InputName, &padded("lo")).drop()
+    });
     Chain::filter(
         LOCALNET_CHAIN,
         Hook::Prerouting,
