@@ -7,7 +7,7 @@ use std::cell::Cell;
 use netlink::{Protocol, Socket};
 
 use crate::error::failed;
-use crate::{Error, message, supported};
+use crate::{Error, Table, message, supported};
 
 /// A netlink socket for `nf_tables` and tracked connections; it belongs to the namespace in which
 /// it was opened.
@@ -53,19 +53,33 @@ impl Connection {
     /// process, even if the transaction only adds or deletes elements. Callers compare two
     /// generations to find out whether the rules have changed meanwhile.
     pub(crate) fn generation(&self) -> Result<u32, Error> {
-        let ask = || self.find(message::get_generation());
-        let reply = match ask() {
+        Ok(self.generation_and(None)?.0)
+    }
+
+    /// Returns the generation of the rules ([`Self::generation`]), and whether `table` exists. Asks
+    /// for both at once.
+    pub(crate) fn generation_and(&self, table: Option<&Table>) -> Result<(u32, bool), Error> {
+        let ask = || {
+            let questions = [message::get_generation()].into_iter();
+            self.find_each(questions.chain(table.map(Table::get)))
+        };
+        let replies = match ask() {
             // Callers that delete elements conclude from this error that the kernel has no
             // `nf_tables` and so no elements. But the kernel may refuse a single request for
             // another reason, so this function asks twice.
             Err(Error::Unsupported { .. }) => ask()?,
-            reply => reply?,
+            replies => replies?,
         };
-        let number = reply.and_then(|it| Some(*it.value(GENERATION)?.first_chunk()?));
+        let mut replies = replies.into_iter();
+        let number = replies
+            .next()
+            .flatten()
+            .and_then(|it| Some(*it.value(GENERATION)?.first_chunk()?));
         let number = number.ok_or_else(|| Error::Unreadable {
             reason: "no generation in the answer".to_owned(),
         })?;
-        Ok(u32::from_be_bytes(number))
+        let exists = replies.next().flatten().is_some();
+        Ok((u32::from_be_bytes(number), exists))
     }
 }
 

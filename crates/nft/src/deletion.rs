@@ -48,7 +48,10 @@ impl Connection {
     ) -> Result<Vec<Element>, Error> {
         let mut seen = HashSet::new();
         for _ in 0..LISTS {
-            let generation = self.generation()?;
+            let (generation, exists) = self.generation_and(Some(table))?;
+            if !exists {
+                return Ok(Vec::new());
+            }
             let mut elements = self.elements(table)?;
             elements.retain(|element| is_meant(&element.owner));
             if self.generation()? == generation {
