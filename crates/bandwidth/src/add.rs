@@ -1,13 +1,11 @@
 //! ADD: limits the bandwidth of a sandbox. After a failure, a rollback removes the new limits.
 
 use cni::{AddRequest, Answer, Answered, Undo, or_note};
-use netlink::Connection;
 
-use crate::Config;
 use crate::limiting::Limiting;
 use crate::pair::Pair;
 use crate::record::{self, Allocation, Record};
-use crate::resource::Direction;
+use crate::{Config, Direction};
 
 /// Sets the configured limits, and records them and the bandwidth that the kubelet allocated to the
 /// pod.
@@ -18,32 +16,28 @@ use crate::resource::Direction;
 pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answered> {
     let (config, allocation) = configured(request)?;
     let result = request.chained()?;
-    if config.is_idle() {
+    if config.limits.is_empty() {
         let mut undo = Undo::default();
         remember(request, &config, allocation, &mut undo)?;
         undo.keep();
         return Ok(answer.give(result)?);
     }
-    let host = Connection::open()?;
-    cni::step("find the pair");
-    let pair = Pair::find(request, &host)?;
+    let pair = Pair::find(request)?;
     let limiting = Limiting {
         request,
-        host: &host,
         pair: &pair,
         traffic: &config.traffic,
     };
     let mut limits = Vec::new();
-    for direction in Direction::BOTH {
-        let limit = limiting.limit(config.asked(direction))?;
-        limits.extend(limit.map(|it| (direction, it)));
+    for (direction, asked) in &config.limits {
+        limits.push((*direction, asked.limit(pair.host_link.mtu)?));
     }
     let mut undo = Undo::default();
     remember(request, &config, allocation, &mut undo)?;
     for (direction, limit) in limits {
         limiting.set(direction, &limit, &mut undo)?;
     }
-    if config.egress.is_some() {
+    if config.limits.contains_key(&Direction::Egress) {
         limiting.delete_ifb()?;
     }
     let answered = answer.give(result)?;
@@ -78,7 +72,7 @@ fn remember(
     let before = record::read(&owner).unwrap_or_default();
     let record = Record {
         allocation,
-        limits_egress: before.limits_egress || config.egress.is_some(),
+        limits_egress: before.limits_egress || config.limits.contains_key(&Direction::Egress),
     };
     if record == before {
         return Ok(());
@@ -86,9 +80,9 @@ fn remember(
     cni::step("record the limits");
     let of_undo = owner.clone();
     undo.push("restore the record", move || {
-        record::write(&of_undo, before)
+        record::write(&of_undo, &before)
     });
-    let written = record::write(&owner, record);
+    let written = record::write(&owner, &record);
     if record.allocation.is_empty() {
         // Limits work without the record, for example where /run is read-only.
         or_note(written, "the agent does not restore this limit");

@@ -5,7 +5,7 @@
 //! with `CAP_NET_RAW` can send past it (`PACKET_QDISC_BYPASS`). `nf_tables` sees such packets. Its
 //! rate is higher than that of the qdisc, so it drops no packet that came through the qdisc.
 
-use attach::{Protection, coded};
+use attach::{Protection, Removal, coded};
 use cni::{Error, note};
 use netlink::Link;
 use nft::{
@@ -66,11 +66,7 @@ impl Backstop {
     /// - Code 11: other processes keep changing the rules.
     /// - Code 100: the kernel lacks a required part of `nf_tables`, or refuses a request.
     pub fn put(&self, on_new: impl FnOnce()) -> anyhow::Result<()> {
-        self.try_put(on_new).map_err(plugin_error)
-    }
-
-    fn try_put(&self, on_new: impl FnOnce()) -> Result<(), nft::Error> {
-        let connection = Connection::open()?;
+        let connection = Connection::open().map_err(plugin_error)?;
         let Protection { table, elements } = &self.protection;
         let is_own = |it: &Element| self.places.iter().any(|place| place.owner == it.owner);
         let mut on_new = Some(on_new);
@@ -85,7 +81,8 @@ impl Backstop {
                 on_new();
             }
             Ok::<_, nft::Error>(Change::of(there, elements.clone()))
-        })?;
+        });
+        let updated = updated.map_err(plugin_error)?;
         updated.warning(table).iter().for_each(note);
         Ok(())
     }
@@ -104,21 +101,20 @@ impl Backstop {
     /// # Errors
     /// The kernel refuses a request.
     pub fn differences(&self) -> anyhow::Result<Vec<String>> {
-        let found = supported(self.try_differences()).map_err(coded)?;
-        Ok(found.unwrap_or_else(|| vec![NEEDED.to_owned()]))
-    }
-
-    fn try_differences(&self) -> Result<Vec<String>, nft::Error> {
-        let connection = Connection::open()?;
         let Protection { table, elements } = &self.protection;
-        let mut found = connection.differences(table, elements)?;
         let is_wanted = |place: &Element| elements.iter().any(|it| it.place() == place.place());
-        for place in self.places.iter().filter(|it| !is_wanted(it)) {
-            if connection.holder(table, place)?.is_some() {
-                found.push(format!("nf_tables: {place} was not asked for"));
+        let differences = || {
+            let connection = Connection::open()?;
+            let mut found = connection.differences(table, elements)?;
+            for place in self.places.iter().filter(|it| !is_wanted(it)) {
+                if connection.holder(table, place)?.is_some() {
+                    found.push(format!("nf_tables: {place} was not asked for"));
+                }
             }
-        }
-        Ok(found)
+            Ok(found)
+        };
+        let found = supported(differences()).map_err(coded)?;
+        Ok(found.unwrap_or_else(|| vec![NEEDED.to_owned()]))
     }
 }
 
@@ -183,7 +179,18 @@ fn table(family: Family) -> Table {
 /// Returns the plugin's two `nf_tables` tables, one of family `bridge` and one of `inet`. Their
 /// elements are the backstops (second egress limits) of all attachments.
 pub fn tables() -> [Table; 2] {
-    FAMILIES.map(table)
+    [Family::Bridge, Family::Inet].map(table)
+}
+
+/// Removes the backstop of the attachment with the tag `owner`.
+///
+/// # Errors
+/// As [`Removal::remove`].
+pub(crate) fn remove(owner: &str) -> anyhow::Result<()> {
+    let mut removal = Removal::start(tables())?;
+    let removed = removal.remove(|it| it == owner);
+    removal.finish();
+    removed
 }
 
 /// The name of the plugin's two `nf_tables` tables, one of family `bridge` and one of `inet`.
@@ -193,8 +200,6 @@ pub const TABLE: &str = "cni-bandwidth";
 fn limited(rule: Rule) -> Rule {
     rule.when_in(&[Field::InputName], LIMITS).drop()
 }
-
-const FAMILIES: [Family; 2] = [Family::Bridge, Family::Inet];
 
 const LIMITS: &str = "limits";
 const POLICIES: &str = "policies";

@@ -10,8 +10,7 @@ use tc::{End, LinkEgress, Traffic};
 
 use crate::limiting::Limiting;
 use crate::pair::Pair;
-use crate::resource::Direction;
-use crate::{Asked, Config, RawConfig, backstop};
+use crate::{Asked, Config, Direction, RawConfig, backstop};
 
 /// Compares rates, bursts, queue lengths and the backstop (the second egress limit, in `nf_tables`)
 /// with the configuration.
@@ -22,24 +21,22 @@ use crate::{Asked, Config, RawConfig, backstop};
 pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
     let config = Config::of_attachment(request)?;
     request.chained()?;
-    if config.is_idle() {
+    if config.limits.is_empty() {
         return Ok(());
     }
+    let pair = Pair::find(request)?;
     cni::step("compare");
-    let host = Connection::open()?;
-    let pair = Pair::find(request, &host)?;
     let limiting = Limiting {
         request,
-        host: &host,
         pair: &pair,
         traffic: &config.traffic,
     };
     let mut differences = Differences::default();
-    if let Some(asked) = &config.ingress {
+    if let Some(asked) = config.limits.get(&Direction::Ingress) {
         let place = limiting.place(Direction::Ingress);
         differences.extend(limiting.difference(place, asked, limiting.traffic)?);
     }
-    if let Some(asked) = &config.egress {
+    if let Some(asked) = config.limits.get(&Direction::Egress) {
         differences.extend(limiting.egress_differences(asked)?);
     }
     differences.report(&request.attachment)
@@ -50,7 +47,7 @@ impl Limiting<'_> {
     /// ifb; it has no backstop.
     fn egress_differences(&self, asked: &Asked) -> anyhow::Result<Vec<String>> {
         if let Some(ifb) = self.find_ifb()? {
-            let queue = LinkEgress::new(self.host, &ifb, End::Host);
+            let queue = LinkEgress::new(&self.pair.host, &ifb, End::Host);
             let difference = self.difference(queue, asked, &Traffic::All)?;
             let is_down = (!ifb.is_up).then(|| format!("its ifb {} is down", ifb.name));
             return Ok(difference.into_iter().chain(is_down).collect());
@@ -121,13 +118,14 @@ pub fn doubts(own: &RawConfig) -> Vec<String> {
         ("ingressRate", own.ingress_rate),
         ("egressRate", own.egress_rate),
     ];
-    let rates = rates.iter().filter_map(|(key, rate)| Some((key, (*rate)?)));
-    let low = rates.filter(|(_, rate)| (1..PACKET_BITS).contains(rate));
-    let message = |(key, rate)| {
+    let low = rates.into_iter().filter_map(|(key, rate)| {
+        let rate = rate.filter(|it| (1..PACKET_BITS).contains(it))?;
         let seconds = PACKET_BITS / rate;
-        format!("{key} is {rate} bit/s: a packet of 1500 bytes takes {seconds} s")
-    };
-    low.map(message).collect()
+        Some(format!(
+            "{key} is {rate} bit/s: a packet of 1500 bytes takes {seconds} s"
+        ))
+    });
+    low.collect()
 }
 
 /// Size of a packet of 1500 bytes in bits.

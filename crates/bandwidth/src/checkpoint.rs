@@ -6,13 +6,11 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::path::Path;
 
 use anyhow::Context as _;
 use cni::files::{Links, read_regular};
 use serde::Deserialize;
-use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 /// Reads the checkpoint at `path`. Returns for each resource how many devices the pod with the UID
 /// `pod` has.
@@ -43,7 +41,7 @@ pub fn devices(json: &[u8], pod: &str) -> anyhow::Result<BTreeMap<String, u64>> 
     let entries = checkpoint.data.entries.unwrap_or_default();
     let mut devices = BTreeMap::<_, BTreeSet<_>>::new();
     for entry in entries.iter().filter(|it| it.pod == pod) {
-        for id in &entry.devices.0 {
+        for id in entry.devices.lists().into_iter().flatten() {
             devices.entry(&entry.resource).or_default().insert(&id.0);
         }
     }
@@ -79,45 +77,26 @@ struct Entry<'a> {
     devices: Ids<'a>,
 }
 
-/// IDs of devices, from a list for each NUMA node. Kubernetes before 1.20 writes only one list.
-struct Ids<'a>(Vec<Id<'a>>);
+/// IDs of devices.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "expected IDs of devices")]
+enum Ids<'a> {
+    /// One list, as Kubernetes before 1.20 writes it.
+    Listed(#[serde(borrow)] Option<Vec<Id<'a>>>),
+    /// A list for each NUMA node.
+    OfNodes(#[serde(borrow)] BTreeMap<String, Option<Vec<Id<'a>>>>),
+}
 
 #[derive(Deserialize)]
 struct Id<'a>(#[serde(borrow)] Cow<'a, str>);
 
-impl<'de: 'a, 'a> Deserialize<'de> for Ids<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(OfEveryNode).map(Self)
-    }
-}
-
-struct OfEveryNode;
-
-impl<'de> Visitor<'de> for OfEveryNode {
-    type Value = Vec<Id<'de>>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("IDs of devices")
-    }
-
-    fn visit_unit<E>(self) -> Result<Self::Value, E> {
-        Ok(Vec::new())
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
-        let mut ids = Vec::new();
-        while let Some(id) = list.next_element()? {
-            ids.push(id);
-        }
-        Ok(ids)
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut nodes: A) -> Result<Self::Value, A::Error> {
-        let mut ids = Vec::new();
-        while let Some((_, of_node)) = nodes.next_entry::<IgnoredAny, Option<Vec<_>>>()? {
-            ids.extend(of_node.unwrap_or_default());
-        }
-        Ok(ids)
+impl<'a> Ids<'a> {
+    fn lists(&self) -> Vec<&[Id<'a>]> {
+        let lists: Vec<_> = match self {
+            Self::Listed(list) => vec![list],
+            Self::OfNodes(nodes) => nodes.values().collect(),
+        };
+        lists.into_iter().filter_map(Option::as_deref).collect()
     }
 }
 

@@ -1,26 +1,22 @@
 //! The configuration: limits from the plugin's keys, the runtime or the pod's annotations.
 
 use std::collections::BTreeMap;
-use std::fmt::Display;
 
-use cni::{CheckRequest, Error, Network, note};
+use cni::{CheckRequest, Error, Network, keys, note};
 use ipnetwork::IpNetwork;
 use serde::Deserialize;
 use tc::{BitsPerSecond, Traffic};
 
 use crate::pod_resources::Priority;
 use crate::record::Allocation;
-use crate::resource::Direction;
-use crate::{Asked, PodResources, RawConfig, quantity, record};
+use crate::{Asked, Direction, PodResources, RawConfig, quantity, record};
 
 /// The configured limits of a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
-    /// Limit of what the sandbox receives.
-    pub ingress: Option<Asked>,
-    /// Limit of what the sandbox sends.
-    pub egress: Option<Asked>,
-    /// The traffic that both limits apply to.
+    /// The limits. A direction without a limit is missing.
+    pub limits: BTreeMap<Direction, Asked>,
+    /// The traffic that the limits apply to.
     pub traffic: Traffic,
     /// The device-plugin resources that limit a pod, and where to read which devices the kubelet
     /// allocated to the pod. `None` if the key `podResources` names no resource.
@@ -50,29 +46,15 @@ impl Config {
         Ok(config.with(&record.allocation))
     }
 
-    /// Returns whether there is no limit.
-    pub fn is_idle(&self) -> bool {
-        self.ingress.is_none() && self.egress.is_none()
-    }
-
-    /// Returns the limit of this direction.
-    pub(crate) fn asked(&self, direction: Direction) -> Option<&Asked> {
-        match direction {
-            Direction::Ingress => self.ingress.as_ref(),
-            Direction::Egress => self.egress.as_ref(),
-        }
-    }
-
     /// Returns the configuration with the limits that follow from the pod's `allocation`.
-    pub(crate) fn with(self, allocation: &Allocation) -> Self {
-        let Some(resources) = &self.pod_resources else {
-            return self;
-        };
-        Self {
-            ingress: resources.limit(self.ingress, allocation.ingress),
-            egress: resources.limit(self.egress, allocation.egress),
-            ..self
+    pub(crate) fn with(mut self, allocation: &Allocation) -> Self {
+        if let Some(resources) = &self.pod_resources {
+            for (direction, rate) in allocation {
+                let limit = resources.limit(self.limits.remove(direction), *rate);
+                self.limits.insert(*direction, limit);
+            }
         }
+        self
     }
 
     /// Creates the configuration. Takes rates and bursts from the first source that has any: the
@@ -81,27 +63,27 @@ impl Config {
     /// other than 0, since runtimes send 0 for unset values.
     fn of(own: RawConfig, runtime: RuntimeConfig) -> Result<Self, Error> {
         let of_runtime = runtime.bandwidth.unwrap_or_default();
-        let (limits, parent, priority) = if own.is_given() {
+        let (raw, parent, priority) = if own.is_given() {
             (own.limits(), "", Priority::Allocated)
-        } else if of_runtime.asks() {
-            (
-                of_runtime.limits(),
-                "runtimeConfig.bandwidth.",
-                Priority::Lower,
-            )
+        } else if of_runtime.limits().iter().any(|it| it.rate != 0) {
+            let parent = "runtimeConfig.bandwidth.";
+            (of_runtime.limits(), parent, Priority::Lower)
         } else {
             (annotated(&runtime.annotations)?, "", Priority::Lower)
         };
         let default_burst = own.default_burst.unwrap_or_default();
         let pod_resources = PodResources::parse(&own, priority)?;
-        let [ingress, egress] = limits;
+        let mut limits = BTreeMap::new();
+        for raw in raw {
+            let asked = raw.asked(parent, default_burst)?;
+            limits.extend(asked.map(|it| (raw.direction, it)));
+        }
         let (shaped, unshaped) = match (own.shaped_subnets, own.unshaped_subnets) {
             (None, None) => (of_runtime.shaped_subnets, of_runtime.unshaped_subnets),
             own => own,
         };
         Ok(Self {
-            ingress: ingress.asked(parent, default_burst)?,
-            egress: egress.asked(parent, default_burst)?,
+            limits,
             traffic: traffic(shaped, unshaped)?,
             pod_resources,
         })
@@ -119,13 +101,11 @@ struct RuntimeConfig {
     annotations: BTreeMap<String, String>,
 }
 
-/// Rate and burst of one direction, each with its key for error messages. A value of 0 counts as
-/// unset.
+/// Rate and burst of one direction. A value of 0 counts as unset.
 struct RawLimit {
+    direction: Direction,
     rate: u64,
-    rate_key: &'static str,
     burst: u64,
-    burst_key: &'static str,
 }
 
 impl RawConfig {
@@ -141,43 +121,34 @@ impl RawConfig {
         keys.iter().any(Option::is_some)
     }
 
-    fn asks(&self) -> bool {
-        self.limits().iter().any(|limit| limit.rate != 0)
-    }
-
     fn limits(&self) -> [RawLimit; 2] {
+        let limit = |direction, rate: Option<u64>, burst: Option<u64>| RawLimit {
+            direction,
+            rate: rate.unwrap_or_default(),
+            burst: burst.unwrap_or_default(),
+        };
         [
-            RawLimit {
-                rate: self.ingress_rate.unwrap_or_default(),
-                rate_key: "ingressRate",
-                burst: self.ingress_burst.unwrap_or_default(),
-                burst_key: "ingressBurst",
-            },
-            RawLimit {
-                rate: self.egress_rate.unwrap_or_default(),
-                rate_key: "egressRate",
-                burst: self.egress_burst.unwrap_or_default(),
-                burst_key: "egressBurst",
-            },
+            limit(Direction::Ingress, self.ingress_rate, self.ingress_burst),
+            limit(Direction::Egress, self.egress_rate, self.egress_burst),
         ]
     }
 }
 
 impl RawLimit {
-    fn asked(self, parent: &str, default_burst: u64) -> Result<Option<Asked>, Error> {
+    fn asked(&self, parent: &str, default_burst: u64) -> Result<Option<Asked>, Error> {
         let is_chosen = self.burst != 0 && !SENTINELS.contains(&self.burst);
+        let key = |end| format!("{parent}{}{end}", self.direction.word());
         if self.rate == 0 {
             if is_chosen {
-                let (burst, rate) = (self.burst_key, self.rate_key);
-                note(format_args!("{parent}{burst} does nothing without {rate}"));
+                let (burst, rate) = (key("Burst"), key("Rate"));
+                note(format_args!("{burst} does nothing without {rate}"));
             }
             return Ok(None);
         }
-        let key = |key| format!("{parent}{key}");
         let rate = BitsPerSecond::try_from(self.rate)
-            .map_err(|error| Error::invalid(key(self.rate_key), error.to_string()))?;
+            .map_err(|error| Error::invalid(key("Rate"), error.to_string()))?;
         let (burst, burst_key) = match default_burst {
-            _ if is_chosen => (self.burst, Some(key(self.burst_key))),
+            _ if is_chosen => (self.burst, Some(key("Burst"))),
             0 => (self.burst, None),
             default => (default, Some("defaultBurst".to_owned())),
         };
@@ -193,17 +164,18 @@ impl RawLimit {
 /// Reads the rates from the pod's annotations: ingress, then egress. A missing annotation gives the
 /// rate 0. Annotations contain no burst.
 fn annotated(annotations: &BTreeMap<String, String>) -> Result<[RawLimit; 2], Error> {
-    let [ingress, egress] = ANNOTATIONS;
-    let limit = |rate_key| {
-        let text = annotations.get(rate_key);
-        Ok(RawLimit {
-            rate: text.map_or(Ok(0), |text| annotated_rate(rate_key, text))?,
-            rate_key,
-            burst: 0,
-            burst_key: "",
-        })
+    let rates = ANNOTATIONS.map(|key| {
+        let text = annotations.get(key);
+        text.map_or(Ok(0), |text| annotated_rate(key, text))
+    });
+    let limit = |direction, rate| RawLimit {
+        direction,
+        rate,
+        burst: 0,
     };
-    Ok([limit(ingress)?, limit(egress)?])
+    let [ingress, egress] = rates;
+    let ingress = limit(Direction::Ingress, ingress?);
+    Ok([ingress, limit(Direction::Egress, egress?)])
 }
 
 fn annotated_rate(key: &str, text: &str) -> Result<u64, Error> {
@@ -235,16 +207,13 @@ fn traffic(shaped: Subnets, unshaped: Subnets) -> Result<Traffic, Error> {
 fn subnets(key: &str, texts: &[String]) -> Result<Vec<IpNetwork>, Error> {
     let mut subnets = Vec::new();
     for (index, text) in texts.iter().enumerate() {
-        let invalid = |error: &dyn Display| {
-            Error::invalid(format!("{key}[{index}]"), format!("{text:?}: {error}"))
-        };
-        let written: IpNetwork = match text.parse() {
-            Ok(subnet) if text.contains('/') => subnet,
-            Ok(_) => return Err(invalid(&"no length of a prefix, as in 10.0.0.0/8")),
-            Err(error) => return Err(invalid(&error)),
-        };
-        let subnet = IpNetwork::new(written.network(), written.prefix());
-        let subnet = subnet.map_err(|error| invalid(&error))?;
+        let key = format!("{key}[{index}]");
+        let written: IpNetwork = keys::parsed(text, &key)?;
+        if !text.contains('/') {
+            let reason = format!("{text:?}: no length of a prefix, as in 10.0.0.0/8");
+            return Err(Error::invalid(key, reason));
+        }
+        let subnet = IpNetwork::new(written.network(), written.prefix()).unwrap_or(written);
         if !subnets.contains(&subnet) {
             subnets.push(subnet);
         }

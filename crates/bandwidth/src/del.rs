@@ -2,9 +2,7 @@
 //! They do not remove the qdiscs of a veth pair: these disappear when the plugin that created the pair
 //! deletes it.
 
-use attach::Removal;
 use cni::{DelRequest, GcRequest, note};
-use netlink::Connection;
 
 use crate::{backstop, ifb, record};
 
@@ -19,12 +17,9 @@ pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
     let owner = request.attachment.owner();
     let retired = record::files().retire(&owner);
     cni::step("remove the backstop");
-    let mut removal = Removal::start(backstop::tables())?;
-    let removed = removal.remove(|it| it == owner);
-    removal.finish();
+    let removed = backstop::remove(&owner);
     cni::step("find the ifb");
-    let deleted = Connection::open().map_err(Into::into);
-    let deleted = deleted.and_then(|host| ifb::delete(&host, request));
+    let deleted = ifb::delete(request);
     // The record stays if the backstop does, so that the next DEL is repeated.
     let forgotten = match removed {
         Ok(()) => retired.remove(),

@@ -60,13 +60,13 @@ fn limits(keys: &Keys, capabilities: &[String]) -> Vec<Duty> {
 fn lacks() -> anyhow::Result<Vec<Lack>> {
     let modules = tc::missing(&Connection::open()?)?.into_iter();
     let lacks = modules.map(|module| {
-        let (keys, consequence): (&[_], _) = match module {
-            tc::module::HTB => (
-                &["shapedSubnets", "unshapedSubnets"],
-                Consequence::LimitedAddFails,
-            ),
-            tc::module::FQ_CODEL => (&[], Consequence::OneQueue),
-            _ => (&[], Consequence::LimitedAddFails),
+        let keys: &[_] = match module {
+            tc::module::HTB => &["shapedSubnets", "unshapedSubnets"],
+            _ => &[],
+        };
+        let consequence = match module {
+            tc::module::FQ_CODEL => Consequence::OneQueue,
+            _ => Consequence::LimitedAddFails,
         };
         Lack {
             reason: format!("the kernel lacks {module}"),

@@ -29,6 +29,7 @@ pub use config::{ANNOTATIONS, Config, POD_ANNOTATIONS};
 pub use pod_resources::PodResources;
 pub use raw::RawConfig;
 pub use record::{has_allocation, limits_egress};
+pub use resource::Direction;
 
 /// The plugin and its verbs.
 pub const PLUGIN: Plugin = Plugin {

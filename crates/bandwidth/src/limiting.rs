@@ -6,44 +6,30 @@
 //! completes the change.
 
 use anyhow::Context as _;
-use attach::Removal;
 use cni::{AddRequest, Error, Undo};
-use netlink::{Connection, Link};
+use netlink::Link;
 use tc::{Held, Limit, LinkEgress, LinkIngress, Traffic};
 
 use crate::backstop::{self, Backstop};
 use crate::pair::Pair;
 use crate::record::{self, Record};
-use crate::resource::Direction;
-use crate::{Asked, ifb};
+use crate::{Asked, Direction, ifb};
 
 /// A sandbox, and the traffic that its limits apply to.
 #[derive(Clone, Copy)]
 pub(crate) struct Limiting<'a> {
     pub request: &'a AddRequest,
-    pub host: &'a Connection,
     pub pair: &'a Pair,
     pub traffic: &'a Traffic,
 }
 
 impl<'a> Limiting<'a> {
-    /// Converts `asked` to a limit for the MTU of the veth pair. Returns `None` if `asked` is
-    /// `None`.
-    ///
-    /// # Errors
-    /// As [`Asked::limit`].
-    pub fn limit(self, asked: Option<&Asked>) -> Result<Option<Limit>, Error> {
-        asked
-            .map(|it| it.limit(self.pair.host_link.mtu))
-            .transpose()
-    }
-
     /// Returns the place of the limit of a direction: what the sandbox receives waits at the host's
     /// end of the pair, and what it sends at its own end.
     pub fn place(self, direction: Direction) -> LinkEgress<'a> {
         let (link, end) = self.pair.end(direction);
         match direction {
-            Direction::Ingress => LinkEgress::new(self.host, link, end),
+            Direction::Ingress => LinkEgress::new(&self.pair.host, link, end),
             Direction::Egress => LinkEgress::new(&self.pair.sandbox, link, end),
         }
     }
@@ -63,8 +49,7 @@ impl<'a> Limiting<'a> {
     /// # Errors
     /// As [`ifb::behind`].
     pub fn find_ifb(self) -> anyhow::Result<Option<Link>> {
-        let attachment = &self.request.attachment;
-        ifb::behind(&self.pair.host_link, self.host, attachment)
+        ifb::behind(self.pair, &self.request.attachment)
     }
 
     /// Computes the backstop (second limit in `nf_tables`) for the egress limit `limit`.
@@ -122,7 +107,7 @@ impl<'a> Limiting<'a> {
             held => self.located(direction, held)?,
         };
         self.with_backstop((direction, &held, limit), undo, |_| {
-            place.change(limit, self.traffic)
+            place.change(&held, limit, self.traffic)
         })
     }
 
@@ -193,8 +178,8 @@ impl<'a> Limiting<'a> {
                 limits_egress: false,
                 ..record::read(&owner)?
             };
-            record::write(&owner, record)?;
-            Removal::start(backstop::tables())?.remove(|it| it == owner)?;
+            record::write(&owner, &record)?;
+            backstop::remove(&owner)?;
         }
         self.located(direction, self.place(direction).remove())
     }
@@ -208,8 +193,11 @@ impl<'a> Limiting<'a> {
             return Ok(());
         };
         cni::step("delete the ifb");
-        LinkIngress::new(self.host, &self.pair.host_link).remove(&ifb)?;
-        Ok(self.host.remove_link(&ifb)?)
+        let Pair {
+            host, host_link, ..
+        } = self.pair;
+        LinkIngress::new(host, host_link).remove(&ifb)?;
+        Ok(host.remove_link(&ifb)?)
     }
 
     /// Adds or updates `backstop`, the second limit in `nf_tables`.
@@ -220,9 +208,7 @@ impl<'a> Limiting<'a> {
         cni::step("limit what evades the qdisc");
         let owner = self.request.attachment.owner();
         backstop.put(|| {
-            undo.push("remove the backstop", move || {
-                Removal::start(backstop::tables())?.remove(|it| it == owner)
-            });
+            undo.push("remove the backstop", move || backstop::remove(&owner));
         })
     }
 }

@@ -5,10 +5,12 @@ use netlink::{Connection, Link, LinkKind};
 use netns::Netns;
 use tc::End;
 
-use crate::resource::Direction;
+use crate::Direction;
 
 /// Both ends of an attachment's veth pair.
 pub(crate) struct Pair {
+    /// A connection to the host's namespace.
+    pub host: Connection,
     /// The host's end.
     pub host_link: Link,
     /// The container's end, in the sandbox.
@@ -29,7 +31,9 @@ impl Pair {
     /// - Code 7: the sandbox does not have the interface.
     /// - Code 7: the interface is no end of a veth pair with the host, for example a macvlan link.
     /// - Code 7: `prevResult` is missing or does not list the host end.
-    pub fn find(request: &AddRequest, host: &Connection) -> anyhow::Result<Self> {
+    pub fn find(request: &AddRequest) -> anyhow::Result<Self> {
+        cni::step("find the pair");
+        let host = Connection::open()?;
         let namespace = Netns::open(&request.netns).map_err(Error::sandbox)?;
         let interface = &request.attachment.interface;
         let sandbox = End::Container(&namespace).connect();
@@ -55,6 +59,7 @@ impl Pair {
             .into());
         }
         Ok(Self {
+            host,
             host_link,
             container_link,
             namespace,
@@ -77,8 +82,9 @@ impl Pair {
 ///
 /// # Errors
 /// The kernel refuses a request, or `prevResult` is missing.
-pub(crate) fn host_end(request: &AddRequest, host: &Connection) -> anyhow::Result<Option<Link>> {
-    if let Some(tagged) = attach::find_host_link(host, &request.attachment)? {
+pub(crate) fn host_end(request: &AddRequest) -> anyhow::Result<Option<Link>> {
+    let host = Connection::open()?;
+    if let Some(tagged) = attach::find_host_link(&host, &request.attachment)? {
         return Ok(Some(tagged));
     }
     let reported = request.chained()?.interfaces.iter();

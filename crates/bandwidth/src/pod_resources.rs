@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 
 use cni::{AddRequest, Error, keys, note};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
+use serde_json::Value;
 use tc::BitsPerSecond;
 
-use crate::raw::RawPodResources;
 use crate::record::Allocation;
 use crate::resource::{FORM, KEY, Resource};
 use crate::{Asked, RawConfig, checkpoint};
@@ -45,10 +45,11 @@ impl PodResources {
     /// Code 7 with the key whose value is invalid.
     pub(crate) fn parse(raw: &RawConfig, priority: Priority) -> Result<Option<Self>, Error> {
         let names = match &raw.pod_resources {
-            None | Some(RawPodResources::All(false)) => return Ok(None),
-            Some(RawPodResources::All(true)) => None,
-            Some(RawPodResources::Listed(names)) if names.is_empty() => return Ok(None),
-            Some(RawPodResources::Listed(names)) => Some(listed(names)?),
+            None | Some(Value::Bool(false)) => return Ok(None),
+            Some(Value::Bool(true)) => None,
+            Some(Value::Array(names)) if names.is_empty() => return Ok(None),
+            Some(Value::Array(names)) => Some(listed(names)?),
+            Some(_) => return Err(Error::invalid(KEY, WANTED)),
         };
         let (text, key) = (&raw.kubelet_checkpoint, "kubeletCheckpoint");
         Ok(Some(Self {
@@ -59,17 +60,10 @@ impl PodResources {
         }))
     }
 
-    /// Returns the limit of one direction. `allocated` is the rate of the pod's devices; `asked` is
-    /// the limit from the configuration, the runtime or the pod's annotations. If both are given,
-    /// [`Priority`] decides; if one is given, it is the limit. Returns `None` if neither is given.
-    pub(crate) fn limit(
-        &self,
-        asked: Option<Asked>,
-        allocated: Option<BitsPerSecond>,
-    ) -> Option<Asked> {
-        let Some(rate) = allocated else {
-            return asked;
-        };
+    /// Returns the limit of one direction for a pod whose devices have this rate. `asked` is the
+    /// limit from the configuration, the runtime or the pod's annotations. If it is given,
+    /// [`Priority`] decides.
+    pub(crate) fn limit(&self, asked: Option<Asked>, rate: BitsPerSecond) -> Asked {
         let of_devices = Asked {
             rate,
             burst: self.default_burst,
@@ -79,11 +73,10 @@ impl PodResources {
         let is_lower = |asked: &Asked| self.priority == Priority::Lower && asked.rate <= rate;
         // A rate that is requested for the pod can be below the rate of its devices. It never
         // raises the limit above that rate.
-        let limit = match asked.filter(is_lower) {
+        match asked.filter(is_lower) {
             Some(requested) => requested.within(of_devices),
             None => of_devices,
-        };
-        Some(limit)
+        }
     }
 
     /// Reads from the kubelet's checkpoint which bandwidth the kubelet allocated to the pod of an
@@ -152,8 +145,8 @@ impl PodResources {
                 )));
             }
             let bits = megabits.saturating_mul(MEGA).saturating_mul(*count);
-            let rate = BitsPerSecond::try_from(bits);
-            *allocation.of_mut(direction) = Some(rate.map_err(|it| refused(it.to_string()))?);
+            let rate = BitsPerSecond::try_from(bits).map_err(|it| refused(it.to_string()))?;
+            allocation.insert(direction, rate);
         }
         Ok(allocation)
     }
@@ -176,19 +169,24 @@ fn kubelet_runs_beside(checkpoint: &Path) -> bool {
     connected().is_ok()
 }
 
-/// Returns `names` if each of them is a full name of the form [`FORM`].
+/// Returns the texts of `values` if each of them is a full name of the form [`FORM`].
 ///
 /// # Errors
 /// Code 7: a name has another form, or the number in it is out of range.
-fn listed(names: &[String]) -> Result<Vec<String>, Error> {
-    for (index, name) in names.iter().enumerate() {
+fn listed(values: &[Value]) -> Result<Vec<String>, Error> {
+    let mut names = Vec::new();
+    for (index, value) in values.iter().enumerate() {
+        let name = value.as_str().unwrap_or_default();
         if Resource::parse(name)?.is_none() {
-            let reason = format!("{name:?} is not of the form {FORM}");
+            let reason = format!("{value} is not of the form {FORM}");
             return Err(Error::invalid(format!("{KEY}[{index}]"), reason));
         }
+        names.push(name.to_owned());
     }
-    Ok(names.to_owned())
+    Ok(names)
 }
+
+const WANTED: &str = "expected true, false or a list of names of resources";
 
 const DEFAULT_CHECKPOINT: &str = "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint";
 
@@ -199,6 +197,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::Direction;
 
     fn parse(raw: &Value, priority: Priority) -> Result<Option<PodResources>, Error> {
         PodResources::parse(&cni::json::read(raw, "")?.value, priority)
@@ -213,7 +212,7 @@ mod tests {
             .iter()
             .map(|(name, count)| (name.to_string(), *count));
         let allocation = resources(raw).allocation(&devices.collect())?;
-        let rates = [allocation.ingress, allocation.egress];
+        let rates = [Direction::Ingress, Direction::Egress].map(|it| allocation.get(&it));
         Ok(rates.map(|rate| rate.map(|it| it.bytes() * 8)))
     }
 
@@ -300,10 +299,10 @@ mod tests {
             burst_key: Some("ingressBurst".to_owned()),
             within: None,
         };
-        let limit = |priority, bits: Option<u64>, allocated: Option<u64>| {
+        let limit = |priority, bits: Option<u64>, allocated: u64| {
             let raw = json!({"podResources": true});
             let resources = parse(&raw, priority).unwrap().unwrap();
-            resources.limit(bits.map(asked), allocated.map(rate))
+            resources.limit(bits.map(asked), rate(allocated))
         };
         let derived = |bits| Asked {
             rate: rate(bits),
@@ -312,30 +311,20 @@ mod tests {
             within: None,
         };
         for priority in [Priority::Lower, Priority::Allocated] {
-            assert_eq!(limit(priority, None, None), None);
-            assert_eq!(limit(priority, Some(8), None), Some(asked(8)));
-            assert_eq!(limit(priority, None, Some(80)), Some(derived(80)));
-            assert_eq!(limit(priority, Some(800), Some(80)), Some(derived(80)));
+            assert_eq!(limit(priority, None, 80), derived(80));
+            assert_eq!(limit(priority, Some(800), 80), derived(80));
         }
         for requested in [8, 80] {
             let within = asked(requested).within(derived(80));
-            assert_eq!(
-                limit(Priority::Lower, Some(requested), Some(80)),
-                Some(within)
-            );
+            assert_eq!(limit(Priority::Lower, Some(requested), 80), within);
         }
-        assert_eq!(
-            limit(Priority::Allocated, Some(8), Some(80)),
-            Some(derived(80))
-        );
+        assert_eq!(limit(Priority::Allocated, Some(8), 80), derived(80));
     }
 
     #[test]
     fn default_burst_is_the_burst_of_an_allocation() {
         let resources = resources(&json!({"podResources": true, "defaultBurst": 64_000}));
-        let limit = resources
-            .limit(None, BitsPerSecond::try_from(8).ok())
-            .unwrap();
+        let limit = resources.limit(None, BitsPerSecond::try_from(8).unwrap());
         assert_eq!(limit.burst_key.as_deref(), Some("defaultBurst"));
         assert_eq!(limit.burst, 64_000);
     }
@@ -349,7 +338,7 @@ mod tests {
             burst_key: Some("egressBurst".to_owned()),
             within: None,
         };
-        let allocated = BitsPerSecond::try_from(20_000_000).ok();
+        let allocated = BitsPerSecond::try_from(20_000_000).unwrap();
         for (default, burst, bytes) in [
             (0, 160_000, 20_000),
             (0, 8_000_000_000, 125_000),
@@ -357,7 +346,7 @@ mod tests {
         ] {
             let raw = json!({"podResources": true, "defaultBurst": default});
             let resources = parse(&raw, Priority::Lower).unwrap().unwrap();
-            let limit = resources.limit(Some(requested(burst)), allocated).unwrap();
+            let limit = resources.limit(Some(requested(burst)), allocated);
             let limit = limit.limit(1500).unwrap();
             assert_eq!((limit.rate, limit.burst.bytes()), (rate, bytes));
         }

@@ -5,8 +5,8 @@ use std::fmt;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde::de::value::SeqAccessDeserializer;
-use serde::de::{Deserializer, Error, SeqAccess, Visitor};
+use serde::de::{Deserializer, Error, Visitor};
+use serde_json::Value;
 
 /// Limits what a container receives (ingress) and sends (egress).
 ///
@@ -44,7 +44,7 @@ pub struct RawConfig {
     /// Resources of device plugins, as in `example.org/egress-10mbit`, whose devices are bandwidth
     /// of the pod: `true` for all, or a list.
     #[schemars(with = "RawPodResources", extend("default" = false))]
-    pub pod_resources: Option<RawPodResources>,
+    pub pod_resources: Option<Value>,
     /// Absolute path of the kubelet's list of allocated devices, for `podResources`.
     #[schemars(
         regex(pattern = "^/"),
@@ -55,41 +55,15 @@ pub struct RawConfig {
 
 /// Resources of device plugins whose devices limit a pod: all with a bandwidth in their name, none,
 /// or those with the listed full names, such as `example.org/egress-10mbit`.
-#[derive(Debug, Clone, PartialEq, Eq, JsonSchema)]
+#[derive(JsonSchema)]
 #[schemars(untagged)]
-pub enum RawPodResources {
+#[expect(dead_code, reason = "only the schema uses it")]
+enum RawPodResources {
     /// `true`: all resources whose names end in `ingress-<N>mbit` or `egress-<N>mbit`. `false`:
     /// none.
     All(bool),
     /// The names of the resources.
     Listed(#[schemars(inner(regex(pattern = "^[^/]+/(in|e)gress-[0-9]+mbit$")))] Vec<String>),
-}
-
-/// Written by hand, because the derived code for an untagged enum returns an error that does not
-/// name the key.
-impl<'de> Deserialize<'de> for RawPodResources {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(AllOrListed)
-    }
-}
-
-struct AllOrListed;
-
-impl<'de> Visitor<'de> for AllOrListed {
-    type Value = RawPodResources;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("true, false or a list of names of resources")
-    }
-
-    fn visit_bool<E>(self, all: bool) -> Result<RawPodResources, E> {
-        Ok(RawPodResources::All(all))
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, names: A) -> Result<RawPodResources, A::Error> {
-        let names = Vec::deserialize(SeqAccessDeserializer::new(names))?;
-        Ok(RawPodResources::Listed(names))
-    }
 }
 
 /// Bits per second, or 0.

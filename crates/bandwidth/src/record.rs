@@ -8,6 +8,7 @@
 //! deleted pod from the checkpoint. After a forced deletion, the kubelet gives the pod's devices to
 //! another pod while the first pod still exists.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
@@ -15,7 +16,7 @@ use anyhow::Context as _;
 use attach::{OwnerFiles, Writing};
 use tc::BitsPerSecond;
 
-use crate::resource::Direction;
+use crate::Direction;
 
 /// Returns whether ADD or RELOAD limited what the attachment with the tag `owner`
 /// ([`cni::Attachment::owner`]) sends. Returns `false` as soon as a DEL or GC has retired (renamed)
@@ -48,8 +49,8 @@ pub(crate) fn read(owner: &str) -> anyhow::Result<Record> {
 ///
 /// # Errors
 /// The file cannot be written or removed.
-pub(crate) fn write(owner: &str, record: Record) -> anyhow::Result<()> {
-    if record == Record::default() {
+pub(crate) fn write(owner: &str, record: &Record) -> anyhow::Result<()> {
+    if *record == Record::default() {
         return files().retire(owner).remove();
     }
     files().write(owner, &record.to_string(), Writing::All)
@@ -63,7 +64,7 @@ pub(crate) fn files() -> OwnerFiles {
 const DIRECTORY: &str = "/run/cni/bandwidth";
 
 /// What ADD or RELOAD records of an attachment.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Record {
     /// What the kubelet allocated to its pod at ADD.
     pub allocation: Allocation,
@@ -72,46 +73,15 @@ pub(crate) struct Record {
 }
 
 /// The rates that the kubelet allocated to a pod: each is the sum of the pod's devices of a
-/// resource such as `example.org/egress-10mbit`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Allocation {
-    /// The rate towards the pod; `None` if the pod has no devices of ingress bandwidth.
-    pub ingress: Option<BitsPerSecond>,
-    /// The rate from the pod; `None` if the pod has no devices of egress bandwidth.
-    pub egress: Option<BitsPerSecond>,
-}
-
-impl Allocation {
-    /// Returns the rate of this direction.
-    pub fn of(&self, direction: Direction) -> Option<BitsPerSecond> {
-        match direction {
-            Direction::Ingress => self.ingress,
-            Direction::Egress => self.egress,
-        }
-    }
-
-    /// Returns the place of the rate of this direction.
-    pub fn of_mut(&mut self, direction: Direction) -> &mut Option<BitsPerSecond> {
-        match direction {
-            Direction::Ingress => &mut self.ingress,
-            Direction::Egress => &mut self.egress,
-        }
-    }
-
-    /// Returns whether the kubelet allocated no bandwidth to the pod.
-    pub fn is_empty(&self) -> bool {
-        *self == Self::default()
-    }
-}
+/// resource such as `example.org/egress-10mbit`. A direction without such devices is missing.
+pub(crate) type Allocation = BTreeMap<Direction, BitsPerSecond>;
 
 /// Writes a line for each direction that has an allocated rate, in bit/s, such as `ingress
 /// 20000000`, and the line `limits egress` if this is so.
 impl fmt::Display for Record {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for direction in Direction::BOTH {
-            if let Some(rate) = self.allocation.of(direction) {
-                writeln!(f, "{} {}", direction.word(), rate.bytes() * 8)?;
-            }
+        for (direction, rate) in &self.allocation {
+            writeln!(f, "{} {}", direction.word(), rate.bytes() * 8)?;
         }
         if self.limits_egress {
             writeln!(f, "{LIMITS_EGRESS}")?;
@@ -132,9 +102,9 @@ impl FromStr for Record {
             }
             let (word, bits) = line.split_once(' ').context("a line has no rate")?;
             let rate = BitsPerSecond::try_from(bits.parse::<u64>()?)?;
-            let direction = Direction::BOTH.into_iter().find(|it| it.word() == word);
+            let direction = Direction::of(word);
             let direction = direction.with_context(|| format!("{word:?} is no direction"))?;
-            *record.allocation.of_mut(direction) = Some(rate);
+            record.allocation.insert(direction, rate);
         }
         Ok(record)
     }
@@ -148,11 +118,12 @@ mod tests {
 
     #[test]
     fn text_is_read_again() {
-        let rate = BitsPerSecond::try_from(20_000_000).ok();
-        for [ingress, egress] in [[None, None], [rate, None], [None, rate], [rate, rate]] {
+        let rate = BitsPerSecond::try_from(20_000_000).unwrap();
+        let [egress, ingress] = Direction::BOTH;
+        for directions in [&[][..], &[ingress], &[egress], &[ingress, egress]] {
             for limits_egress in [false, true] {
                 let record = Record {
-                    allocation: Allocation { ingress, egress },
+                    allocation: directions.iter().map(|it| (*it, rate)).collect(),
                     limits_egress,
                 };
                 let text = record.to_string();

@@ -9,15 +9,13 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use cni::{CheckRequest, Error, Undo, or_note};
-use netlink::Connection;
 use tc::{BitsPerSecond, Limit};
 
 use crate::backstop::Backstop;
 use crate::limiting::{CHANGE_LIMITS, Limiting};
 use crate::pair::{self, Pair};
 use crate::record::{self, Record};
-use crate::resource::Direction;
-use crate::{Asked, Config};
+use crate::{Asked, Config, Direction};
 
 /// Sets, changes or removes the limits in the directions that the key `changeLimits` names, as
 /// configured. A direction that the key does not name keeps its limit.
@@ -43,53 +41,46 @@ pub(crate) fn reload(request: &CheckRequest) -> anyhow::Result<()> {
     let config = Config::of_attachment(request)?;
     expect_allocated(request, &named)?;
     request.chained()?;
-    if config.is_idle() && named.is_empty() {
+    if config.limits.is_empty() && named.is_empty() {
         return Ok(());
     }
-    cni::step("find the pair");
-    let host = Connection::open()?;
-    let pair = match Pair::find(request, &host) {
+    let pair = match Pair::find(request) {
         Err(error) if named.is_empty() => {
-            return cni::all([Err(error), restore_backstop(request, &config, &host)]);
+            return cni::all([Err(error), restore_backstop(request, &config)]);
         }
         pair => pair?,
     };
     let record = record::read(&request.attachment.owner())?;
     let limiting = Limiting {
         request,
-        host: &host,
         pair: &pair,
         traffic: &config.traffic,
     };
     let reload = Reload {
         limiting,
         named: &named,
-        record,
         may_exceed: config.pod_resources.is_some() && record.allocation.is_empty(),
+        record,
     };
     for direction in &named {
-        limiting.expect_changeable(*direction, config.asked(*direction))?;
+        limiting.expect_changeable(*direction, config.limits.get(direction))?;
     }
-    let reloaded = Direction::BOTH.map(|it| reload.direction(it, config.asked(it)));
+    let reloaded = Direction::BOTH.map(|it| reload.direction(it, config.limits.get(&it)));
     cni::all(reloaded)
 }
 
 /// Restores the backstop of a recorded attachment whose sandbox does not show the pair: root in the
 /// sandbox may have renamed its interface, and must not escape the limit by that.
-fn restore_backstop(
-    request: &CheckRequest,
-    config: &Config,
-    host: &Connection,
-) -> anyhow::Result<()> {
+fn restore_backstop(request: &CheckRequest, config: &Config) -> anyhow::Result<()> {
     let owner = request.attachment.owner();
     let is_gone = || Ok(!record::limits_egress(&owner));
+    let Some(asked) = config.limits.get(&Direction::Egress) else {
+        return Ok(());
+    };
     if is_gone()? {
         return Ok(());
     }
-    let Some(asked) = &config.egress else {
-        return Ok(());
-    };
-    let Some(host_link) = pair::host_end(request, host)? else {
+    let Some(host_link) = pair::host_end(request)? else {
         return Ok(());
     };
     cni::step("limit what evades the qdisc");
@@ -119,12 +110,12 @@ fn expect_allocated(request: &CheckRequest, named: &[Direction]) -> anyhow::Resu
     }
     let record = record::read(&request.attachment.owner())?;
     for direction in named {
-        let Some(allocated) = record.allocation.of(*direction) else {
+        let Some(allocated) = record.allocation.get(direction) else {
             continue;
         };
-        let rate = asked.asked(*direction).map(|it| it.rate);
+        let rate = asked.limits.get(direction).map(|it| &it.rate);
         if rate.is_none_or(|it| it > allocated) {
-            let bits = |it: BitsPerSecond| format!("{} bit/s", it.bytes() * 8);
+            let bits = |it: &BitsPerSecond| format!("{} bit/s", it.bytes() * 8);
             let rate = rate.map_or_else(|| "no limit".to_owned(), bits);
             let (word, allocated) = (direction.word(), bits(allocated));
             let reason = format!("{word}: {rate} is more than the pod's devices, {allocated}");
@@ -153,17 +144,18 @@ impl Reload<'_> {
         if !self.named.is_empty() && !is_named {
             return Ok(());
         }
-        let Some(limit) = limiting.limit(asked)? else {
+        let Some(asked) = asked else {
             let removed = is_named.then(|| limiting.remove(direction));
             return removed.unwrap_or(Ok(())).context(UNFINISHED);
         };
+        let limit = asked.limit(limiting.pair.host_link.mtu)?;
         let is_egress = direction == Direction::Egress;
         if is_egress && !self.record.limits_egress {
             let record = Record {
                 limits_egress: true,
-                ..self.record
+                ..self.record.clone()
             };
-            let written = record::write(&limiting.request.attachment.owner(), record);
+            let written = record::write(&limiting.request.attachment.owner(), &record);
             or_note(written, "the agent does not restore this limit");
         }
         let changed = complete(|undo| match (is_named, self.may_exceed) {
@@ -196,7 +188,7 @@ impl Reload<'_> {
         if self.record.limits_egress {
             return Ok(());
         }
-        record::write(&self.limiting.request.attachment.owner(), self.record)
+        record::write(&self.limiting.request.attachment.owner(), &self.record)
     }
 
     /// Checks that no concurrent DEL has retired the record. If one has, removes the backstop that
@@ -209,18 +201,13 @@ impl Reload<'_> {
     /// # Errors
     /// There is no record any more, or the kernel refuses a request.
     fn expect_lasting(&self, limit: &Limit) -> anyhow::Result<()> {
-        let Limiting {
-            host,
-            pair,
-            request,
-            ..
-        } = self.limiting;
+        let Limiting { pair, request, .. } = self.limiting;
         let owner = request.attachment.owner();
         let is_recorded = record::limits_egress(&owner);
         let mut is_over = self.record.limits_egress && !is_recorded;
         if !self.record.limits_egress {
             cni::step("wait for a concurrent DEL");
-            is_over = host.is_gone_within(pair.host_link.index, REST_OF_A_DEL);
+            is_over = (pair.host).is_gone_within(pair.host_link.index, REST_OF_A_DEL);
             if is_over {
                 record::files().retire(&owner).remove()?;
             }

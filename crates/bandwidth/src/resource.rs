@@ -7,15 +7,15 @@ use serde::Deserialize;
 /// A direction of traffic, from the pod's point of view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Direction {
+pub enum Direction {
+    /// What the pod sends. It can do more harm, so it is limited first.
+    Egress,
     /// What the pod receives.
     Ingress,
-    /// What the pod sends.
-    Egress,
 }
 
 impl Direction {
-    /// Both directions. What a container sends can do more harm, so it is limited first.
+    /// Both directions, in the order in which they are limited.
     pub const BOTH: [Self; 2] = [Self::Egress, Self::Ingress];
 
     /// Returns the direction as it stands in names of resources: `ingress` or `egress`.
@@ -24,6 +24,11 @@ impl Direction {
             Self::Ingress => "ingress",
             Self::Egress => "egress",
         }
+    }
+
+    /// Returns the direction with this [`Self::word`].
+    pub(crate) fn of(word: &str) -> Option<Self> {
+        Self::BOTH.into_iter().find(|it| it.word() == word)
     }
 }
 
@@ -65,8 +70,7 @@ fn parts(name: &str) -> Option<(Direction, &str)> {
     let (domain, local) = name.split_once('/')?;
     let (word, rest) = local.split_once('-')?;
     let digits = rest.strip_suffix("mbit")?;
-    let mut directions = [Direction::Ingress, Direction::Egress].into_iter();
-    let direction = directions.find(|it| it.word() == word)?;
+    let direction = Direction::of(word)?;
     let is_number = !digits.is_empty() && digits.bytes().all(|it| it.is_ascii_digit());
     (is_number && !domain.is_empty()).then_some((direction, digits))
 }

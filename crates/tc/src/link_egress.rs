@@ -11,7 +11,7 @@ use netlink::{
     Connection, Filter, Handle, HeldBucket, Link, Packets, Place, Qdisc, QdiscKind, Request,
 };
 
-use crate::queue::{BELOW_LEAF, OURS, Queue, Step};
+use crate::queue::{BELOW_LEAF, OURS, Queue};
 use crate::{Case, End, Error, Limit, Traffic, module};
 
 /// A link, for setting, reading and removing a limit of its egress packets.
@@ -27,12 +27,12 @@ pub struct LinkEgress<'a> {
 pub struct Held {
     /// The root qdisc, if this crate or the Go plugin `bandwidth` set it.
     pub(crate) root: Option<Qdisc>,
-    /// The qdisc below the root TBF or, if the root is an HTB, below the limited class.
-    first: Option<Qdisc>,
-    /// The qdisc below the TBF of the limited class.
-    second: Option<Qdisc>,
+    /// The TBF at the root or, if the root is an HTB, below the limited class.
+    bucket: Option<HeldBucket>,
+    /// The qdisc below this TBF.
+    leaf: Option<Qdisc>,
     /// The token bucket of the limited class, if the root is an HTB.
-    class: Option<HeldBucket>,
+    pub(crate) class: Option<HeldBucket>,
 }
 
 impl Held {
@@ -47,28 +47,21 @@ impl Held {
         root.is_some_and(|it| it.handle.major == OURS)
     }
 
-    /// Returns the rate of the limit in bytes per second; `None` if the link has no limit.
-    pub fn rate(&self) -> Option<u64> {
-        let bucket = self.root.as_ref().and_then(tbf).or(self.class.as_ref());
-        bucket.map(|it| it.rate)
-    }
-
     /// Returns whether the limited HTB class exists with this limit.
     fn has_class(&self, limit: &Limit) -> bool {
         let class = self.class.as_ref();
         class.is_some_and(|it| limit.bucket(0).is_held_by(it))
     }
 
-    /// Returns the parameters of the TBF below the limited class; `None` if the class has no qdisc
-    /// or one of another kind.
-    fn splitter(&self) -> Option<&HeldBucket> {
-        self.first.as_ref().and_then(tbf)
+    /// Returns the rate of the limit in bytes per second; `None` if the link has no limit.
+    pub fn rate(&self) -> Option<u64> {
+        Some(self.class.or(self.bucket)?.rate)
     }
 }
 
 /// Returns the parameters of a TBF; `None` if `qdisc` is of another kind.
-fn tbf(qdisc: &Qdisc) -> Option<&HeldBucket> {
-    match &qdisc.kind {
+fn tbf(qdisc: &Qdisc) -> Option<HeldBucket> {
+    match qdisc.kind {
         QdiscKind::Tbf(held) => Some(held),
         _ => None,
     }
@@ -99,34 +92,39 @@ impl<'a> LinkEgress<'a> {
     /// [`Error::Lacks`] and [`Error::Netlink`].
     pub fn ensure(&self, held: &Held, limit: &Limit, traffic: &Traffic) -> Result<(), Error> {
         let Some(root) = &held.root else {
-            return self.limit_new(limit, traffic);
+            let (queue, steps) = self.tree(limit, traffic);
+            return queue.carry_out(self.connection, steps);
         };
         if !self.can_change(root, traffic)? {
             return self.replace(root, limit, traffic);
         }
-        if *traffic != Traffic::All {
-            return self.limit_class(limit, held);
+        let queue = self.queue(root.handle, limit, traffic);
+        let is_complete = *traffic == Traffic::All || held.has_class(limit);
+        let class = (!is_complete).then(|| (module::HTB, self.class_request(limit)));
+        let steps = queue.steps(held.bucket.as_ref(), held.leaf.as_ref());
+        queue.carry_out(self.connection, class.into_iter().chain(steps).collect())
+    }
+
+    /// Returns the wanted queue below the root qdisc with the handle `root`, or at its place.
+    pub(crate) fn queue(&self, root: Handle, limit: &Limit, traffic: &Traffic) -> Queue {
+        match traffic {
+            Traffic::All => Queue::at_root(self.link.index, root, limit),
+            _ => Queue::below_class(self.link.index, CLASS, limit),
         }
-        let queue = Queue::at_root(self.link.index, root.handle, limit);
-        let steps = queue.steps(tbf(root), held.first.as_ref());
-        queue.carry_out(self.connection, steps)
     }
 
     /// Changes a limit that this crate set for `traffic` to `limit`, without a new root qdisc. Does
-    /// nothing if the link has no such limit, or if CHECK accepts the link's limit as `limit`.
+    /// nothing if the link has no such limit, or if CHECK accepts the link's limit as `limit`. `held`
+    /// is the result of [`Self::held`].
     ///
     /// # Errors
     /// [`Error::Lacks`] and [`Error::Netlink`].
-    pub fn change(&self, limit: &Limit, traffic: &Traffic) -> Result<(), Error> {
-        let held = match self.held() {
-            Err(Error::Foreign { .. }) => return Ok(()),
-            held => held?,
-        };
+    pub fn change(&self, held: &Held, limit: &Limit, traffic: &Traffic) -> Result<(), Error> {
         let Some(root) = held.root.as_ref().filter(|_| held.is_own()) else {
             return Ok(());
         };
-        if self.can_change(root, traffic)? && self.difference_of(&held, limit, traffic)?.is_some() {
-            self.ensure(&held, limit, traffic)?;
+        if self.can_change(root, traffic)? && self.difference_of(held, limit, traffic)?.is_some() {
+            self.ensure(held, limit, traffic)?;
         }
         Ok(())
     }
@@ -150,11 +148,10 @@ impl<'a> LinkEgress<'a> {
     /// [`Error::Netlink`].
     pub fn remove(&self) -> Result<(), Error> {
         let root = self.connection.qdisc(self.link.index, Handle::ROOT)?;
-        match self.own_root(root) {
-            Err(Error::Foreign { .. }) | Ok(None) => Ok(()),
-            Err(error) => Err(error),
-            Ok(Some(_)) => Ok(self.connection.execute([self.delete_request()])?),
+        if root.as_ref().is_some_and(is_known) {
+            self.connection.execute([self.delete_request()])?;
         }
+        Ok(())
     }
 
     /// Returns a text for the operator if CHECK does not accept the link's limit as `limit` for
@@ -180,27 +177,19 @@ impl<'a> LinkEgress<'a> {
         traffic: &Traffic,
     ) -> Result<Option<String>, Error> {
         let name = &self.link.name;
-        let bucket = held.root.as_ref().and_then(tbf);
-        let (is_accepted, difference) = match (traffic, &held.root, bucket) {
-            (Traffic::All, Some(root), Some(bucket)) => {
-                let queue = Queue::at_root(self.link.index, root.handle, limit);
-                let difference = format!("{name} has {bucket}, not {}", queue.bucket());
-                (queue.is_accepted(bucket, held.first.as_ref()), difference)
-            }
-            (Traffic::Only(_) | Traffic::AllBut(_), Some(root), _) => {
-                let queue = Queue::below_class(self.link.index, CLASS, limit);
-                let leaf = held.second.as_ref();
-                let splits = |it: &HeldBucket| queue.is_accepted(it, leaf);
-                let is_accepted = self.is_classified(root, traffic)?
-                    && held.has_class(limit)
-                    && held.splitter().is_some_and(splits);
-                let bucket = limit.bucket(limit.plain_queue());
-                let difference = format!("the limit of {name} is not {bucket} for these subnets");
-                (is_accepted, difference)
-            }
-            _ => (false, format!("{name} has no limit")),
+        let Some((root, bucket)) = held.root.as_ref().zip(held.bucket) else {
+            return Ok(Some(format!("{name} has no limit")));
         };
-        Ok((!is_accepted).then_some(difference))
+        let queue = self.queue(root.handle, limit, traffic);
+        let is_accepted = self.can_change(root, traffic)?
+            && (*traffic == Traffic::All || held.has_class(limit))
+            && queue.is_accepted(&bucket, held.leaf.as_ref());
+        let wanted = limit.bucket(limit.plain_queue());
+        Ok((!is_accepted).then(|| match (traffic, tbf(root)) {
+            (Traffic::All, Some(bucket)) => format!("{name} has {bucket}, not {wanted}"),
+            (Traffic::All, None) => format!("{name} has no limit for all traffic, {wanted}"),
+            _ => format!("the limit of {name} is not {wanted} for these subnets"),
+        }))
     }
 
     /// Reads the qdiscs that limit the link's egress packets. Without a limit, [`Held::is_limited`]
@@ -211,22 +200,22 @@ impl<'a> LinkEgress<'a> {
     pub fn held(&self) -> Result<Held, Error> {
         let places = [Handle::ROOT, CLASS, BELOW_LEAF];
         let [root, first, second] = self.connection.qdiscs(self.link.index, places)?;
-        let root = self.own_root(root)?;
-        let first = match &root {
-            Some(root) if root.handle.major == MAJOR_OF_REFERENCE => {
-                let below = Handle::new(MAJOR_OF_REFERENCE, 1);
-                self.connection.qdisc(self.link.index, below)?
-            }
-            _ => first,
+        let Some(root) = self.own_root(root)? else {
+            return Ok(Held::default());
         };
-        let class = match root.as_ref().map(|it| &it.kind) {
-            Some(QdiscKind::Htb { .. }) => self.class()?,
-            _ => None,
+        let (above, leaf, class) = match root.kind {
+            QdiscKind::Htb { .. } => (first, second, self.class()?),
+            _ if root.handle.major == OURS => (Some(root.clone()), first, None),
+            _ => {
+                let below = Handle::new(MAJOR_OF_REFERENCE, 1);
+                let leaf = self.connection.qdisc(self.link.index, below)?;
+                (Some(root.clone()), leaf, None)
+            }
         };
         Ok(Held {
-            root,
-            first,
-            second,
+            root: Some(root),
+            bucket: above.as_ref().and_then(tbf),
+            leaf,
             class,
         })
     }
@@ -246,18 +235,6 @@ impl<'a> LinkEgress<'a> {
             }),
             root => Ok(root.filter(is_known)),
         }
-    }
-
-    /// Sets `limit` on the limited HTB class and on the qdiscs below it.
-    fn limit_class(&self, limit: &Limit, held: &Held) -> Result<(), Error> {
-        let queue = Queue::below_class(self.link.index, CLASS, limit);
-        let leaf = held.second.as_ref();
-        let mut steps = Vec::new();
-        if !held.has_class(limit) {
-            steps.push(Step::new(module::HTB, self.class_request(limit)));
-        }
-        steps.extend(queue.steps(held.splitter(), leaf));
-        queue.carry_out(self.connection, steps)
     }
 
     pub(crate) fn class_request(&self, limit: &Limit) -> Request {

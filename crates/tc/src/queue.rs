@@ -19,25 +19,10 @@ pub(crate) struct Queue {
     pub place: Place,
     /// Place of the `fq_codel`.
     leaf: Place,
-    role: Role,
-}
-
-/// Whether a TBF limits the rate itself, or only splits segments for an HTB class that limits the
-/// rate.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Role {
-    /// The TBF limits the rate.
-    Limits,
-    /// The TBF only splits segments. The HTB class above the TBF limits the rate.
-    Splits,
 }
 
 /// A request with the kernel module that it needs.
-#[derive(Debug)]
-pub(crate) struct Step {
-    pub module: &'static str,
-    pub request: Request,
-}
+pub(crate) type Step = (&'static str, Request);
 
 impl Queue {
     /// Returns the wanted root TBF of the link with this index. The TBF limits the rate; `root` is
@@ -47,7 +32,6 @@ impl Queue {
             limit: *limit,
             place: Place::new(link, Handle::ROOT, root),
             leaf: Place::new(link, Handle::new(root.major, 1), LEAF),
-            role: Role::Limits,
         }
     }
 
@@ -58,7 +42,6 @@ impl Queue {
             limit: *limit,
             place: Place::new(link, class, LEAF),
             leaf: Place::new(link, BELOW_LEAF, LEAF_OF_LEAF),
-            role: Role::Splits,
         }
     }
 
@@ -78,11 +61,11 @@ impl Queue {
         if is_stuck || !tbf.is_some_and(|it| self.is_bucket(it)) {
             let waits = tbf.filter(|_| !is_stuck);
             let request = Request::set_tbf(self.place, &self.bucket_after(waits));
-            steps.push(Step::new(module::TBF, request));
+            steps.push((module::TBF, request));
         }
         if is_stuck || !leaf.is_some_and(|it| self.is_fair(it)) {
             let request = Request::set_fq_codel(self.leaf, &self.limit.fair_queue());
-            steps.push(Step::new(module::FQ_CODEL, request));
+            steps.push((module::FQ_CODEL, request));
         }
         steps
     }
@@ -100,7 +83,7 @@ impl Queue {
     /// length, and finds it in the returned parameters, which replace `held` in the kernel.
     fn bucket_after(&self, held: Option<&HeldBucket>) -> TokenBucket {
         let bucket = self.bucket();
-        let waiting = held.filter(|_| self.role == Role::Limits).map(longest);
+        let waiting = held.filter(|_| self.limits_rate()).map(longest);
         let longest = waiting.filter(|it| bucket.piece.is_some_and(|piece| piece < *it));
         TokenBucket {
             longest: longest.unwrap_or_default(),
@@ -118,16 +101,22 @@ impl Queue {
         let is_own = leaf.is_none_or(|it| it.handle.major == 0);
         let requests = [is_own.then_some(other), Some(delete)];
         let steps = requests.into_iter().flatten();
-        steps.map(|it| Step::new(module::TBF, it)).collect()
+        steps.map(|it| (module::TBF, it)).collect()
     }
 
     /// Returns the wanted parameters of the TBF.
     pub fn bucket(&self) -> TokenBucket {
         let queue = self.limit.plain_queue();
-        match self.role {
-            Role::Limits => self.limit.bucket(queue),
-            Role::Splits => self.splitter(queue),
+        if self.limits_rate() {
+            return self.limit.bucket(queue);
         }
+        self.splitter(queue)
+    }
+
+    /// Returns whether the TBF limits the rate. If not, it only splits segments for the HTB class
+    /// above it, which limits the rate.
+    fn limits_rate(&self) -> bool {
+        self.place.parent == Handle::ROOT
     }
 
     /// Returns whether the TBF `held` has the wanted parameters. If not, ADD changes the TBF.
@@ -173,8 +162,7 @@ impl Queue {
     /// [`Error::Lacks`] and [`Error::Netlink`]: the kernel refused a step for another reason. If it
     /// refused several such steps, this function returns the error of the first one.
     pub fn carry_out(&self, connection: &Connection, steps: Vec<Step>) -> Result<(), Error> {
-        let (modules, requests): (Vec<_>, Vec<_>) =
-            steps.into_iter().map(|it| (it.module, it.request)).unzip();
+        let (modules, requests): (Vec<_>, Vec<_>) = steps.into_iter().unzip();
         for (module, outcome) in modules.into_iter().zip(connection.attempt(&requests)?) {
             let Err(error) = outcome else {
                 continue;
@@ -196,12 +184,6 @@ impl Queue {
     fn has_tbf(&self, connection: &Connection) -> Result<bool, Error> {
         let held = connection.qdisc(self.place.link, self.place.parent)?;
         Ok(held.is_some_and(|it| it.handle == self.place.handle))
-    }
-}
-
-impl Step {
-    pub fn new(module: &'static str, request: Request) -> Self {
-        Self { module, request }
     }
 }
 

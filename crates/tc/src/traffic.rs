@@ -1,7 +1,5 @@
 //! The part of a link's traffic that a limit applies to.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-
 use ipnetwork::IpNetwork;
 use netlink::Connection;
 use netns::Netns;
@@ -56,16 +54,14 @@ impl Traffic {
     /// subnet decides whether the limit applies. Packets that are not IP match no subnet. For the
     /// filters of this crate, packets with a VLAN tag match no subnet, either.
     pub fn cases(&self) -> Vec<(IpNetwork, Case)> {
-        const V4: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
-        const V6: IpAddr = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
-        let (subnets, case, everywhere) = match self {
-            Self::All => (&[][..], Case::Free, None),
-            Self::AllBut(subnets) => (&subnets[..], Case::Free, None),
-            Self::Only(subnets) => (&subnets[..], Case::Limited, Some([V4, V6])),
+        let (subnets, case) = match self {
+            Self::All => return Vec::new(),
+            Self::AllBut(subnets) => (subnets, Case::Free),
+            Self::Only(subnets) => (subnets, Case::Limited),
         };
+        let rest = ["0.0.0.0/0", "::/0"].into_iter();
+        let rest = rest.filter_map(|it| it.parse().ok().filter(|_| case == Case::Limited));
         let subnets = subnets.iter().map(|it| (*it, case));
-        let rest = everywhere.into_iter().flatten();
-        let rest = rest.filter_map(|it| IpNetwork::new(it, 0).ok());
         subnets.chain(rest.map(|it| (it, Case::Free))).collect()
     }
 }

@@ -6,20 +6,11 @@
 
 use netlink::{Filter, Handle, Place, Qdisc, QdiscKind, Request};
 
-use crate::link_egress::{CLASS, ROOT, default_class, wanted_filters};
+use crate::link_egress::{ROOT, default_class, wanted_filters};
 use crate::queue::{Queue, Step};
 use crate::{Error, Limit, LinkEgress, Traffic, module};
 
 impl LinkEgress<'_> {
-    /// Limits `traffic` of a link that has only the kernel's default qdisc.
-    ///
-    /// # Errors
-    /// [`Error::Lacks`] and [`Error::Netlink`].
-    pub(crate) fn limit_new(&self, limit: &Limit, traffic: &Traffic) -> Result<(), Error> {
-        let (queue, steps) = self.tree(limit, traffic);
-        queue.carry_out(self.connection, steps)
-    }
-
     /// Replaces `root` and all qdiscs below it by new ones, which limit `traffic` to `limit`. If
     /// the kernel deletes the old qdiscs but refuses some of the new ones, this function limits all
     /// traffic, so that the link does not stay without a limit.
@@ -53,7 +44,7 @@ impl LinkEgress<'_> {
         // If this call is a repair, the first call may already have deleted the root qdisc.
         let root = self.connection.qdisc(self.link.index, Handle::ROOT)?;
         if root.is_some_and(|it| it.handle.major != 0) {
-            steps.insert(0, Step::new(module::TBF, self.delete_request()));
+            steps.insert(0, (module::TBF, self.delete_request()));
         }
         queue.carry_out(self.connection, steps)
     }
@@ -62,33 +53,31 @@ impl LinkEgress<'_> {
     /// all filters. The filters are complete if they equal the filters for `traffic`, or `before`,
     /// the filters of the earlier limit (`None` if the earlier limit was a TBF).
     fn is_whole(&self, before: Option<&[Filter]>, traffic: &Traffic) -> Result<bool, Error> {
-        let Some(root) = self.held()?.root else {
+        let held = self.held()?;
+        let Some(root) = held.root else {
             return Ok(false);
         };
         if matches!(root.kind, QdiscKind::Tbf(_)) {
             return Ok(true);
         }
-        let has_class = self.class()?.is_some();
-        Ok(has_class
+        Ok(held.class.is_some()
             && (before == Some(self.filters()?.as_slice()) || self.has_filters(traffic)?))
     }
 
     /// Returns the requests that limit `traffic` of a link without a qdisc. Also returns the
     /// [`Queue`] whose [`Queue::carry_out`] sends the requests.
-    fn tree(&self, limit: &Limit, traffic: &Traffic) -> (Queue, Vec<Step>) {
+    pub(crate) fn tree(&self, limit: &Limit, traffic: &Traffic) -> (Queue, Vec<Step>) {
         let link = self.link.index;
+        let queue = self.queue(ROOT, limit, traffic);
+        let queues = queue.steps(None, None);
         if *traffic == Traffic::All {
-            let queue = Queue::at_root(link, ROOT, limit);
-            return (queue, queue.steps(None, None));
+            return (queue, queues);
         }
         let root = Place::new(link, Handle::ROOT, ROOT);
         let htb = Request::add_htb(root, default_class(traffic, self.end));
-        let classes = [htb, self.class_request(limit)].map(|it| Step::new(module::HTB, it));
-        let queue = Queue::below_class(link, CLASS, limit);
+        let classes = [htb, self.class_request(limit)].map(|it| (module::HTB, it));
         let filters = wanted_filters(traffic, self.end).into_iter();
-        let filters = filters.map(|it| Request::add_filter(link, ROOT, &it));
-        let filters = filters.map(|it| Step::new(module::U32, it));
-        let queues = queue.steps(None, None);
+        let filters = filters.map(|it| (module::U32, Request::add_filter(link, ROOT, &it)));
         let steps = classes.into_iter().chain(queues).chain(filters);
         (queue, steps.collect())
     }

@@ -12,7 +12,7 @@ fuzz_target!(|input: &[u8]| {
     let Ok(config) = Config::parse(&request.network) else {
         return;
     };
-    for limit in config.ingress.iter().chain(&config.egress) {
+    for limit in config.limits.values() {
         for mtu in [68, 1500, 65_535] {
             limit.limit(mtu).ok();
         }

@@ -13,11 +13,12 @@ fn rate(asked: Option<&Asked>) -> Option<String> {
 
 fn rates(own: &Value, runtime: &Value) -> [Option<String>; 2] {
     let config = read(own, runtime).unwrap();
-    [rate(config.ingress.as_ref()), rate(config.egress.as_ref())]
+    [Direction::Ingress, Direction::Egress].map(|it| rate(config.limits.get(&it)))
 }
 
 fn burst(own: &Value, runtime: &Value) -> (u64, Option<String>) {
-    let asked = read(own, runtime).unwrap().ingress.unwrap();
+    let mut limits = read(own, runtime).unwrap().limits;
+    let asked = limits.remove(&Direction::Ingress).unwrap();
     (asked.burst, asked.burst_key)
 }
 
@@ -49,16 +50,18 @@ fn nothing_is_limited_by_zeros_and_bursts_alone() {
     let zeros = json!({"bandwidth": {
         "ingressRate": 0, "ingressBurst": 34_359_738_359_u64, "egressRate": 0, "egressBurst": 0,
     }});
-    assert!(read(&json!({}), &zeros).unwrap().is_idle());
+    assert!(read(&json!({}), &zeros).unwrap().limits.is_empty());
     assert!(
         read(&json!({"ingressBurst": 64_000}), &json!({}))
             .unwrap()
-            .is_idle()
+            .limits
+            .is_empty()
     );
     assert!(
         read(&json!({}), &json!({"bandwidth": null}))
             .unwrap()
-            .is_idle()
+            .limits
+            .is_empty()
     );
 }
 
