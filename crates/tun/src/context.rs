@@ -57,7 +57,7 @@ pub fn expect_context(context: &str) -> Result<(), Error> {
     // Other security modules have the file of `within`, too.
     let enabled = fs::metadata("/sys/fs/selinux/enforce");
     enabled.map_err(refused(", but the host has no SELinux (/sys/fs/selinux)"))?;
-    within(context, || Ok(())).map_err(refused(""))
+    within(context, || Ok(())).map_err(refused(", which the loaded policy does not know or allow"))
 }
 
 /// Runs `work` in a thread that starts executables with this context. The thread ends then, so no

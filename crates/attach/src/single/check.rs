@@ -99,7 +99,8 @@ pub fn status<P: SandboxLink>(request: &StatusRequest) -> anyhow::Result<()> {
     }
     if let Kind::Tap(tap) = &desired.kind {
         let possible = tap.expect_possible();
-        possible.map_err(|error| Error::Unavailable(format!("{error:#}")))?;
+        let reason = |error| format!("{:#}", anyhow::Error::from(error));
+        possible.map_err(|error| Error::Unavailable(reason(error)))?;
     }
     cni::step("ask the IPAM plugin");
     forward(&request.network, Verb::Status)
