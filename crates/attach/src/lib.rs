@@ -22,6 +22,7 @@
 //!
 //! [`OwnerFiles`] stores one file for each attachment, usually the record that later verbs read.
 //! Plugins that create no veth pair use it: `portmap`, `firewall` and `bandwidth`.
+//! [`SandboxRecord`] is such a record of what `sbr` and `vrf` change in a sandbox, with DEL and GC.
 //!
 //! "The Go plugins" in the comments are those of containernetworking/plugins.
 
@@ -50,6 +51,7 @@ mod reversible;
 mod rollback;
 mod routed;
 mod sandbox;
+mod sandbox_record;
 pub mod single;
 mod standby;
 mod witness;
@@ -83,6 +85,7 @@ pub use protection::Protection;
 pub use reload::reload;
 pub use reversible::{Reversible, Reverts};
 pub use sandbox::Sandbox;
+pub use sandbox_record::{SandboxRecord, enter, enter_if_present};
 pub use witness::{Presence, Witness};
 
 /// Maximum number of ports of a bridge: `BR_MAX_PORTS` in `net/bridge/br_private.h` minus 1,

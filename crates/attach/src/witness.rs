@@ -134,12 +134,13 @@ impl Witness {
     ///
     /// # Errors
     /// A path exists, and its namespace cannot be entered.
-    pub fn connect(&self, netns: Option<&Path>) -> anyhow::Result<Option<Connection>> {
+    pub fn open(&self, netns: Option<&Path>) -> anyhow::Result<Option<(Netns, Connection)>> {
         for path in netns.into_iter().chain([self.netns.as_path()]) {
             if let Some((namespace, connection)) = Connection::open_if_present(path)?
                 && self.is_of(&connection, path)?
             {
-                return Ok(Some(namespace.run(Connection::open_wary)??));
+                let connection = namespace.run(Connection::open_wary)??;
+                return Ok(Some((namespace, connection)));
             }
         }
         Ok(None)

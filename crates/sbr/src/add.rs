@@ -1,17 +1,14 @@
 //! ADD: gives each address of the interface its table and its rule. A failed ADD reverts that.
 
 use std::net::IpAddr;
-use std::path::Path;
 
-use attach::{ClaimedTable, Reverts, Witness};
-use cni::{AddRequest, Answer, Answered, Attachment, Error, Undo, note};
+use attach::{ClaimedTable, Reverts, SandboxRecord as _, Witness, enter};
+use cni::{AddRequest, Answer, Answered, Undo, note};
 use netlink::{Connection, Request, Rule};
-use netns::Netns;
 
 use crate::Config;
-use crate::del::delete_rules;
 use crate::desired::{self, Routes, Source, is_rule_of};
-use crate::record::{self, Record, Ruled};
+use crate::record::{Record, Ruled, delete_rules, restore};
 
 /// Adds rules and tables for the addresses of the interface in `prevResult`, and returns this
 /// result.
@@ -23,7 +20,7 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
     let (result, attachment) = (request.chained()?, &request.attachment);
     let interface = &attachment.interface;
     let sources = desired::sources(&config, result, interface)?;
-    let connection = open(&request.netns)?;
+    let (_, connection) = enter(&request.netns)?;
     let link = connection.link(interface.as_str())?.index;
     if sources.is_empty() {
         let nothing = "so there is nothing to route";
@@ -35,7 +32,7 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
     let sandbox = Witness::new(&request.netns, &connection, interface.to_string())?;
     let (mut fills, mut clears) = (Reverts::default(), Reverts::default());
     let mut undo = Undo::default();
-    let mut adding = Adding::new(&connection, attachment, sandbox, &mut undo);
+    let mut adding = Adding::new(&connection, attachment.owner(), sandbox, &mut undo);
     let assigned = adding.tables(&config, sources)?;
     cni::step("change rules and routes");
     let routes = routes(&connection, link, &config)?;
@@ -54,16 +51,6 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
     Ok(answered)
 }
 
-/// Opens a connection in the sandbox at `netns`.
-///
-/// # Errors
-/// Code 4: there is no sandbox, or it cannot be entered.
-pub(crate) fn open(netns: &Path) -> anyhow::Result<Connection> {
-    let namespace = Netns::open(netns).map_err(Error::sandbox)?;
-    let opened = namespace.run(Connection::open_wary);
-    Ok(opened.map_err(Error::sandbox)??)
-}
-
 /// Returns the routes through the link with this index; `None` if ADD changes no routes.
 fn routes(connection: &Connection, link: u32, config: &Config) -> anyhow::Result<Option<Routes>> {
     let Config::Own { main, .. } = *config else {
@@ -77,7 +64,8 @@ fn routes(connection: &Connection, link: u32, config: &Config) -> anyhow::Result
 /// An ADD, and what it has recorded so far.
 struct Adding<'a> {
     connection: &'a Connection,
-    attachment: &'a Attachment,
+    /// The attachment's tag.
+    owner: String,
     record: Record,
     /// The tables that this ADD has claimed.
     claimed: Vec<ClaimedTable<'a>>,
@@ -87,21 +75,21 @@ impl<'a> Adding<'a> {
     /// Continues the record of an earlier ADD of the attachment in this sandbox, if there is one.
     fn new(
         connection: &'a Connection,
-        attachment: &'a Attachment,
+        owner: String,
         sandbox: Witness,
         undo: &mut Undo<'a>,
     ) -> Self {
-        let owner = attachment.owner();
-        let text = record::files().find_also_retired(&owner);
+        let text = Record::files().find_also_retired(&owner);
         let former = text.as_deref().and_then(Record::read);
         let former = former.filter(|it| {
             let is_same = it.sandbox.is_of(connection, &sandbox.netns);
             is_same.is_ok_and(|it| it)
         });
-        undo.push("restore the record", move || record::restore(&owner, text));
+        let recorded = owner.clone();
+        undo.push("restore the record", move || restore(&recorded, text));
         Self {
             connection,
-            attachment,
+            owner,
             record: Record {
                 sandbox,
                 rules: former.map(|it| it.rules).unwrap_or_default(),
@@ -145,7 +133,7 @@ impl<'a> Adding<'a> {
     /// Claims a free table for `from`. Records each table before it tries to claim it.
     fn claim(&mut self, from: IpAddr, first: u32) -> anyhow::Result<u32> {
         let before = self.record.rules.len();
-        let (attachment, record) = (self.attachment, &mut self.record);
+        let (owner, record) = (&self.owner, &mut self.record);
         let claimed = ClaimedTable::new(self.connection, first, |table| {
             record.rules.truncate(before);
             record.rules.push(Ruled {
@@ -153,7 +141,7 @@ impl<'a> Adding<'a> {
                 table,
                 is_own: true,
             });
-            record.write(attachment)
+            record.write(owner)
         })?;
         let number = claimed.number;
         self.claimed.push(claimed);
@@ -164,7 +152,7 @@ impl<'a> Adding<'a> {
         if !self.record.rules.contains(&ruled) {
             self.record.rules.push(ruled);
         }
-        self.record.write(self.attachment)
+        self.record.write(&self.owner)
     }
 
     fn add_rules(&self, assigned: &[(Source, u32)], undo: &mut Undo<'a>) -> anyhow::Result<()> {

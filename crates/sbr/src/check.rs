@@ -1,11 +1,11 @@
 //! CHECK: compares the rules and tables of the sandbox with the configuration.
 
 use anyhow::ensure;
+use attach::enter;
 use cni::CheckRequest;
 use netlink::{Rule, SavedRoute};
 
 use crate::Config;
-use crate::add::open;
 use crate::desired::{Gateway, Source, is_default, is_rule_of, sources};
 
 /// Checks that each address of the interface has a rule, and that the table of an address with a
@@ -19,7 +19,7 @@ pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
     let (result, interface) = (request.chained()?, &request.attachment.interface);
     let sources = sources(&config, result, interface)?;
     cni::step("compare");
-    let connection = open(&request.netns)?;
+    let (_, connection) = enter(&request.netns)?;
     let link = connection.link(interface.as_str())?.index;
     let rules = connection.rules()?;
     let routes = connection.saved_routes()?.into_iter();

@@ -1,11 +1,13 @@
-//! Records: one file for each attachment, with its sandbox and what ADD adds there. DEL and GC need
-//! it: the rules of a sandbox do not show their owner, and GC gets no path of a sandbox.
+//! What an ADD adds to a sandbox: its record, and its removal.
 
 use std::net::IpAddr;
 
-use attach::{OwnerFiles, Witness, Writing};
-use cni::{Attachment, note};
+use attach::{SandboxRecord, Witness, Writing};
+use netlink::{Connection, Request, Rule, found};
+use netns::Netns;
 use serde::{Deserialize, Serialize};
+
+use crate::desired::is_rule_of;
 
 /// What an ADD adds to a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,35 +29,48 @@ pub struct Ruled {
     pub is_own: bool,
 }
 
-impl Record {
-    /// Reads the record in `text`. Returns `None`, and reports this on standard error, if `text` is
-    /// not a record.
-    pub(crate) fn read(text: &str) -> Option<Self> {
-        let record = serde_json::from_str(text);
-        if record.is_err() {
-            note(format_args!("a file in {DIRECTORY} is not a valid record"));
-        }
-        record.ok()
+impl SandboxRecord for Record {
+    const DIRECTORY: &'static str = "/run/cni/sbr";
+
+    fn sandbox(&self) -> &Witness {
+        &self.sandbox
     }
 
-    /// Writes the record of `attachment`.
-    pub(crate) fn write(&self, attachment: &Attachment) -> anyhow::Result<()> {
-        let text = serde_json::to_string(self)?;
-        files().write(&attachment.owner(), &text, Writing::All)
+    fn revert(&self, _: &Netns, connection: &Connection) -> anyhow::Result<()> {
+        let rules = delete_rules(connection, |rule| {
+            let mut recorded = self.rules.iter();
+            recorded.any(|it| it.table == rule.table && is_rule_of(it.from, rule))
+        });
+        let own = || self.rules.iter().filter(|it| it.is_own);
+        let mut requests: Vec<_> = own().map(|it| Request::release_table(it.table)).collect();
+        if let Some(link) = connection.find_link(&self.sandbox.link)? {
+            let routes = connection.saved_routes()?.into_iter();
+            let routes = routes.filter_map(|it| it.through(link.index));
+            let routes = routes.filter(|route| own().any(|it| it.table == route.route.table));
+            requests.extend(routes.map(|it| it.removal(link.index)));
+        }
+        let outcomes = connection.attempt(&requests)?.into_iter();
+        let routes = cni::all(outcomes.map(|it| Ok(found(it).map(drop)?)));
+        cni::all([rules, routes])
     }
 }
 
 /// Gives the attachment `owner` the record `text` again; none, if it had none.
 pub(crate) fn restore(owner: &str, text: Option<String>) -> anyhow::Result<()> {
     match text {
-        Some(text) => files().write(owner, &text, Writing::All),
-        None => files().retire(owner).remove(),
+        Some(text) => Record::files().write(owner, &text, Writing::All),
+        None => Record::files().retire(owner).remove(),
     }
 }
 
-/// Returns the directory of all records.
-pub(crate) fn files() -> OwnerFiles {
-    OwnerFiles(DIRECTORY.into())
+/// Deletes the rules that `is_ours` accepts.
+pub(crate) fn delete_rules(
+    connection: &Connection,
+    is_ours: impl Fn(&Rule) -> bool,
+) -> anyhow::Result<()> {
+    let rules = connection.rules()?.into_iter().filter(|it| is_ours(it));
+    let deletions = rules.filter_map(|it| Some(Request::delete_rule(it.from?, &it)));
+    let deletions: Vec<_> = deletions.collect();
+    let outcomes = connection.attempt(&deletions)?.into_iter();
+    cni::all(outcomes.map(|it| Ok(found(it).map(drop)?)))
 }
-
-const DIRECTORY: &str = "/run/cni/sbr";

@@ -1,0 +1,121 @@
+//! Records of what chained plugins change in sandboxes: one file for each attachment. The objects
+//! there do not show their owner, and GC gets no path of a sandbox.
+
+use std::path::Path;
+
+use cni::{DelRequest, Error, GcRequest, note, note_failure};
+use netlink::Connection;
+use netns::Netns;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::{OwnerFiles, Witness, Writing};
+
+/// The record of an attachment: the sandbox, and what ADD changes there.
+pub trait SandboxRecord: Serialize + DeserializeOwned {
+    /// Directory of all records.
+    const DIRECTORY: &'static str;
+
+    /// Returns the sandbox.
+    fn sandbox(&self) -> &Witness;
+
+    /// Reverts the changes in the sandbox, to which `connection` leads.
+    ///
+    /// # Errors
+    /// The failures of all steps together.
+    fn revert(&self, namespace: &Netns, connection: &Connection) -> anyhow::Result<()>;
+
+    /// Returns the directory of all records.
+    fn files() -> OwnerFiles {
+        OwnerFiles(Self::DIRECTORY.into())
+    }
+
+    /// Reads the record in `text`. Returns `None`, and reports this on standard error, if `text` is
+    /// not a record.
+    fn read(text: &str) -> Option<Self> {
+        let record = serde_json::from_str(text);
+        if record.is_err() {
+            let directory = Self::DIRECTORY;
+            note(format_args!("a file in {directory} is not a valid record"));
+        }
+        record.ok()
+    }
+
+    /// Writes the record of the attachment with the tag `owner`.
+    ///
+    /// # Errors
+    /// The record cannot be written.
+    fn write(&self, owner: &str) -> anyhow::Result<()> {
+        Self::files().write(owner, &serde_json::to_string(self)?, Writing::All)
+    }
+
+    /// DEL: reverts the changes of the attachment and removes its record. An ADD of the Go plugin
+    /// has no record; then DEL calls `unrecorded`.
+    ///
+    /// DEL only reports what it cannot change in the sandbox, because a process there could
+    /// otherwise make DEL fail for ever.
+    ///
+    /// # Errors
+    /// The record cannot be read or removed.
+    fn del(
+        request: &DelRequest,
+        unrecorded: impl FnOnce(&DelRequest) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        let owner = request.attachment.owner();
+        if Self::files().find_also_retired(&owner).is_none() {
+            note_failure(unrecorded(request));
+        }
+        remove::<Self>(&owner, request.netns.as_deref())
+    }
+
+    /// GC: does the same for the attachments of this network that the runtime does not list.
+    ///
+    /// # Errors
+    /// The records cannot be read or removed.
+    fn gc(request: &GcRequest) -> anyhow::Result<()> {
+        let is_stale = request.stale();
+        let owners = Self::files().owners()?;
+        cni::all(owners.iter().filter(|it| is_stale(it)).map(|owner| {
+            note(format_args!(
+                "revert what {owner}, which the runtime does not list, changed in its sandbox"
+            ));
+            remove::<Self>(owner, None)
+        }))
+    }
+}
+
+fn remove<R: SandboxRecord>(owner: &str, netns: Option<&Path>) -> anyhow::Result<()> {
+    let retired = R::files().retire(owner);
+    if let Some(record) = retired.text().and_then(R::read) {
+        let sandbox = record.sandbox().open(netns);
+        note_failure(sandbox.and_then(|it| match it {
+            Some((namespace, connection)) => record.revert(&namespace, &connection),
+            None => Ok(()),
+        }));
+    }
+    retired.remove()
+}
+
+/// Opens the sandbox at `netns`, and a wary connection in it.
+///
+/// # Errors
+/// Code 4: there is no sandbox, or it cannot be entered.
+pub fn enter(netns: &Path) -> anyhow::Result<(Netns, Connection)> {
+    let namespace = Netns::open(netns).map_err(Error::sandbox)?;
+    let opened = namespace.run(Connection::open_wary);
+    let connection = opened.map_err(Error::sandbox)??;
+    Ok((namespace, connection))
+}
+
+/// Opens the sandbox at `netns` as [`enter`] does; `None` if there is none.
+///
+/// # Errors
+/// The sandbox cannot be entered.
+pub fn enter_if_present(netns: Option<&Path>) -> anyhow::Result<Option<(Netns, Connection)>> {
+    let opened = netns.map(Connection::open_if_present).transpose()?;
+    let Some((namespace, _)) = opened.flatten() else {
+        return Ok(None);
+    };
+    let connection = namespace.run(Connection::open_wary)??;
+    Ok(Some((namespace, connection)))
+}
