@@ -73,12 +73,13 @@ scripts_of() {
     echo "scripts: {postinstall: $directory/$1.sh, postremove: $directory/$2.sh, preremove: $directory/$3.sh}"
 }
 
-# The packages of Kubernetes have all executables of the reference, here Debian's. For rpm, there is
-# also one like Fedora's, in the directory of Fedora.
+# The packages of Kubernetes have all executables of the reference, here Debian's, and here one that no
+# suite has. For rpm, there is also one like Fedora's, in the directory of Fedora.
 kubernetes_cni_packages() {
     local tree=$1/kubernetes-cni packager
     mkdir -p "$tree"/{opt/cni,etc/cni/net.d,usr/share/doc/kubernetes-cni}
     cp --archive "$1/root/usr/lib/cni" "$tree/opt/cni/bin"
+    cp "$tree/opt/cni/bin/bridge" "$tree/opt/cni/bin/stranger"
     echo readme | tee "$tree/opt/cni/bin/"{LICENSE,README.md} >"$tree/usr/share/doc/kubernetes-cni/README.md"
     touch "$tree/etc/cni/net.d/.kubernetes-cni-keep"
     for packager in deb rpm; do
@@ -197,7 +198,7 @@ from_kubernetes_cni() {
     install_package ours.deb
     reaches
     cmp "$room/ours/opt/cni/bin/bridge" "$root/opt/cni/bin/bridge"
-    cmp "$room/kubernetes-cni/opt/cni/bin/vrf" "$root/opt/cni/bin/vrf"
+    cmp "$room/kubernetes-cni/opt/cni/bin/stranger" "$root/opt/cni/bin/stranger"
     check_and_detach
     attach /opt/cni/bin
     remove_package deb cni-plugins-rust

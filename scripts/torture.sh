@@ -11,6 +11,7 @@
 #     bridge, ptp, macvlan, tap, portmap, bandwidth, firewall
 #                                    one plugin, bridge with the host-local that it runs
 #     tuning, sbr                    the plugin behind bridge
+#     vrf                            the same, not by default, because it needs a kernel with VRFs
 #     chain                          each plugin of the chain bridge, portmap, bandwidth, and of podman's
 #                                    chain bridge, portmap, firewall, tuning
 #     soak                           10,000 calls for 300 sandboxes by 32 processes at a time, for each of three
@@ -45,7 +46,7 @@ main() {
                 shift
                 ;;
             fuzz) fuzz=yes ;;
-            bridge | ptp | macvlan | tap | portmap | bandwidth | firewall | tuning | sbr | chain) cases+=("--test=${1}_faults") ;;
+            bridge | ptp | macvlan | tap | portmap | bandwidth | firewall | tuning | sbr | vrf | chain) cases+=("--test=${1}_faults") ;;
             soak) cases+=("--test=soak") ;;
             *) die "unknown option or case $1" ;;
         esac

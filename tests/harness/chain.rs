@@ -266,6 +266,10 @@ fn network<'h>(host: &'h Host, plugin: &str) -> Network<'h> {
             .bandwidth()
             .with("type", plugin)
             .with("addSourceHints", true),
+        "vrf" => host
+            .bandwidth()
+            .with("type", plugin)
+            .with("vrfname", "blue"),
         "devices" => {
             let checkpoint = Checkpoint::new().give("uid", "example.org/ingress-5mbit", &["i1"]);
             let checkpoint = checkpoint.give("uid", "example.org/egress-5mbit", &["e1"]);

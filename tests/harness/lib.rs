@@ -37,6 +37,7 @@ mod firewalld;
 mod fleet;
 mod host;
 pub mod http;
+pub mod interface;
 pub mod intruder;
 mod kubelet;
 pub mod lab;

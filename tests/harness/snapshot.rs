@@ -139,6 +139,7 @@ impl Snapshot {
             "witness",
             "sbr",
             "host-device",
+            "vrf",
         ]
         .map(|it| format!("/run/cni/{it}"));
         for file in plugins.iter().flat_map(|dir| entries(Path::new(dir))) {

@@ -394,7 +394,7 @@ fn every_plugin_changes_its_release() {
     let chains = CHAINS.iter().copied().flatten().copied();
     let names = chains.map(|it| if it == "devices" { "bandwidth" } else { it });
     let alone = ["host-local", "static", "loopback"];
-    let new = ["host-device", "tap", "dhcp", "sbr"];
+    let new = ["host-device", "tap", "dhcp", "sbr", "vrf"];
     let tried: BTreeSet<_> = names.chain(alone).chain(SINGLE).chain(new).collect();
     assert_eq!(tried, PLUGINS.iter().copied().collect());
 }

@@ -2,7 +2,7 @@
 
 use crate::{
     Address, Content, CountedQdisc, HeldFilter, Link, LinkCounters, Neighbour, PortVlans, Qdisc,
-    Route, Rule, SavedRoute, forwarding, socket,
+    Route, Rule, SavedAddress, SavedRoute, forwarding, socket,
 };
 
 /// Parses `bytes` as messages of the kernel, and each message as every kind of object. No parser
@@ -22,6 +22,9 @@ pub fn read_reply(bytes: &[u8]) {
         if let Some(route) = SavedRoute::from_answer(&message) {
             route.in_table(u32::MAX).removal(1);
             route.restoration(1);
+        }
+        if let Some(address) = SavedAddress::from_answer(&message) {
+            address.addition();
         }
         Neighbour::from_answer(&message);
         Qdisc::from_answer(&message);

@@ -66,6 +66,16 @@ impl SavedRoute {
         self.route.gateway.is_none() && self.value(RTA_MULTIPATH).is_none()
     }
 
+    /// Returns whether the kernel itself added the route, because of an address.
+    pub fn is_of_kernel(&self) -> bool {
+        self.header[PROTOCOL] == OF_KERNEL
+    }
+
+    /// Returns whether the route has next hops through the link with this index, and others.
+    pub fn is_shared(&self, link: u32) -> bool {
+        self.route.uses(link) && self.beside(link).is_some()
+    }
+
     /// Returns the route for the table with this number.
     #[must_use]
     pub fn in_table(&self, table: u32) -> Self {
@@ -235,15 +245,20 @@ fn hop_starts(paths: &[u8]) -> Vec<usize> {
     lengths.scan(0, start).collect()
 }
 
-/// Size of `struct rtmsg`, and the offsets of `rtm_table` and `rtm_flags` in it, in bytes.
+/// Size of `struct rtmsg`, and the offsets of `rtm_table`, `rtm_protocol` and `rtm_flags` in it, in
+/// bytes.
 const HEADER: usize = 12;
 const TABLE: usize = 4;
+const PROTOCOL: usize = 5;
 const FLAGS: usize = 8;
 
 /// Size of `struct rtnexthop`, and the offsets of `rtnh_flags` and `rtnh_ifindex` in it, in bytes.
 const HOP: usize = 8;
 const HOP_FLAGS: usize = 2;
 const HOP_LINK: usize = 4;
+
+/// `RTPROT_KERNEL`
+const OF_KERNEL: u8 = 2;
 
 /// `RTNH_F_ONLINK`: the gateway is on the link, whatever the routes say.
 const ONLINK: u8 = 4;

@@ -1,11 +1,11 @@
-//! Policy rules, tables and saved routes on the real kernel; they need root or `unshare -Urnm`.
+//! Policy rules, tables, saved routes and addresses on the real kernel; they need root or `unshare -Urnm`.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 
 use std::net::IpAddr;
 use std::process::Command;
 
-use netlink::{Connection, IpVersion, Request, SavedRoute};
+use netlink::{Connection, IpVersion, Request, SavedAddress, SavedRoute};
 use nix::sched::{CloneFlags, unshare};
 
 /// Opens a connection in a new namespace with the links `a` and `b`, which are up.
@@ -190,4 +190,37 @@ fn next_hop_objects_become_next_hops() {
     );
     connection.execute([route.removal(a)]).unwrap();
     assert_eq!(ip("route show 10.9.0.0/16"), "");
+}
+
+/// The addresses have lifetimes, a label, a metric, no route to their subnet, or a peer.
+#[test]
+fn saved_addresses_are_added_again_with_all_attributes() {
+    let connection = namespace();
+    // Duplicate address detection lasts longer than this test.
+    std::fs::write("/proc/sys/net/ipv6/conf/a/dad_transmits", "100").unwrap();
+    for address in [
+        "10.8.0.2/24 label a:x valid_lft 3000 preferred_lft 2000",
+        "10.7.0.2/24 broadcast 10.7.0.9 noprefixroute",
+        "fd00:8::2/64 nodad metric 300 valid_lft 3000 preferred_lft 2000",
+        "fd00:8::3 peer fd00:8::4/128 nodad",
+        "fd00:8::5/64",
+    ] {
+        ip(&format!("address add {address} dev a"));
+    }
+    let show = || ip("address show dev a scope global");
+    let without_times = |shown: &str| -> Vec<String> {
+        let lines = shown.lines().filter(|it| !it.contains("sec "));
+        lines.map(str::to_owned).collect()
+    };
+    let before = show();
+    assert!(before.contains("tentative"), "{before}");
+    let link = connection.link("a").unwrap().index;
+    let saved = connection.saved_addresses(link).unwrap();
+    ip("address flush dev a scope global");
+    let additions = saved.iter().filter(|it| !it.address.is_link_local);
+    let additions: Vec<_> = additions.map(SavedAddress::addition).collect();
+    connection.execute(additions).unwrap();
+    let after = show();
+    assert_eq!(without_times(&after), without_times(&before));
+    assert_eq!(after.matches("sec ").count(), 2, "{after}");
 }

@@ -29,7 +29,8 @@ plugins!(
     bandwidth,
     firewall,
     tuning,
-    sbr
+    sbr,
+    vrf
 );
 
 #[cfg(test)]

@@ -77,7 +77,7 @@ fn every_example_is_valid() {
 #[test]
 fn a_plugin_without_its_optional_keys_is_valid() {
     let listed = cni::suite().filter(|it| !matches!(it.1, Role::Ipam { .. }));
-    let needing = ["ptp", "vlan", "dummy"];
+    let needing = ["ptp", "vlan", "dummy", "vrf"];
     for name in listed.map(|it| it.0) {
         let is_enough = is_valid(&json!({"type": name}));
         assert_eq!(is_enough, !needing.contains(&name), "{name}");

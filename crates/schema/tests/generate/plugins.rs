@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use node::plugins::{
     bandwidth, bridge, dhcp, dummy, firewall, host_device, host_local, ipvlan, macvlan, portmap,
-    ptp, sbr, static_ipam, tap, tuning, vlan,
+    ptp, sbr, static_ipam, tap, tuning, vlan, vrf,
 };
 use schemars::generate::SchemaSettings;
 use schemars::transform::{RecursiveTransform, Transform as _};
@@ -74,6 +74,8 @@ pub fn plugins() -> Vec<(&'static str, Value)> {
     let ptp = requiring(&["ipam"], delegating::<ptp::RawConfig>());
     let vlan = requiring(&["ipam", "master"], delegating::<vlan::RawConfig>());
     let loopback = json!({"description": "Brings `lo` up."});
+    let mut vrf = plugin([described::<vrf::RawConfig>()]);
+    vrf["required"] = json!(["vrfname"]);
     vec![
         ("bandwidth", plugin([described::<bandwidth::RawConfig>()])),
         ("bridge", delegating::<bridge::RawConfig>()),
@@ -89,6 +91,7 @@ pub fn plugins() -> Vec<(&'static str, Value)> {
         ("tap", delegating::<tap::RawConfig>()),
         ("tuning", plugin([described::<tuning::RawConfig>()])),
         ("vlan", vlan),
+        ("vrf", vrf),
     ]
 }
 

@@ -1,0 +1,61 @@
+//! Addresses with all their attributes, which a caller adds again after the kernel deleted them.
+
+use netlink_packet_route::address::{
+    AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage,
+};
+use nix::libc::{RTM_GETADDR, RTM_NEWADDR};
+
+use crate::{Address, Connection, Error, Message, Request};
+
+/// An address with all attributes that the kernel reported, such as lifetimes and metric.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SavedAddress {
+    /// What this crate knows of the address.
+    pub address: Address,
+    message: AddressMessage,
+}
+
+impl Connection {
+    /// Returns the addresses of the link with this index, for restoration, in the order of their
+    /// addition.
+    ///
+    /// # Errors
+    /// [`Error::Refused`].
+    pub fn saved_addresses(&self, link: u32) -> Result<Vec<SavedAddress>, Error> {
+        let mut message = AddressMessage::default();
+        message.header.index = link;
+        let request = Request::list("read addresses", RTM_GETADDR, &message);
+        let mut addresses = self.objects(&[request], SavedAddress::from_answer)?;
+        addresses.retain(|it| it.address.link == link);
+        // The kernel lists the newest IPv6 address first.
+        let is_ipv4 = |it: &SavedAddress| it.address.address.is_ipv4();
+        let (ipv4, ipv6): (Vec<_>, Vec<_>) = addresses.into_iter().partition(is_ipv4);
+        Ok(ipv4.into_iter().chain(ipv6.into_iter().rev()).collect())
+    }
+}
+
+impl SavedAddress {
+    pub(crate) fn from_answer(answer: &Message) -> Option<Self> {
+        Some(Self {
+            address: Address::from_answer(answer)?,
+            message: answer.read(RTM_NEWADDR)?,
+        })
+    }
+
+    /// Returns a request that adds the address again. The kernel performs duplicate address
+    /// detection only if it had not ended for the address.
+    pub fn addition(&self) -> Request {
+        let mut message = self.message.clone();
+        // The kernel ignores flags that are only a state.
+        if !self.address.is_tentative && self.address.address.is_ipv6() {
+            message.header.flags |= AddressHeaderFlags::Nodad;
+            for attribute in &mut message.attributes {
+                if let AddressAttribute::Flags(flags) = attribute {
+                    *flags |= AddressFlags::Nodad;
+                }
+            }
+        }
+        let operation = format!("add address {}", self.address.address);
+        Request::create(operation, RTM_NEWADDR, &message)
+    }
+}

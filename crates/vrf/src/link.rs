@@ -1,0 +1,96 @@
+//! The VRF link: finds, creates and deletes it.
+
+use anyhow::bail;
+use attach::ClaimedTable;
+use netlink::{Connection, Link, LinkChange, LinkKind, NewKind, NewLink, Request, created, found};
+
+use crate::Config;
+
+/// A VRF link and its routing table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Vrf {
+    /// Index of the link.
+    pub index: u32,
+    /// Number of the table.
+    pub table: u32,
+}
+
+impl Vrf {
+    /// Returns the VRF link called `name`; `None` if no link has this name.
+    ///
+    /// # Errors
+    /// The link with this name is no VRF.
+    pub fn find(connection: &Connection, name: &str) -> anyhow::Result<Option<Self>> {
+        let Some(Link { index, kind, .. }) = connection.find_link(name)? else {
+            return Ok(None);
+        };
+        match kind {
+            LinkKind::Vrf(table) => Ok(Some(Self { index, table })),
+            kind => bail!("the link {name} is no VRF, its kind is {kind}; choose another vrfname"),
+        }
+    }
+
+    /// Returns the VRF that the configuration names.
+    ///
+    /// # Errors
+    /// - The link with this name is no VRF.
+    /// - The VRF has another table than the configuration says.
+    pub fn of(connection: &Connection, config: &Config) -> anyhow::Result<Option<Self>> {
+        let (name, vrf) = (&config.name, Self::find(connection, config.name.as_str())?);
+        match (vrf, config.table) {
+            (Some(vrf), Some(table)) if vrf.table != table => bail!(
+                "VRF {name} has the table {}, not {table}, which the configuration names",
+                vrf.table
+            ),
+            (vrf, _) => Ok(vrf),
+        }
+    }
+
+    /// Returns the VRF that the configuration names, or creates it, and sets it up. Calls `record`
+    /// with each table before it tries to claim it. If a concurrent ADD creates the VRF first,
+    /// returns that one.
+    pub fn make(
+        connection: &Connection,
+        config: &Config,
+        record: impl Fn(u32) -> anyhow::Result<()>,
+    ) -> anyhow::Result<Self> {
+        let name = config.name.as_str();
+        for _ in 0..ATTEMPTS {
+            if let Some(vrf) = Self::of(connection, config)? {
+                let up = Request::change_link_number(vrf.index, &LinkChange::Up);
+                if found(connection.execute([up]))?.is_some() {
+                    return Ok(vrf);
+                }
+                continue;
+            }
+            let claim = || ClaimedTable::new(connection, FIRST_TABLE, &record);
+            let (table, _claimed) = match config.table {
+                Some(table) => (table, None),
+                None => claim().map(|it| (it.number, Some(it)))?,
+            };
+            created(connection.add_link(&NewLink::of(name, NewKind::Vrf(table))))?;
+        }
+        bail!("other processes delete the VRF {name} again and again")
+    }
+
+    /// Deletes the VRF unless it has ports.
+    pub fn delete_if_empty(connection: &Connection, name: &str) -> anyhow::Result<()> {
+        let Some(vrf) = Self::find(connection, name)? else {
+            return Ok(());
+        };
+        let links = connection.links()?;
+        if links.iter().any(|it| it.master == Some(vrf.index)) {
+            return Ok(());
+        }
+        let link = links.iter().find(|it| it.index == vrf.index);
+        let deleted = link.map(|it| found(connection.delete_link(it)));
+        deleted.transpose()?;
+        Ok(())
+    }
+}
+
+/// The first table that ADD may choose, as for the Go plugin.
+const FIRST_TABLE: u32 = 1;
+
+/// Number of attempts to create the VRF while concurrent DELs delete it.
+const ATTEMPTS: usize = 10;
