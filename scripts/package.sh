@@ -66,6 +66,7 @@ main() {
 # that directory.
 plugins_archive() {
     local contents=$scratch/plugins
+    complete
     mkdir "$contents"
     install -m 755 "${PLUGIN_EXECUTABLES[@]/#/$1/}" "$contents"
     install -m 644 "$scratch/LICENSE" "$contents"
@@ -73,18 +74,19 @@ plugins_archive() {
     pack "$contents" "$2" "cni-plugins-linux-$arch-v$(version).tgz"
 }
 
-# An installer unpacks this archive in place of the reference's, so its README lists first what it
-# lacks.
-readme() {
+# complete: fails if the archive lacks a plugin of the reference, because an installer unpacks it in place
+# of the reference's.
+complete() {
     local missing
     missing=$(comm -23 <(printf '%s\n' "${REFERENCE[@]}" | sort) <(printf '%s\n' "${PLUGIN_EXECUTABLES[@]}" | sort))
+    [[ -z $missing ]] || die "these plugins of the reference are missing: ${missing//$'\n'/ }"
+}
+
+readme() {
     cat <<EOF
-# CNI plugins in Rust $(version): ${#PLUGIN_EXECUTABLES[@]} plugins, NOT ALL of containernetworking/plugins
+# CNI plugins in Rust $(version)
 
-This directory has: ${PLUGIN_EXECUTABLES[*]}.
-
-It does NOT have: ${missing//$'\n'/ }.
-A network that names one of these needs the executable of containernetworking/plugins beside these.
+This directory has all plugins of containernetworking/plugins: ${PLUGIN_EXECUTABLES[*]}.
 
 To see the version of a plugin, run it without arguments. \`cnitool doctor\`, in the archive
 cni-plugins-tools, reports networks whose plugins are missing on a node.

@@ -299,17 +299,14 @@ fn print(text: &str) -> anyhow::Result<()> {
     writeln!(stdout, "{text}").context("write the result to stdout")
 }
 
-/// The text of `--version`: the versions of this suite and of CNI, the plugins of this suite, and
-/// the plugins that only containernetworking/plugins has.
+/// The text of `--version`: the versions of this suite and of CNI, and the plugins of this suite.
 static LONG_VERSION: LazyLock<String> = LazyLock::new(|| {
     let version = env!("CARGO_PKG_VERSION");
     let protocol = SpecVersion::list(SpecVersion::ALL);
     let plugins = schema::plugins().join(", ");
-    let missing = schema::missing_plugins().join(", ");
     format!(
         "{version}\nCNI protocol versions supported: {protocol}\n\
-         plugins of this suite: {plugins}\n\
-         only in containernetworking/plugins: {missing}"
+         plugins of this suite: {plugins}"
     )
 });
 

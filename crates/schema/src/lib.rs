@@ -11,12 +11,6 @@ pub fn plugins() -> impl Iterator<Item = &'static str> {
     cni::suite().map(|(name, _)| name)
 }
 
-/// Returns the names of the plugins of containernetworking/plugins that the suite does not have.
-pub fn missing_plugins() -> impl Iterator<Item = &'static str> {
-    let names = REFERENCE.lines().filter(|it| !it.starts_with('#'));
-    names.filter(|name| plugins().all(|it| it != *name))
-}
-
 /// Returns the keys of a plugin in their exact spelling, each with its JSON Schema; `None` if the
 /// plugin is not part of the suite. Plugins accept the keys in any case.
 pub fn known_keys(plugin: &str) -> Option<Map<String, Value>> {
@@ -25,7 +19,5 @@ pub fn known_keys(plugin: &str) -> Option<Map<String, Value>> {
     let keys = schema.pointer(&format!("/$defs/{name}/properties"));
     keys.and_then(Value::as_object).cloned()
 }
-
-const REFERENCE: &str = include_str!("../../reference-plugins.txt");
 
 const SCHEMA: &str = include_str!("../../../conf-examples/conflist.schema.json");

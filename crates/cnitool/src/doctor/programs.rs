@@ -25,8 +25,7 @@ fn finding(node: &Node, source: Source<'_>, name: &str) -> Option<Finding> {
     Some(match configuration.programs.get(name)? {
         Program::Missing => {
             let fix = format!("install -m 755 {} {}", quoted(name), first(configuration));
-            let finding = finding(format!("{name} is not in {}", configuration.path)).fix(fix);
-            finding.impact(without(name))
+            finding(format!("{name} is not in {}", configuration.path)).fix(fix)
         }
         Program::NotExecutable(program) => {
             let fix = format!("chmod 755 {}", quoted(&program.display()));
@@ -75,20 +74,6 @@ fn fault(node: &Node, file: &str, message: &str) -> Finding {
 fn first(configuration: &Configuration) -> String {
     let first = configuration.path.split(':').next().unwrap_or_default();
     quoted(&format!("{first}/"))
-}
-
-/// Returns the impact of a missing plugin. If this suite does not have the plugin, but
-/// containernetworking/plugins does, the text says where to get it.
-fn without(name: &str) -> String {
-    let impact = "Every ADD of this network fails.";
-    if schema::missing_plugins().all(|it| it != name) {
-        return impact.to_owned();
-    }
-    format!(
-        "{impact} This suite has no plugin {name}: take it from a release of \
-         containernetworking/plugins, or from /usr/lib/cni of the package \
-         containernetworking-plugins."
-    )
 }
 
 #[cfg(test)]
