@@ -3,18 +3,14 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context as _;
-use futures::{FutureExt as _, StreamExt as _};
-use netlink::Connection;
-use rtnetlink::{MulticastGroup, new_multicast_connection};
-use tokio::sync::Notify;
-use tokio::task::{JoinSet, spawn_blocking};
+use netlink::{Connection, RouteEvent};
+use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
 use super::config::Config;
+use crate::events::{Events, route_events};
 use crate::health::Health;
 
 /// The uplink's name, and a receiver of the kernel's events about links.
@@ -22,7 +18,7 @@ pub(crate) struct Uplink {
     /// The name; `None` if no resource shares the capacity of a link.
     name: Option<String>,
     needs_speed: bool,
-    events: Events,
+    events: Events<RouteEvent>,
 }
 
 /// The state of the uplink, on which the number and the state of devices depend.
@@ -47,11 +43,11 @@ impl Uplink {
     /// The agent cannot open a netlink socket, or the kernel refuses a request.
     pub async fn find(config: &Config, health: &Health) -> anyhow::Result<Self> {
         // Listens to events before it reads the state for the first time, so it misses no change.
-        let events = Events::open(&[MulticastGroup::Link])?;
+        let mut events = route_events()?;
         let name = match &config.uplink {
             _ if !config.needs_uplink() => None,
             Some(name) => Some(name.clone()),
-            None => Some(name_by_default_route(health).await?),
+            None => Some(name_by_default_route(&mut events, health).await?),
         };
         Ok(Self {
             name,
@@ -92,24 +88,22 @@ impl Uplink {
     /// # Errors
     /// The agent cannot open a netlink socket.
     pub async fn changed(&mut self) -> anyhow::Result<()> {
-        self.events.next().await
+        changed(&mut self.events).await
     }
 }
 
 /// Returns the name of the link of the default route. Waits until a default route exists.
-async fn name_by_default_route(health: &Health) -> anyhow::Result<String> {
-    let mut routes = Events::open(&[
-        MulticastGroup::Link,
-        MulticastGroup::Ipv4Route,
-        MulticastGroup::Ipv6Route,
-    ])?;
+async fn name_by_default_route(
+    events: &mut Events<RouteEvent>,
+    health: &Health,
+) -> anyhow::Result<String> {
     loop {
         if let Some(name) = spawn_blocking(link_of_default_route).await?? {
             return Ok(name);
         }
         let reason = "there is no default route: create one, or name the link by the key uplink";
         health.set(HEALTH, Some(reason.to_owned()));
-        routes.next().await?;
+        changed(events).await?;
     }
 }
 
@@ -139,50 +133,27 @@ fn link_of_default_route() -> anyhow::Result<Option<String>> {
     Ok(link.transpose()?.map(|it| it.name))
 }
 
-/// Receives the kernel's netlink events of some multicast groups, and keeps only that there was
-/// one. The tasks that receive the events end when this value is dropped.
-struct Events {
-    groups: Vec<MulticastGroup>,
-    heard: Arc<Notify>,
-    receivers: JoinSet<()>,
-}
-
-impl Events {
-    fn open(groups: &[MulticastGroup]) -> anyhow::Result<Self> {
-        let (connection, _, mut messages) =
-            new_multicast_connection(groups).context("listen to events of links")?;
-        let heard = Arc::new(Notify::new());
-        let notify = Arc::clone(&heard);
-        let mut receivers = JoinSet::new();
-        receivers.spawn(connection);
-        // Reads all messages at once, because the connection keeps an unlimited number of them.
-        receivers.spawn(async move {
-            while messages.next().await.is_some() {
-                notify.notify_one();
+/// Waits until a link or a default route may have changed. If the socket of the events has failed,
+/// opens it again instead. Then waits for [`PAUSE`] and drops the events of this pause, so that a
+/// burst of events counts as one. Events may be lost, so the caller has to read the whole state
+/// again.
+///
+/// # Errors
+/// The socket cannot be opened again.
+async fn changed(events: &mut Events<RouteEvent>) -> anyhow::Result<()> {
+    loop {
+        match events.recv().await {
+            Some(Ok(RouteEvent::Address(_) | RouteEvent::Other)) => {}
+            Some(Ok(_)) => break,
+            Some(Err(_)) | None => {
+                *events = route_events()?;
+                break;
             }
-        });
-        Ok(Self {
-            groups: groups.to_vec(),
-            heard,
-            receivers,
-        })
-    }
-
-    /// Waits for an event. If the connection has ended, opens it again instead. Then waits for
-    /// [`PAUSE`] and drops the events of this pause, so that a burst of events counts as one.
-    /// Events may be lost, so the caller has to read the whole state again.
-    ///
-    /// # Errors
-    /// The connection cannot be opened again.
-    async fn next(&mut self) -> anyhow::Result<()> {
-        tokio::select! {
-            () = self.heard.notified() => {}
-            _ = self.receivers.join_next() => *self = Self::open(&self.groups)?,
         }
-        sleep(PAUSE).await;
-        self.heard.notified().now_or_never();
-        Ok(())
     }
+    sleep(PAUSE).await;
+    while let Ok(Ok(_)) = events.try_recv() {}
+    Ok(())
 }
 
 /// Name under which the agent's health shows failures that concern the uplink.
