@@ -21,6 +21,7 @@ mod http;
 mod log;
 mod parts;
 mod repair;
+mod retry;
 mod shared;
 mod unix_socket;
 mod uplink;

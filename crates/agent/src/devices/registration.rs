@@ -19,6 +19,7 @@ use super::plugin::{OPTIONS, Plugin};
 use super::socket::{Claim, Rival, Socket};
 use crate::grpc::{connect, refusal};
 use crate::health::Health;
+use crate::retry::Pauses;
 use crate::unix_socket::is_abandoned;
 
 /// Keeps the device plugins registered with the kubelet. Contains their sockets, and the agent's
@@ -82,22 +83,17 @@ impl Registration {
     /// reads the devices of a plugin. Returns only if another agent serves in the directory. If
     /// something changes in the directory, [`Self::keep`] drops this future.
     async fn keep_in(&mut self, directory: &Path) -> anyhow::Result<Infallible> {
-        let mut pause = SHORTEST_PAUSE;
+        let mut pauses = Pauses::new();
         loop {
-            let start = Instant::now();
             match self.complete(directory).await {
                 Ok(()) => {
                     self.health.set(HEALTH, None);
                     self.until_unread().await;
-                    if start.elapsed() > LONGEST_PAUSE {
-                        pause = SHORTEST_PAUSE;
-                    }
                 }
                 Err(error) if error.is::<Rival>() => return Err(error),
                 Err(error) => self.health.set(HEALTH, Some(format!("{error:#}"))),
             }
-            sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            pauses.wait().await;
         }
     }
 
@@ -241,10 +237,3 @@ const LISTENS: Duration = Duration::from_millis(20);
 
 /// Time limit for a registration, and then for the kubelet to read the devices.
 const LONGEST_CALL: Duration = Duration::from_secs(5);
-
-/// The first pause before the agent registers again. Each further pause is twice as long, up to
-/// [`LONGEST_PAUSE`].
-const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
-
-/// The longest pause before the agent registers again.
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);

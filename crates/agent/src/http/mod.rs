@@ -7,13 +7,12 @@
 
 mod address;
 mod listener;
-mod node;
 mod places;
 mod text;
 
 use std::convert::Infallible;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::extract::State;
@@ -28,20 +27,20 @@ use hyper::server::conn::http1;
 use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use metrics::MOST_PODS;
+use metrics::{Exporter, MOST_PODS};
 use prometheus_client::registry::Registry;
 use serde::Deserialize;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::yield_now;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 pub(crate) use self::address::Address;
 use self::listener::Listener;
-use self::node::NodeMetrics;
 use self::places::{Client, Places, keep};
 use self::text::Text;
 use crate::defaults::yes;
 use crate::health::Health;
+use crate::retry::Pauses;
 use crate::shared::Shared;
 
 /// The section `metrics` of the configuration file.
@@ -78,7 +77,7 @@ impl Config {
 }
 
 /// What the handlers of `/metrics` and `/healthz` need.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 struct Served {
     text: Arc<Text>,
     health: Health,
@@ -86,36 +85,39 @@ struct Served {
 
 /// Serves `/metrics` and `/healthz` until the agent ends. `registry` has the metrics of all parts.
 pub(crate) async fn run(config: Config, shared: Shared, registry: Registry) -> anyhow::Result<()> {
-    let health = shared.health;
-    let pods = config.pods.then_some(MOST_PODS);
-    let node = NodeMetrics::new(registry, shared.directories, pods, config.log_files);
+    let Shared {
+        directories,
+        health,
+    } = shared;
+    let listen = config.listen.clone();
+    let exporter = Mutex::new(Exporter::new(registry));
+    let text = Text::of(move || {
+        let mut exporter = exporter.lock().unwrap_or_else(PoisonError::into_inner);
+        let pods = config.pods.then_some(MOST_PODS);
+        let (text, _) = exporter.text(&directories, pods, config.log_files.iter().cloned())?;
+        Ok(text)
+    });
     let served = Served {
-        text: Arc::new(Text::of(node)),
+        text: Arc::new(text),
         health: health.clone(),
     };
     let router = Router::new()
         .route("/metrics", get(metrics))
         .route("/healthz", get(healthz))
         .with_state(served);
-    let mut pause = SHORTEST_PAUSE;
+    let mut pauses = Pauses::new();
     loop {
-        let served = match Listener::bind(&config.listen).await {
-            Ok(listener) => {
-                health.set(PART, None);
-                pause = SHORTEST_PAUSE;
-                serve(listener, &router).await
-            }
-            Err(error) => Err(error),
-        };
-        let Err(error) = served;
+        let Err(error) = serve(&listen, &router, &health).await;
         health.set(PART, Some(format!("{error:#}")));
-        sleep(pause).await;
-        pause = (2 * pause).min(LONGEST_PAUSE);
+        pauses.wait().await;
     }
 }
 
-/// Accepts connections, and starts a task that answers each, until the listening socket fails.
-async fn serve(listener: Listener, router: &Router) -> anyhow::Result<Infallible> {
+/// Listens, accepts connections, and starts a task that answers each, until the listening socket
+/// fails.
+async fn serve(listen: &Address, router: &Router, health: &Health) -> anyhow::Result<Infallible> {
+    let listener = Listener::bind(listen).await?;
+    health.set(PART, None);
     let mut places = Places::default();
     loop {
         let stream = listener.accept().await?;
@@ -177,8 +179,3 @@ const LONGEST_REQUEST: Duration = Duration::from_secs(2);
 
 /// Time limit of a connection, from its acceptance to the end of the answer.
 const LONGEST_CONNECTION: Duration = Duration::from_secs(10);
-
-/// The first pause before the server opens its failed socket again. Each further pause is twice as
-/// long, up to [`LONGEST_PAUSE`].
-const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);

@@ -9,17 +9,14 @@ use tokio::sync::Mutex;
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::{Instant, timeout};
 
-use super::node::NodeMetrics;
-
 /// The text of all metrics. Reading the node blocks, so a thread outside the event loop makes the
 /// text.
-#[derive(Debug)]
 pub(super) struct Text {
-    node: Arc<NodeMetrics>,
+    make: Arc<dyn Fn() -> anyhow::Result<String> + Send + Sync>,
     state: Mutex<State>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct State {
     /// The last text, with the time when it was made.
     last: Option<(Instant, Bytes)>,
@@ -46,10 +43,11 @@ impl State {
 }
 
 impl Text {
-    /// Stores the source of the metrics. The first call of [`Self::current`] reads it.
-    pub fn of(node: NodeMetrics) -> Self {
+    /// Stores the function that reads the node and makes the text. The first call of
+    /// [`Self::current`] calls it.
+    pub fn of(make: impl Fn() -> anyhow::Result<String> + Send + Sync + 'static) -> Self {
         Self {
-            node: Arc::new(node),
+            make: Arc::new(make),
             state: Mutex::default(),
         }
     }
@@ -71,9 +69,9 @@ impl Text {
             return Ok(text);
         }
         let running = state.running.get_or_insert_with(|| {
-            let node = Arc::clone(&self.node);
+            let make = Arc::clone(&self.make);
             spawn_blocking(move || {
-                let text = node.text()?;
+                let text = make()?;
                 Ok((Instant::now(), text.into()))
             })
         });

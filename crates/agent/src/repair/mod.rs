@@ -30,6 +30,7 @@ use self::listener::Listener;
 use self::unrepaired::Unrepaired;
 use crate::defaults::yes;
 use crate::health::watched;
+use crate::retry::Pauses;
 use crate::shared::Shared;
 
 pub(crate) use self::counters::Counters;
@@ -69,18 +70,11 @@ pub(crate) async fn run(config: Config, shared: Shared, counters: Counters) -> a
         unrepaired: Unrepaired::default(),
         retry: None,
     };
-    let mut pause = SHORTEST_PAUSE;
+    let mut pauses = Pauses::new();
     loop {
-        let start = Instant::now();
         let Err(error) = part.serve().await;
         part.shared.health.set(PART, Some(format!("{error:#}")));
-        // The pause doubles only if `serve` failed within `LONGEST_PAUSE`.
-        pause = if start.elapsed() < LONGEST_PAUSE {
-            (2 * pause).min(LONGEST_PAUSE)
-        } else {
-            SHORTEST_PAUSE
-        };
-        sleep(pause).await;
+        pauses.wait().await;
     }
 }
 
@@ -349,10 +343,6 @@ const SHORTEST_PERIOD: Duration = Duration::from_secs(1);
 /// long, up to [`LAST_RETRY`].
 const FIRST_RETRY: Duration = Duration::from_secs(5);
 const LAST_RETRY: Duration = Duration::from_mins(5);
-
-/// The shortest and the longest pause before the netlink socket is opened again.
-const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// The time after which a RELOAD is reported as slow.
 const LATE: Duration = Duration::from_mins(1);

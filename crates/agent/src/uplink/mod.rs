@@ -11,11 +11,12 @@ use anyhow::Context as _;
 use netlink::RouteEvent;
 use serde::Deserialize;
 use tokio::task::spawn_blocking;
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, timeout_at};
 use upkeep::Uplinks;
 
 use crate::defaults::yes;
 use crate::events::{Events, route_events};
+use crate::retry::Pauses;
 use crate::shared::Shared;
 
 pub(crate) use self::counters::Counters;
@@ -33,10 +34,11 @@ pub(crate) struct Config {
 /// socket, opens a new one.
 pub(crate) async fn run(shared: Shared, counters: Counters) -> anyhow::Result<()> {
     let mut known = None;
+    let mut pauses = Pauses::new();
     loop {
         let Err(error) = follow(&shared, &counters, &mut known).await;
         shared.health.set(PART, Some(format!("{error:#}")));
-        sleep(RETRY).await;
+        pauses.wait().await;
     }
 }
 
@@ -107,5 +109,5 @@ const SETTLE: Duration = Duration::from_millis(500);
 /// Time from an event of a link that may belong to a pod until the pods are counted again.
 const RECOUNT: Duration = Duration::from_secs(10);
 
-/// Pause after a failed reading, or before the netlink socket is opened again.
+/// Pause after a failed reading.
 const RETRY: Duration = Duration::from_secs(5);

@@ -1,0 +1,35 @@
+//! Pauses after failures, so that the agent tries again soon, but not all the time.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+/// The pauses between attempts: the first one is [`SHORTEST`], and each further one is twice as
+/// long, up to [`LONGEST`]. After an attempt that took longer than [`LONGEST`], they start again.
+pub(crate) struct Pauses {
+    next: Duration,
+    attempt: Instant,
+}
+
+impl Pauses {
+    /// Returns the pauses after an attempt that starts now.
+    pub fn new() -> Self {
+        Self {
+            next: SHORTEST,
+            attempt: Instant::now(),
+        }
+    }
+
+    /// Waits until the next attempt should start.
+    pub async fn wait(&mut self) {
+        if self.attempt.elapsed() > LONGEST {
+            self.next = SHORTEST;
+        }
+        sleep(self.next).await;
+        self.next = (2 * self.next).min(LONGEST);
+        self.attempt = Instant::now();
+    }
+}
+
+const SHORTEST: Duration = Duration::from_millis(100);
+const LONGEST: Duration = Duration::from_secs(5);
