@@ -114,6 +114,14 @@ pub(crate) fn destination_type() -> Expression {
     Expression::of_numbers("fib", &numbers)
 }
 
+/// Returns `fib saddr . iif oif`: an expression that loads the index of the link through which
+/// packets to the packet's source leave into the register [`SCRATCH`]; 0 if this is not the link
+/// that received the packet.
+pub(crate) fn link_to_source() -> Expression {
+    let numbers = [(1, SCRATCH), (2, FIB_LINK), (3, FIB_SOURCE_AND_INPUT)];
+    Expression::of_numbers("fib", &numbers)
+}
+
 /// Returns an expression that loads a property of the packet's connection into the register
 /// [`SCRATCH`]. `key` is [`CT_STATE`] or [`CT_STATUS`].
 pub(crate) fn connection(key: u32) -> Expression {
@@ -222,6 +230,10 @@ pub(crate) const CONNECTED: u32 = 1 << 1 | 1 << 2;
 /// In this order: `NFT_FIB_RESULT_ADDRTYPE` and `NFTA_FIB_F_DADDR`.
 const FIB_ADDRESS_TYPE: u32 = 3;
 const FIB_DESTINATION: u32 = 1 << 1;
+
+/// In this order: `NFT_FIB_RESULT_OIF`, and `NFTA_FIB_F_SADDR` with `…_IIF`.
+const FIB_LINK: u32 = 1;
+const FIB_SOURCE_AND_INPUT: u32 = 1 | 1 << 3;
 
 /// In this order: `NFT_CT_STATE` and `NFT_CT_STATUS`.
 pub(crate) const CT_STATE: u32 = 0;

@@ -119,6 +119,13 @@ impl Rule {
             .compare(Operator::Equal, &LOCAL.to_ne_bytes())
     }
 
+    /// Matches packets that arrive through another link than the one through which the host would
+    /// send packets to their source: `fib saddr . iif oif missing`.
+    pub fn when_source_is_elsewhere(self) -> Self {
+        self.with(&expression::link_to_source())
+            .compare(Operator::Equal, &[0; 4])
+    }
+
     /// Matches packets of connections with a translated destination: `ct status dnat`.
     pub fn when_translated(self) -> Self {
         self.when_connection_has(CT_STATUS, DESTINATION_TRANSLATED)

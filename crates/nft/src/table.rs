@@ -123,6 +123,8 @@ pub enum ChainKind {
 pub enum Hook {
     /// Packets that the host receives, before it routes or bridges them.
     Prerouting = 0,
+    /// Packets to the host itself, after a translation of their destination.
+    Input = 1,
     /// Packets that the host forwards.
     Forward = 2,
     /// Packets that the host itself sends.

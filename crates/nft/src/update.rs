@@ -57,6 +57,20 @@ impl Connection {
         done.map(|()| updated)
     }
 
+    /// Deletes `table`, if it exists.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] and [`Error::Busy`].
+    pub fn delete_table(&self, table: &Table) -> Result<(), Error> {
+        until_current(|| {
+            let generation = self.generation()?;
+            if !self.exists(table)? {
+                return Ok(Committed::Yes);
+            }
+            self.commit(table, &[table.delete()], generation)
+        })
+    }
+
     /// Checks by a dry run that the kernel could create or repair `table`; changes nothing.
     ///
     /// # Errors
