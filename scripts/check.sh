@@ -68,10 +68,10 @@ clear_prose() {
 
 # Checks that the executables compile for a 32-bit processor, whose system calls have other types.
 thirty_two_bits() {
-    local arch target
-    while read -r arch target _; do
+    local arch target prefix debian
+    while read -r arch target prefix debian; do
         [[ $arch == arm ]] || continue
-        add_target "$target" || continue
+        add_target "$target" && need_c_compiler "$prefix" "$debian" || continue
         cargo check --workspace --bins --locked --target "$target"
         return
     done <scripts/architectures.txt

@@ -157,6 +157,16 @@ add_target() {
     return 1
 }
 
+# need_c_compiler PREFIX DEBIAN: installs Debian's C compiler with this prefix, and the C library of the
+# architecture that Debian calls DEBIAN.
+need_c_compiler() {
+    if [[ $1 == "$(uname -m)-linux-gnu" ]]; then
+        need "$1-gcc" gcc libc6-dev
+    else
+        need "/usr/$1/lib/libc.a" "gcc-$1" "libc6-dev-$2-cross"
+    fi
+}
+
 # Builds what the arguments select for cargo, such as --bins, for the static target. Prints the
 # directory of the executables. With PROFILE=dev they are not optimized, and build in less time.
 static_executables() {

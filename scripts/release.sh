@@ -93,15 +93,14 @@ all_architectures() {
     sed '/^#/d; s/ .*//' scripts/architectures.txt | uniq
 }
 
-# choose_target ARCH: sets `target`, and `linker` to the linker of the target.
+# choose_target ARCH: sets `target`, and `linker` to the linker of a target with glibc.
 choose_target() {
     local arch prefix debian
     while read -r arch target prefix debian; do
         [[ $arch == "$1" ]] || continue
-        add_target "$target" || continue
-        linker=${prefix:+$prefix-gcc}
-        [[ -z $prefix ]] ||
-            (need "/usr/$prefix/lib/libc.a" "gcc-$prefix" "libc6-dev-$debian-cross") || continue
+        add_target "$target" && (need_c_compiler "$prefix" "$debian") || continue
+        linker=''
+        [[ $target != *-gnu* ]] || linker=$prefix-gcc
         return 0
     done <scripts/architectures.txt
     return 1
