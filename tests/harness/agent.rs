@@ -1,7 +1,7 @@
 //! A running `cni-agent`.
 
 use std::fs::{self, File};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
@@ -28,7 +28,12 @@ impl Agent {
 
     /// Starts this run.
     pub fn spawn(host: &Host, run: &Invocation) -> Self {
-        let log = host.dir().join("agent.log");
+        Self::spawn_in(host.dir(), run)
+    }
+
+    /// Starts this run, with its log in `dir`.
+    pub fn spawn_in(dir: &Path, run: &Invocation) -> Self {
+        let log = dir.join("agent.log");
         let mut command = run.command();
         command.stdin(Stdio::null()).stdout(Stdio::null());
         command.stderr(File::create(&log).unwrap());
@@ -57,13 +62,18 @@ impl Agent {
 
     /// Returns a run with these sections, for other arguments.
     pub fn run(host: &Host, sections: &Value) -> Invocation {
+        Self::run_in(host, host.dir(), sections)
+    }
+
+    /// Returns a run with these sections, whose configuration and networks are in `dir`.
+    pub fn run_in(host: &Host, dir: &Path, sections: &Value) -> Invocation {
         let mut config = sections.clone();
         let own = host.search_path();
         config["runtime"] = json!({
-            "confDir": host.dir().join("net.d"),
+            "confDir": dir.join("net.d"),
             "binDirs": own.split(':').collect::<Vec<_>>(),
         });
-        let file = host.dir().join("agent.json");
+        let file = dir.join("agent.json");
         fs::write(&file, config.to_string()).unwrap();
         host.plugin("cni-agent").argument("--config").argument(file)
     }

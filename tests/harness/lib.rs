@@ -18,10 +18,12 @@
 
 mod agent;
 pub mod allocated;
+pub mod api_server;
 mod boot;
 mod capture;
 mod chain;
 mod checkpoint;
+pub mod cluster;
 pub mod commands;
 mod counter;
 pub mod cri;

@@ -130,11 +130,37 @@ fn container_installs_and_stays_until_it_is_terminated() {
 fn agent_gets_its_mounts_and_three_capabilities() {
     let [configuration, manifest] = manifests("kubernetes/agent.yaml").try_into().unwrap();
     let pod = pod_of(&manifest);
+    assert_eq!(pod["automountServiceAccountToken"], false);
+    expect_agent(&configuration, &pod, false);
+}
+
+#[test]
+fn cluster_network_installs_and_runs_the_agent_that_may_only_read_nodes() {
+    let all = manifests("kubernetes/cluster.yaml");
+    let [account, role, binding, configuration, manifest] = all.try_into().unwrap();
+    let may = json!([{"apiGroups": [""], "resources": ["nodes"], "verbs": ["list", "watch"]}]);
+    assert_eq!(role["rules"], may);
+    assert_eq!(binding["roleRef"]["name"], role["metadata"]["name"]);
+    let pod = pod_of(&manifest);
+    let name = &account["metadata"]["name"];
+    assert_eq!(
+        [&binding["subjects"][0]["name"], &pod["serviceAccountName"]],
+        [name; 2]
+    );
+    assert_eq!(pod["tolerations"], json!([{"operator": "Exists"}]));
+    let install = &pod["initContainers"][0];
+    assert_eq!(install["image"], pod["containers"][0]["image"]);
+    let plugins = json!([{"name": "plugins", "mountPath": "/opt/cni/bin"}]);
+    assert_eq!(install["volumeMounts"], plugins);
+    expect_agent(&configuration, &pod, true);
+}
+
+/// Expects that the pod's agent has the mounts and capabilities that its configuration needs.
+fn expect_agent(configuration: &Value, pod: &Value, writes_conflist: bool) {
     assert_eq!(
         pod["hostNetwork"], true,
         "it looks after the node's network"
     );
-    assert_eq!(pod["automountServiceAccountToken"], false);
     let container = &pod["containers"][0];
     let security = &container["securityContext"];
     let expected = json!({"drop": ["ALL"], "add": ["NET_ADMIN", "NET_RAW", "SYS_ADMIN"]});
@@ -151,12 +177,13 @@ fn agent_gets_its_mounts_and_three_capabilities() {
     }
     let json = configuration["data"]["agent.json"].as_str().unwrap();
     let sections: Value = serde_json::from_str(json).unwrap();
-    for (path, is_written) in needed(&sections) {
+    let networks = (PathBuf::from("/etc/cni/net.d"), writes_conflist);
+    for (path, is_written) in needed(&sections).into_iter().chain([networks]) {
         let mounts = container["volumeMounts"].as_array().unwrap().iter();
         let mut mounts = mounts.filter(|it| path.starts_with(it["mountPath"].as_str().unwrap()));
         let mount = mounts
             .next()
-            .unwrap_or_else(|| panic!("no mount has {path:?}"));
+            .unwrap_or_else(|| panic!("no mount has {}", path.display()));
         assert!(!is_written || mount["readOnly"].is_null(), "{mount}");
         // A directory stays the same one when a file in it is replaced.
         let volume = volumes.iter().find(|it| it["name"] == mount["name"]);
@@ -170,7 +197,6 @@ fn agent_gets_its_mounts_and_three_capabilities() {
 /// write there.
 fn needed(sections: &Value) -> Vec<(PathBuf, bool)> {
     let mut needed: Vec<_> = [
-        ("/etc/cni/net.d", false),
         ("/opt/cni/bin", false),
         ("/var/lib/cni", true),
         ("/run/cni", true),

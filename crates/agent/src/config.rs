@@ -1,5 +1,5 @@
 //! The configuration file: a JSON object with the section `runtime` and a section for each part of
-//! the agent (`devices`, `gc`, `metrics`, `repair`, `uplink`). A part without a section does not
+//! the agent (`cluster`, `devices`, `gc`, `metrics`, `repair`, `uplink`). A part without a section does not
 //! run.
 
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use runtime::{Cache, Directories};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
-use crate::{devices, gc, http, repair, uplink};
+use crate::{cluster, devices, gc, http, repair, uplink};
 
 /// The content of the agent's configuration file. A part whose section is `None` does not run.
 #[derive(Debug, Deserialize)]
@@ -19,6 +19,8 @@ pub(crate) struct Config {
     /// Where the container runtime keeps network configurations, plugins and cached results.
     #[serde(default)]
     pub runtime: RuntimePaths,
+    /// The part that makes routes to the pods of other nodes; `None` if it does not run.
+    pub cluster: Option<cluster::Config>,
     /// The part that offers bandwidth and `/dev/net/tun` to the kubelet as devices; `None` if it
     /// does not run.
     pub devices: Option<devices::Config>,

@@ -8,6 +8,7 @@
 
 mod capabilities;
 mod cli;
+mod cluster;
 mod config;
 mod defaults;
 mod devices;

@@ -12,7 +12,7 @@ use crate::ending::End;
 use crate::health::Health;
 use crate::repair::Guard;
 use crate::shared::Shared;
-use crate::{devices, gc, http, repair, uplink};
+use crate::{cluster, devices, gc, http, repair, uplink};
 
 /// Runs all configured parts of the agent until `end` gets a message. The caller then releases
 /// `guard`.
@@ -32,7 +32,7 @@ pub(crate) async fn run(
     let mut parts = start(config, dropped, &guard)?;
     if parts.is_empty() {
         note(
-            "cni-agent: nothing to do: the configuration file turns on none of devices, gc, metrics, \
+            "cni-agent: nothing to do: the configuration file turns on none of cluster, devices, gc, metrics, \
              repair and uplink; add a section and restart the agent",
         );
     }
@@ -58,6 +58,11 @@ fn start(
     let lines = "Lines of the log that were dropped because nothing read standard error";
     own.register("log_lines_dropped", lines, dropped);
     let mut parts = JoinSet::new();
+    if let Some(config) = config.cluster {
+        config.check()?;
+        let counters = cluster::Counters::new(own);
+        parts.spawn(cluster::run(config, shared.clone(), counters));
+    }
     if let Some(config) = config.devices {
         parts.spawn(devices::run(
             config,

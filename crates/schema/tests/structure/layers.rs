@@ -6,7 +6,7 @@ use crate::tree::Tree;
 /// layer, so no plugin uses another one.
 fn layers(tree: &Tree) -> Vec<Vec<&str>> {
     vec![
-        vec!["cni", "netns", "detach", "tun", "kubelet"],
+        vec!["cni", "cluster", "netns", "detach", "tun", "kubelet"],
         vec!["netlink"],
         vec!["nft", "tc"],
         vec!["facts"],

@@ -1,0 +1,93 @@
+//! The section `cluster` of the agent's configuration file.
+
+use std::env;
+use std::path::PathBuf;
+
+use anyhow::{Context as _, ensure};
+use cluster::Vxlan;
+use ipnetwork::IpNetwork;
+use serde::Deserialize;
+
+use super::api::Access;
+use super::conflist::Conflist;
+
+/// The section `cluster` of the agent's configuration file.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct Config {
+    /// How packets reach the pods of other nodes.
+    pub mode: Mode,
+    /// The values of [`Mode::Vxlan`].
+    pub vxlan: Option<Vxlan>,
+    /// The name of this node's Node object; see [`Self::node_name`].
+    pub node: Option<String>,
+    /// How the agent reaches the API server.
+    #[serde(default)]
+    pub access: Access,
+    /// The networks of all pods of the cluster.
+    #[serde(default, rename = "clusterCIDRs")]
+    pub cluster_cidrs: Vec<IpNetwork>,
+    /// The network configuration that the agent writes; `None` if another program writes it.
+    pub conflist: Option<Conflist>,
+    /// The file in which the agent keeps the nodes while it does not run.
+    #[serde(default = "state_file")]
+    pub state_file: PathBuf,
+}
+
+/// How packets reach the pods of other nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum Mode {
+    /// Through the address of the other node, which has to be in a network of this node.
+    Direct,
+    /// Through VXLAN devices, whose packets go between the nodes' addresses.
+    Vxlan,
+    /// Through routes that the agent does not make.
+    None,
+}
+
+impl Config {
+    /// Returns the name of this node's Node object: the key `node`, otherwise the environment
+    /// variable `NODE_NAME`, otherwise the host's name in lower case, as the kubelet does.
+    ///
+    /// # Errors
+    /// The host's name is no UTF-8.
+    pub fn node_name(&self) -> anyhow::Result<String> {
+        let named = self.node.clone().or_else(|| env::var("NODE_NAME").ok());
+        if let Some(name) = named.filter(|it| !it.is_empty()) {
+            return Ok(name);
+        }
+        let name = nix::unistd::gethostname()?.into_string().ok();
+        let name = name.context("the host's name is no UTF-8: set the key node of cluster")?;
+        Ok(name.trim().to_lowercase())
+    }
+
+    /// Checks the values of VXLAN and the template of the network configuration.
+    ///
+    /// # Errors
+    /// A value is out of its range. The template is no valid conflist, or has an unknown
+    /// placeholder.
+    pub fn check(&self) -> anyhow::Result<()> {
+        let vxlan = self.vxlan.unwrap_or_default();
+        ensure!(
+            self.mode == Mode::Vxlan || self.vxlan.is_none(),
+            "cluster.vxlan needs the mode vxlan"
+        );
+        ensure!(
+            (1..1 << 24).contains(&vxlan.vni),
+            "cluster.vxlan.vni {}: expected 1 to 16777215",
+            vxlan.vni
+        );
+        ensure!(vxlan.port != 0, "cluster.vxlan.port: expected 1 to 65535");
+        let Some(conflist) = &self.conflist else {
+            return Ok(());
+        };
+        conflist
+            .check(&self.cluster_cidrs)
+            .context("cluster.conflist")
+    }
+}
+
+fn state_file() -> PathBuf {
+    PathBuf::from("/run/cni/cluster/nodes.json")
+}

@@ -1,0 +1,166 @@
+//! The network configuration of this node, from a template.
+
+use std::ffi::OsStr;
+use std::path::Path;
+
+use anyhow::{Context as _, bail, ensure};
+use ipnetwork::IpNetwork;
+use runtime::{Conflist as Parsed, candidates};
+use serde::{Deserialize, Deserializer};
+use serde_json::{Value, json};
+
+use super::saved;
+
+/// The network configuration that the agent writes.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct Conflist {
+    /// The file's name in the directory of network configurations.
+    #[serde(deserialize_with = "file_name")]
+    pub file: String,
+    /// The content with placeholders: texts that begin with `$`.
+    pub template: Value,
+}
+
+impl Conflist {
+    /// Checks the template.
+    ///
+    /// # Errors
+    /// It has an unknown placeholder, or one whose key is missing, or is no valid conflist.
+    pub fn check(&self, cluster_cidrs: &[IpNetwork]) -> anyhow::Result<()> {
+        let sample: IpNetwork = "192.0.2.0/24".parse()?;
+        let filled = self.filled(&[sample], cluster_cidrs, None);
+        if let Some(unknown) = placeholder(&filled) {
+            bail!(
+                "the template has the unknown placeholder {unknown:?}; known are {}",
+                KNOWN.join(", ")
+            );
+        }
+        ensure!(
+            !cluster_cidrs.is_empty() || !has(&self.template, CLUSTER_CIDRS),
+            "the template has {CLUSTER_CIDRS}: set the key clusterCIDRs"
+        );
+        Parsed::parse(serde_json::to_vec(&filled)?).context("template")?;
+        Ok(())
+    }
+
+    /// Returns the template with the values of a node in place of the placeholders.
+    pub fn filled(
+        &self,
+        pod_cidrs: &[IpNetwork],
+        cluster_cidrs: &[IpNetwork],
+        mtu: Option<u32>,
+    ) -> Value {
+        let ranges = pod_cidrs.iter().map(|it| json!([{"subnet": it}]));
+        let families = [("0.0.0.0/0", true), ("::/0", false)];
+        let families = families
+            .iter()
+            .filter(|(_, is_ipv4)| pod_cidrs.iter().any(|it| it.is_ipv4() == *is_ipv4));
+        let values = [
+            (MTU, mtu.unwrap_or_default().into()),
+            (POD_RANGES, ranges.collect()),
+            (
+                CLUSTER_CIDRS,
+                cluster_cidrs.iter().map(|it| json!(it)).collect(),
+            ),
+            (
+                DEFAULT_ROUTES,
+                families.map(|(dst, _)| json!({"dst": dst})).collect(),
+            ),
+        ];
+        let mut filled = self.template.clone();
+        fill(&mut filled, &values);
+        filled
+    }
+}
+
+/// Writes the filled template to the directory of network configurations, unless it is there
+/// already.
+///
+/// # Errors
+/// The file has another network, cannot be written, or is not the one that runtimes use.
+pub(super) fn write(directory: &Path, conflist: &Conflist, filled: &Value) -> anyhow::Result<()> {
+    let path = directory.join(&conflist.file);
+    let mut content = serde_json::to_vec_pretty(filled)?;
+    content.push(b'\n');
+    let present = cni::files::if_present(cni::files::read(&path));
+    let present = present.with_context(|| format!("read {}", path.display()))?;
+    if present.as_ref() != Some(&content) {
+        if let Some(present) = present {
+            let other = Parsed::parse(present).ok().map(|it| it.name.to_string());
+            let own = filled["name"].as_str();
+            ensure!(
+                other.is_none() || other.as_deref() == own,
+                "{} has another network: move it away, or set another file in the key conflist",
+                path.display()
+            );
+        }
+        saved::replace(&path, &content)?;
+    }
+    let used = candidates(directory)?
+        .into_iter()
+        .min_by_key(|it| it.file_name().map(OsStr::to_owned));
+    if let Some(used) = used.filter(|it| *it != path) {
+        bail!(
+            "{} sorts before {}, so containerd and CRI-O use it: move it away",
+            used.display(),
+            conflist.file
+        );
+    }
+    Ok(())
+}
+
+/// Replaces the placeholders in `value` and below by their values.
+fn fill(value: &mut Value, values: &[(&str, Value)]) {
+    match value {
+        Value::String(text) => {
+            if let Some((_, known)) = values.iter().find(|(name, _)| text == name) {
+                *value = known.clone();
+            }
+        }
+        Value::Array(list) => list.iter_mut().for_each(|it| fill(it, values)),
+        Value::Object(object) => object.values_mut().for_each(|it| fill(it, values)),
+        _ => {}
+    }
+}
+
+/// Returns the first text in `value` or below that begins with `$`.
+fn placeholder(value: &Value) -> Option<&str> {
+    match value {
+        Value::String(text) => text.starts_with('$').then_some(text),
+        Value::Array(list) => list.iter().find_map(placeholder),
+        Value::Object(object) => object.values().find_map(placeholder),
+        _ => None,
+    }
+}
+
+fn has(value: &Value, name: &str) -> bool {
+    match value {
+        Value::String(text) => text == name,
+        Value::Array(list) => list.iter().any(|it| has(it, name)),
+        Value::Object(object) => object.values().any(|it| has(it, name)),
+        _ => false,
+    }
+}
+
+fn file_name<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    let name = String::deserialize(from)?;
+    let path = Path::new(&name);
+    let is_name = path.file_name() == Some(OsStr::new(&name));
+    if is_name && path.extension() == Some(OsStr::new("conflist")) {
+        return Ok(name);
+    }
+    Err(serde::de::Error::custom(format_args!(
+        "cluster.conflist.file {name:?}: expected a file name that ends in .conflist"
+    )))
+}
+
+/// The ranges of host-local: one for each pod CIDR of the node.
+const POD_RANGES: &str = "$podRanges";
+/// The list of the key `clusterCIDRs`.
+const CLUSTER_CIDRS: &str = "$clusterCIDRs";
+/// A default route for each family of the pod CIDRs.
+const DEFAULT_ROUTES: &str = "$defaultRoutes";
+/// The MTU of the tunnels; without tunnels 0, by which plugins choose that of the uplink.
+const MTU: &str = "$mtu";
+const KNOWN: [&str; 4] = [POD_RANGES, CLUSTER_CIDRS, DEFAULT_ROUTES, MTU];

@@ -1,0 +1,140 @@
+//! Rules that keep foreign packets out of the tunnels between nodes.
+//!
+//! VXLAN has no authentication: who reaches a node's tunnel port can send any packet to its pods. So
+//! only nodes may send to this port, and no pod may, not even through masquerading, which would give
+//! its packets the node's address.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use cluster::{NAMES, Nodes, Vxlan};
+use netlink::IpVersion;
+use nft::{
+    Chain, Change, Connection, Element, Family, Field, Hook, Rule, Set, Table, TargetType, Type,
+    Value, Watch,
+};
+
+use crate::events::{Events, events};
+
+/// Creates or repairs the rules, and allows the addresses of all nodes.
+///
+/// # Errors
+/// The kernel refuses a request.
+pub(super) fn apply(vxlan: Vxlan, nodes: &Nodes) -> anyhow::Result<()> {
+    let table = table(vxlan);
+    let connection = Connection::open()?;
+    let desired = elements(nodes);
+    connection.update(&table, || {
+        let present = connection.elements(&table)?;
+        Ok::<_, nft::Error>(Change::of(present, desired.clone()))
+    })?;
+    Ok(())
+}
+
+/// Removes the rules.
+///
+/// # Errors
+/// The kernel refuses a request.
+pub(super) fn remove() -> anyhow::Result<()> {
+    let Some(connection) = Connection::open_if_supported()? else {
+        return Ok(());
+    };
+    Ok(connection.delete_table(&table(Vxlan::default()))?)
+}
+
+/// Returns a receiver of values after each of which the rules may be incomplete.
+///
+/// # Errors
+/// The kernel refuses the socket.
+pub(super) fn deletions() -> anyhow::Result<Events<()>> {
+    let (watch, table) = (Watch::open()?, table(Vxlan::default()));
+    Ok(events(move || {
+        while !watch.wait_for_deletion(&table, PATIENCE)? {}
+        Ok(())
+    }))
+}
+
+/// Describes the table. Its name and sets do not depend on `vxlan`.
+fn table(vxlan: Vxlan) -> Table {
+    let inner = Rule::new("a packet out of a tunnel comes from a pod CIDR of another node")
+        .when_in(&[Field::InputName], TUNNELS)
+        .when_source_is_elsewhere()
+        .drop();
+    let nodes = FAMILIES.map(|(version, name)| (name, Type::address(version)));
+    let sets = nodes.into_iter().chain([(TUNNELS, Type::InterfaceName)]);
+    let sets = sets.map(|(name, key)| Set::new(name, [key], TargetType::None));
+    Table {
+        family: Family::Inet,
+        name: "cni-cluster",
+        sets: sets.collect(),
+        chains: vec![
+            Chain::filter("tunnel", Hook::Prerouting, RAW, vec![inner]),
+            Chain::filter("tunnel-port", Hook::Input, BEFORE_FILTER, from_nodes(vxlan)),
+            Chain::filter("forwarded", Hook::Forward, BEFORE_FILTER, from_pods(vxlan)),
+        ],
+    }
+}
+
+/// Returns the rules for packets to this node's tunnel port.
+fn from_nodes(vxlan: Vxlan) -> Vec<Rule> {
+    let strangers = FAMILIES.map(|(version, set)| {
+        to_port(vxlan, "only nodes send to the tunnel port")
+            .when_ip(version)
+            .when_not_in(&[Field::Source(version)], set)
+            .drop()
+    });
+    let spoofed = to_port(
+        vxlan,
+        "a node's packets arrive through the link to this node",
+    )
+    .when_source_is_elsewhere()
+    .drop();
+    strangers.into_iter().chain([spoofed]).collect()
+}
+
+/// Returns the rules for forwarded packets to the tunnel port of any node. Nodes send their packets
+/// themselves.
+fn from_pods(vxlan: Vxlan) -> Vec<Rule> {
+    let rules = FAMILIES.map(|(version, set)| {
+        to_port(vxlan, "no pod sends to the tunnel port of a node")
+            .when_ip(version)
+            .when_in(&[Field::Destination(version)], set)
+            .drop()
+    });
+    rules.to_vec()
+}
+
+/// Starts a rule for packets to the tunnel port.
+fn to_port(vxlan: Vxlan, why: &'static str) -> Rule {
+    Rule::new(why)
+        .when(Field::Protocol, &[UDP])
+        .when(Field::DestinationPort, &vxlan.port.to_be_bytes())
+}
+
+/// Returns the elements of all sets.
+fn elements(nodes: &Nodes) -> Vec<Element> {
+    let [(_, v4), (_, v6)] = FAMILIES;
+    let addresses: BTreeSet<_> = nodes.values().flat_map(|it| &it.addresses).collect();
+    let addresses = addresses.into_iter();
+    let addresses = addresses.map(|it| (if it.is_ipv4() { v4 } else { v6 }, Value::Address(*it)));
+    let tunnels = NAMES.map(|it| (TUNNELS, Value::InterfaceName(it)));
+    let all = addresses.chain(tunnels);
+    all.map(|(set, value)| Element::new(set, &[value], "cni-agent"))
+        .collect()
+}
+
+/// The set of the nodes' addresses of each family.
+const FAMILIES: [(IpVersion, &str); 2] = [(IpVersion::V4, "nodes-v4"), (IpVersion::V6, "nodes-v6")];
+
+/// The set of the tunnels' devices.
+const TUNNELS: &str = "tunnels";
+
+/// Number of the protocol UDP.
+const UDP: u8 = 17;
+
+/// Priorities: `raw`, and before `filter`.
+const RAW: i32 = -300;
+const BEFORE_FILTER: i32 = -10;
+
+/// Longest wait before the thread that listens looks whether the agent still needs it.
+const PATIENCE: Duration = Duration::from_hours(1);

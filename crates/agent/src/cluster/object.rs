@@ -1,0 +1,117 @@
+//! A Node object of the Kubernetes API, reduced to what routes need while it is parsed.
+
+use std::borrow::Cow;
+use std::str::FromStr;
+
+use cluster::Node;
+use k8s_openapi::ClusterResourceScope;
+use kube::Resource;
+use kube::core::ObjectMeta;
+use serde::{Deserialize, Deserializer};
+
+/// A Node object. A real one has hundreds of further values, which are skipped.
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct NodeObject {
+    #[serde(deserialize_with = "reduced")]
+    metadata: ObjectMeta,
+    #[serde(default)]
+    spec: Spec,
+    #[serde(default)]
+    status: Status,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Spec {
+    #[serde(rename = "podCIDRs")]
+    pod_cidrs: Vec<String>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+struct Status {
+    addresses: Vec<Address>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+struct Address {
+    #[serde(rename = "type")]
+    kind: String,
+    address: String,
+}
+
+impl NodeObject {
+    /// Returns the node's name and what routes need of it.
+    pub fn node(self) -> (String, Node) {
+        let mut invalid = Vec::new();
+        let addresses = self.status.addresses.into_iter();
+        let addresses = addresses.filter(|it| it.kind == "InternalIP");
+        let node = Node {
+            pod_cidrs: parsed(self.spec.pod_cidrs, &mut invalid),
+            addresses: parsed(addresses.map(|it| it.address), &mut invalid),
+            invalid,
+        };
+        (self.metadata.name.unwrap_or_default(), node)
+    }
+}
+
+/// Returns the parsed texts. Moves those that cannot be parsed to `invalid`.
+fn parsed<T: FromStr>(
+    texts: impl IntoIterator<Item = String>,
+    invalid: &mut Vec<String>,
+) -> Vec<T> {
+    let mut values = Vec::new();
+    for text in texts {
+        match text.parse() {
+            Ok(value) => values.push(value),
+            Err(_) => invalid.push(text),
+        }
+    }
+    values
+}
+
+/// Reads the two values that a watch needs, and skips the managed fields, which are the largest
+/// part of many objects.
+fn reduced<'de, D: Deserializer<'de>>(from: D) -> Result<ObjectMeta, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Metadata {
+        name: String,
+        resource_version: Option<String>,
+    }
+    let metadata = Metadata::deserialize(from)?;
+    Ok(ObjectMeta {
+        name: Some(metadata.name),
+        resource_version: metadata.resource_version,
+        ..ObjectMeta::default()
+    })
+}
+
+impl Resource for NodeObject {
+    type DynamicType = ();
+    type Scope = ClusterResourceScope;
+
+    fn kind((): &()) -> Cow<'_, str> {
+        "Node".into()
+    }
+
+    fn group((): &()) -> Cow<'_, str> {
+        "".into()
+    }
+
+    fn version((): &()) -> Cow<'_, str> {
+        "v1".into()
+    }
+
+    fn plural((): &()) -> Cow<'_, str> {
+        "nodes".into()
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}

@@ -1,0 +1,57 @@
+//! Files that the part `cluster` writes.
+
+use std::fs::{self, Permissions};
+use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use anyhow::Context as _;
+use cluster::Nodes;
+use cni::files::if_present;
+use cni::note;
+use tempfile::NamedTempFile;
+
+/// Returns the nodes that an earlier agent wrote to `path`; none, with a note, if the file is not
+/// one of an agent.
+pub(super) fn read(path: &Path) -> Nodes {
+    let read = || {
+        let text = if_present(cni::files::read(path))?;
+        let nodes = text.map(|it| serde_json::from_slice(&it)).transpose()?;
+        anyhow::Ok(nodes.unwrap_or_default())
+    };
+    read().unwrap_or_else(|error| {
+        note(format_args!(
+            "cluster: {}: {error:#}; waiting for the API server",
+            path.display()
+        ));
+        Nodes::default()
+    })
+}
+
+/// Writes the nodes to `path`.
+///
+/// # Errors
+/// The file or its directory cannot be written.
+pub(super) fn write(path: &Path, nodes: &Nodes) -> anyhow::Result<()> {
+    replace(path, &serde_json::to_vec(nodes)?)
+}
+
+/// Replaces the file `path` in one step, so that a reader finds the old or the new content.
+/// Creates the directory.
+///
+/// # Errors
+/// The file or its directory cannot be written.
+pub(super) fn replace(path: &Path, content: &[u8]) -> anyhow::Result<()> {
+    let write = || {
+        let directory = path.parent().context("is no file")?;
+        fs::create_dir_all(directory)?;
+        let mut file = NamedTempFile::with_prefix_in(".cni-agent-", directory)?;
+        file.write_all(content)?;
+        file.as_file()
+            .set_permissions(Permissions::from_mode(0o644))?;
+        file.as_file().sync_data()?;
+        file.persist(path)?;
+        anyhow::Ok(())
+    };
+    write().with_context(|| format!("write {}", path.display()))
+}

@@ -1,0 +1,78 @@
+//! The nodes as the API server last described them.
+
+use cluster::Nodes;
+
+use super::api::Event;
+
+/// The nodes of the cluster, kept up to date by events.
+#[derive(Default)]
+pub(super) struct Watched {
+    /// The nodes. Until [`Self::is_current`], those that an earlier agent knew.
+    pub nodes: Nodes,
+    /// Whether they are those that the API server has listed to this agent.
+    pub is_current: bool,
+    /// Whether the API server knows a cluster without this node. Such a list is of another cluster,
+    /// or of one that is being restored, so the nodes stay as they were.
+    pub is_foreign: bool,
+    /// Name of this node.
+    own: String,
+    /// The part of a new list that has arrived.
+    arriving: Nodes,
+    is_saved: bool,
+}
+
+impl Watched {
+    /// Starts with the nodes that an earlier agent knew.
+    pub fn of(own: String, nodes: Nodes) -> Self {
+        Self {
+            nodes,
+            own,
+            ..Self::default()
+        }
+    }
+
+    /// Applies an event. Returns whether the nodes have changed, or became current.
+    pub fn take(&mut self, event: Event) -> bool {
+        let is_change = match event {
+            Event::Init => {
+                self.arriving.clear();
+                false
+            }
+            Event::InitApply(object) => {
+                self.arriving.extend([object.node()]);
+                false
+            }
+            Event::InitDone => self.accept(),
+            Event::Apply(object) => {
+                let (name, node) = object.node();
+                self.nodes.insert(name, node.clone()) != Some(node)
+            }
+            Event::Delete(object) => self.nodes.remove(&object.node().0).is_some(),
+        };
+        self.is_saved &= !is_change;
+        is_change
+    }
+
+    /// Takes the list that has arrived, if it has this node. Returns whether something changed.
+    fn accept(&mut self) -> bool {
+        let list = std::mem::take(&mut self.arriving);
+        let was_current = self.is_current;
+        self.is_foreign = !list.contains_key(&self.own);
+        self.is_current = !self.is_foreign;
+        if self.is_foreign {
+            return true;
+        }
+        let before = std::mem::replace(&mut self.nodes, list);
+        !was_current || before != self.nodes
+    }
+
+    /// Returns a copy of the nodes, if they have changed since [`Self::set_saved`].
+    pub fn unsaved(&self) -> Option<Nodes> {
+        (!self.is_saved).then(|| self.nodes.clone())
+    }
+
+    /// Remembers that the current nodes are saved.
+    pub fn set_saved(&mut self) {
+        self.is_saved = true;
+    }
+}

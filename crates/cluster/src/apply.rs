@@ -1,0 +1,173 @@
+//! Applies the desired state to the kernel.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use ipnetwork::IpNetwork;
+use rtnetlink::Error;
+
+use crate::kernel::{AT_ONCE, Kernel};
+use crate::message::Route;
+use crate::neighbours::{Entries, Stale};
+use crate::peers::Peers;
+use crate::problem::Problem;
+use crate::routes::{Found, Outcome};
+use crate::tunnel::{NAMES, Tunnel, mac};
+use crate::way::Way;
+
+/// What [`Kernel::apply`] does with own routes to networks that no node has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Others {
+    /// Keeps them, because the list of nodes may be outdated.
+    Keep,
+    /// Removes them, because the list of nodes is complete.
+    Remove,
+}
+
+/// What [`Kernel::apply`] has found and done.
+#[derive(Debug, Default)]
+pub struct Applied {
+    /// The number of networks with a route.
+    pub routes: usize,
+    /// The number of routes that were created, replaced or removed.
+    pub changes: usize,
+    /// The smallest MTU of the VXLAN devices, if there are any.
+    pub mtu: Option<u32>,
+    /// Indexes of the links that the routes use.
+    pub links: BTreeSet<u32>,
+    /// Why networks have no route.
+    pub problems: BTreeSet<Problem>,
+}
+
+impl Kernel {
+    /// Creates and replaces routes to the networks of `peers`, and then removes `others`. Replaces a
+    /// route in one step, so that no packet is lost. Changes no route of another program.
+    ///
+    /// # Errors
+    /// The socket failed, or the kernel does not list its routes.
+    pub async fn apply(&self, peers: &Peers, way: &Way, others: Others) -> Result<Applied, Error> {
+        let mut applied = Applied {
+            problems: peers.problems.clone(),
+            ..Applied::default()
+        };
+        let mut stale = Vec::new();
+        let hops = match way {
+            Way::Direct => self.direct(peers).await?,
+            Way::Vxlan(tunnels) => {
+                let mut hops = BTreeMap::new();
+                for tunnel in tunnels {
+                    match self.through(tunnel, peers, &mut applied).await? {
+                        Ok((more, entries)) => {
+                            hops.extend(more);
+                            stale.push(entries);
+                        }
+                        Err(problem) => applied.problems.extend([problem]),
+                    }
+                }
+                hops
+            }
+        };
+        let mut found = self.routes().await?;
+        let requests = peers.networks.iter().map(|(network, peer)| {
+            let found = found.remove(network).unwrap_or_default();
+            let hop = hops.get(network).copied();
+            let hop = hop.ok_or_else(|| way.unreachable(*network, peer));
+            self.set((*network, peer), found, hop)
+        });
+        let mut outcomes = stream::iter(requests.collect::<Vec<_>>()).buffer_unordered(AT_ONCE);
+        while let Some((outcome, problem)) = outcomes.try_next().await? {
+            applied.count(&outcome);
+            applied.problems.extend(problem);
+        }
+        if others == Others::Remove {
+            applied.changes += self.clean(found, stale, way).await?;
+        }
+        Ok(applied)
+    }
+
+    /// Removes own routes, entries and devices that are not desired. Returns their number.
+    async fn clean(
+        &self,
+        routes: BTreeMap<IpNetwork, Found>,
+        entries: Vec<Stale>,
+        way: &Way,
+    ) -> Result<usize, Error> {
+        let routes = routes.into_values().filter_map(|it| it.own);
+        let requests: Vec<_> = routes.map(|it| self.remove(it)).collect();
+        let mut count = requests.len();
+        let mut removals = stream::iter(requests).buffer_unordered(AT_ONCE);
+        while removals.try_next().await?.is_some() {}
+        for entries in entries {
+            count += self.remove_entries(entries).await?;
+        }
+        for name in NAMES {
+            let is_used = matches!(way, Way::Vxlan(all) if all.iter().any(|it| it.name == name));
+            if !is_used {
+                count += usize::from(self.remove_device(name).await?);
+            }
+        }
+        Ok(count)
+    }
+
+    /// Returns the routes through the nodes' own addresses, of those nodes to which packets need no
+    /// router.
+    async fn direct(&self, peers: &Peers) -> Result<BTreeMap<IpNetwork, Route>, Error> {
+        let addresses: BTreeSet<_> = peers.networks.values().map(|it| it.address).collect();
+        let links = self.links_to(addresses).await?;
+        let routes = peers.networks.iter().filter_map(|(network, peer)| {
+            let route = Route {
+                gateway: peer.address,
+                link: *links.get(&peer.address)?,
+                is_onlink: false,
+            };
+            Some((*network, route))
+        });
+        Ok(routes.collect())
+    }
+
+    /// Makes the device, and its entries. Returns the routes through it, and entries to remove.
+    async fn through(
+        &self,
+        tunnel: &Tunnel,
+        peers: &Peers,
+        applied: &mut Applied,
+    ) -> Result<Result<(BTreeMap<IpNetwork, Route>, Stale), Problem>, Error> {
+        let device = match self.device(tunnel).await? {
+            Ok(device) => device,
+            Err(problem) => return Ok(Err(problem)),
+        };
+        let link = device.index;
+        applied.links.extend([link, device.uplink]);
+        applied.mtu = applied.mtu.into_iter().chain([device.mtu]).min();
+        let mut entries = Entries::default();
+        let mut routes = BTreeMap::new();
+        let networks = peers.networks.iter();
+        for (network, peer) in networks.filter(|(network, _)| tunnel.carries(**network)) {
+            let (mac, gateway) = (mac(&peer.name), network.network());
+            entries.neighbours.insert(gateway, mac);
+            entries.forwarding.insert(mac, peer.address);
+            let route = Route {
+                gateway,
+                link,
+                is_onlink: true,
+            };
+            routes.insert(*network, route);
+        }
+        let (changes, stale) = self.set_entries(link, entries).await?;
+        applied.changes += changes;
+        Ok(Ok((routes, stale)))
+    }
+}
+
+impl Applied {
+    fn count(&mut self, outcome: &Outcome) {
+        match outcome {
+            Outcome::Kept(route) | Outcome::Set(route) => {
+                self.routes += 1;
+                self.links.insert(route.link);
+            }
+            Outcome::Removed | Outcome::Missing => {}
+        }
+        self.changes += usize::from(matches!(outcome, Outcome::Set(_) | Outcome::Removed));
+    }
+}

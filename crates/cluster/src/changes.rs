@@ -1,0 +1,85 @@
+//! Events after which the kernel may not have the desired routes any more.
+
+use std::collections::BTreeSet;
+
+use futures::StreamExt as _;
+use futures::channel::mpsc::UnboundedReceiver;
+use rtnetlink::packet_core::{NetlinkMessage, NetlinkPayload};
+use rtnetlink::packet_route::RouteNetlinkMessage;
+use rtnetlink::packet_route::address::{AddressMessage, AddressScope};
+use rtnetlink::sys::SocketAddr;
+use rtnetlink::{MulticastGroup, new_multicast_connection};
+use tokio::task::JoinSet;
+
+use crate::message;
+
+/// A socket that receives the kernel's events about links, addresses and routes.
+pub struct Changes {
+    messages: UnboundedReceiver<(NetlinkMessage<RouteNetlinkMessage>, SocketAddr)>,
+    /// The task that reads the socket. It ends when this value is dropped.
+    _reader: JoinSet<()>,
+}
+
+impl Changes {
+    /// Opens the socket. Has to be called in a runtime of tokio, and before the routes are read.
+    ///
+    /// # Errors
+    /// The kernel refuses the socket.
+    pub fn open() -> std::io::Result<Self> {
+        let (connection, _, messages) = new_multicast_connection(&GROUPS)?;
+        let mut reader = JoinSet::new();
+        reader.spawn(connection);
+        Ok(Self {
+            messages,
+            _reader: reader,
+        })
+    }
+
+    /// Waits for an event after which routes may be missing, or other routes may be possible:
+    /// an own route or a neighbour of `links` was deleted, one of `links` changed, the host has another
+    /// address, or the
+    /// kernel dropped events. Returns `None` if the socket failed. May be dropped while it waits.
+    pub async fn next(&mut self, links: &BTreeSet<u32>) -> Option<()> {
+        loop {
+            let (message, _) = self.messages.next().await?;
+            let concerns = match message.payload {
+                NetlinkPayload::InnerMessage(event) => concerns(&event, links),
+                NetlinkPayload::Overrun(_) => true,
+                _ => false,
+            };
+            if concerns {
+                return Some(());
+            }
+        }
+    }
+}
+
+fn concerns(event: &RouteNetlinkMessage, links: &BTreeSet<u32>) -> bool {
+    match event {
+        RouteNetlinkMessage::DelRoute(route) => message::is_own(route),
+        RouteNetlinkMessage::NewLink(link) | RouteNetlinkMessage::DelLink(link) => {
+            links.contains(&link.header.index)
+        }
+        RouteNetlinkMessage::DelNeighbour(entry) => links.contains(&entry.header.ifindex),
+        RouteNetlinkMessage::NewAddress(address) | RouteNetlinkMessage::DelAddress(address) => {
+            opens_network(address)
+        }
+        _ => false,
+    }
+}
+
+/// Returns whether the address makes other hosts reachable. The addresses of pods' links on the
+/// host do not.
+fn opens_network(message: &AddressMessage) -> bool {
+    let is_single = matches!(message.header.prefix_len, 32 | 128);
+    message.header.scope == AddressScope::Universe && !is_single
+}
+
+const GROUPS: [MulticastGroup; 6] = [
+    MulticastGroup::Link,
+    MulticastGroup::Neigh,
+    MulticastGroup::Ipv4Ifaddr,
+    MulticastGroup::Ipv6Ifaddr,
+    MulticastGroup::Ipv4Route,
+    MulticastGroup::Ipv6Route,
+];

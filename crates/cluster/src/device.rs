@@ -1,0 +1,264 @@
+//! Creates, repairs and removes VXLAN devices.
+
+use std::net::IpAddr;
+
+use futures::TryStreamExt as _;
+use rtnetlink::packet_route::address::{
+    AddressAttribute, AddressHeaderFlags, AddressMessage, AddressScope,
+};
+use rtnetlink::packet_route::link::{
+    AfSpecInet6, AfSpecUnspec, In6AddrGenMode, InfoData, InfoVxlan, LinkAttribute, LinkFlags,
+    LinkInfo, LinkMessage,
+};
+use rtnetlink::{Error, LinkUnspec, LinkVxlan};
+
+use crate::kernel::{Kernel, reason};
+use crate::problem::Problem;
+use crate::tunnel::Tunnel;
+
+/// A VXLAN device that exists.
+pub(crate) struct Device {
+    /// Index of the device.
+    pub index: u32,
+    /// Its MTU: that of the uplink, without the tunnel's headers.
+    pub mtu: u32,
+    /// Index of the link with this node's address.
+    pub uplink: u32,
+}
+
+/// A link as far as this crate needs it.
+struct Link {
+    index: u32,
+    mtu: u32,
+    is_up: bool,
+    /// `None` if the link is no VXLAN device.
+    vxlan: Option<Found>,
+}
+
+/// The properties of a VXLAN device that a change needs another device for.
+#[derive(PartialEq, Eq)]
+struct Found {
+    vni: u32,
+    port: u16,
+    local: Option<IpAddr>,
+    learns: bool,
+    mac: Vec<u8>,
+}
+
+impl Kernel {
+    /// Makes the device, and returns it; the problem if another link has its name, or if
+    /// the kernel refuses it.
+    pub(crate) async fn device(&self, tunnel: &Tunnel) -> Result<Result<Device, Problem>, Error> {
+        let refused = |reason| Problem::Device {
+            device: tunnel.name.to_owned(),
+            reason,
+        };
+        let Some(uplink) = self.uplink(tunnel).await? else {
+            let reason = format!("no link has this node's InternalIP {}", tunnel.local);
+            return Ok(Err(refused(reason)));
+        };
+        let mtu = uplink.mtu.saturating_sub(tunnel.overhead());
+        match self.repaired(tunnel, mtu).await {
+            Ok(Some(index)) => Ok(Ok(Device {
+                index,
+                mtu,
+                uplink: uplink.index,
+            })),
+            Ok(None) => Ok(Err(refused(FOREIGN.to_owned()))),
+            Err(Error::NetlinkError(error)) => Ok(Err(refused(reason(&error)))),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Removes the VXLAN device with this name. Returns whether there was one.
+    pub(crate) async fn remove_device(&self, name: &str) -> Result<bool, Error> {
+        let link = self.link(name).await?.filter(|it| it.vxlan.is_some());
+        let Some(link) = link else {
+            return Ok(false);
+        };
+        match self.handle.link().del(link.index).execute().await {
+            Ok(()) | Err(Error::NetlinkError(_)) => Ok(true),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Makes or repairs the device. Returns its index; `None` if another link has its name.
+    async fn repaired(&self, tunnel: &Tunnel, mtu: u32) -> Result<Option<u32>, Error> {
+        let mut link = self.link(tunnel.name).await?;
+        if let Some(found) = &link {
+            match &found.vxlan {
+                None => return Ok(None),
+                Some(vxlan) if *vxlan != Found::of(tunnel) => {
+                    self.remove_device(tunnel.name).await?;
+                    link = None;
+                }
+                Some(_) => {}
+            }
+        }
+        if link.is_none() {
+            let links = self.handle.link();
+            links.add(message(tunnel, mtu)).execute().await?;
+            // No other node may become a router by an advertisement. The kernel reads this only
+            // from a change, before the device is up.
+            let change = LinkUnspec::new_with_name(tunnel.name);
+            let change = change.append_extra_attribute(without_link_local());
+            links.set(change.build()).execute().await?;
+            link = self.link(tunnel.name).await?;
+        }
+        let link = link.ok_or(Error::RequestFailed)?;
+        if link.mtu != mtu || !link.is_up {
+            let change = LinkUnspec::new_with_index(link.index).mtu(mtu).up().build();
+            self.handle.link().set(change).execute().await?;
+        }
+        self.set_address(link.index, tunnel.address).await?;
+        Ok(Some(link.index))
+    }
+
+    /// Gives the device its address, and takes away those of an earlier pod CIDR.
+    async fn set_address(&self, link: u32, address: IpAddr) -> Result<(), Error> {
+        let mut addresses = self
+            .handle
+            .address()
+            .get()
+            .set_link_index_filter(link)
+            .execute();
+        let mut is_there = false;
+        while let Some(found) = addresses.try_next().await? {
+            let ip = ip_of(&found);
+            is_there |= ip == Some(address);
+            let is_other = ip.is_some_and(|it| it.is_ipv4() == address.is_ipv4() && it != address);
+            if is_other && found.header.scope == AddressScope::Universe {
+                self.handle.address().del(found).execute().await?;
+            }
+        }
+        if !is_there {
+            let length = if address.is_ipv4() { 32 } else { 128 };
+            let mut add = self.handle.address().add(link, address, length);
+            // Detection of duplicates takes a second, and finds none without broadcasts.
+            add.message_mut().header.flags |= AddressHeaderFlags::Nodad;
+            add.execute().await?;
+        }
+        Ok(())
+    }
+
+    /// Returns the link with this node's address; `None` if no link has it.
+    async fn uplink(&self, tunnel: &Tunnel) -> Result<Option<Link>, Error> {
+        let request = self.handle.address().get().set_address_filter(tunnel.local);
+        let Some(found) = request.execute().try_next().await? else {
+            return Ok(None);
+        };
+        let links = self.handle.link().get().match_index(found.header.index);
+        let link = links.execute().try_next().await?;
+        Ok(link.map(|it| read(&it)))
+    }
+
+    async fn link(&self, name: &str) -> Result<Option<Link>, Error> {
+        let mut links = self
+            .handle
+            .link()
+            .get()
+            .match_name(name.to_owned())
+            .execute();
+        match links.try_next().await {
+            Ok(link) => Ok(link.map(|it| read(&it))),
+            // There is no link of this name.
+            Err(Error::NetlinkError(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Found {
+    fn of(tunnel: &Tunnel) -> Self {
+        Self {
+            vni: tunnel.vxlan.vni,
+            port: tunnel.vxlan.port,
+            local: Some(tunnel.local),
+            learns: false,
+            mac: tunnel.mac.to_vec(),
+        }
+    }
+
+    fn read(infos: &[LinkInfo], mac: &[u8]) -> Option<Self> {
+        let mut infos = infos.iter();
+        let data = infos.find_map(|it| match it {
+            LinkInfo::Data(InfoData::Vxlan(data)) => Some(data),
+            _ => None,
+        })?;
+        let mut found = Self {
+            vni: 0,
+            port: 0,
+            local: None,
+            learns: true,
+            mac: mac.to_vec(),
+        };
+        for value in data {
+            match value {
+                InfoVxlan::Id(vni) => found.vni = *vni,
+                InfoVxlan::Port(port) => found.port = *port,
+                InfoVxlan::Local(local) => found.local = Some((*local).into()),
+                InfoVxlan::Local6(local) => found.local = Some((*local).into()),
+                InfoVxlan::Learning(learns) => found.learns = *learns,
+                _ => {}
+            }
+        }
+        Some(found)
+    }
+}
+
+/// Returns the message that creates the device. The MAC and MTU are in the same message, because
+/// udev changes a MAC that the kernel chose.
+fn message(tunnel: &Tunnel, mtu: u32) -> LinkMessage {
+    let device = LinkVxlan::new(tunnel.name, tunnel.vxlan.vni)
+        .port(tunnel.vxlan.port)
+        .learning(false)
+        .address(tunnel.mac.to_vec())
+        .mtu(mtu)
+        .alias(ALIAS);
+    match tunnel.local {
+        IpAddr::V4(local) => device.local(local).udp_csum(false).build(),
+        IpAddr::V6(local) => device.local6(local).build(),
+    }
+}
+
+fn read(message: &LinkMessage) -> Link {
+    let mut link = Link {
+        index: message.header.index,
+        mtu: 0,
+        is_up: message.header.flags.contains(LinkFlags::Up),
+        vxlan: None,
+    };
+    let mut attributes = message.attributes.iter();
+    let mac = attributes.find_map(|it| match it {
+        LinkAttribute::Address(mac) => Some(mac.as_slice()),
+        _ => None,
+    });
+    for attribute in &message.attributes {
+        match attribute {
+            LinkAttribute::Mtu(mtu) => link.mtu = *mtu,
+            LinkAttribute::LinkInfo(infos) => {
+                link.vxlan = Found::read(infos, mac.unwrap_or_default());
+            }
+            _ => {}
+        }
+    }
+    link
+}
+
+fn ip_of(message: &AddressMessage) -> Option<IpAddr> {
+    message.attributes.iter().find_map(|it| match it {
+        AddressAttribute::Address(address) => Some(*address),
+        _ => None,
+    })
+}
+
+/// Returns the attribute that keeps the kernel from generating a link-local address.
+fn without_link_local() -> LinkAttribute {
+    let mode = AfSpecInet6::AddrGenMode(In6AddrGenMode::None);
+    LinkAttribute::AfSpecUnspec(vec![AfSpecUnspec::Inet6(vec![mode])])
+}
+
+/// Shows administrators whose device it is.
+const ALIAS: &str = "cni-agent: pods of other nodes";
+
+const FOREIGN: &str = "another program has made a link of this name: delete or rename it";

@@ -1,0 +1,29 @@
+//! Routes of a node to the pods of the other nodes of a Kubernetes cluster.
+//!
+//! [`Peers`] is the desired state, a pure function of the cluster's nodes. [`Kernel`] applies it
+//! over rtnetlink. [`Changes`] reports when another program or the kernel may have changed it.
+//!
+//! Routes of this crate have the protocol [`PROTOCOL`]. No other route is changed or removed.
+
+mod apply;
+mod changes;
+mod device;
+mod kernel;
+mod message;
+mod neighbours;
+mod node;
+mod peers;
+mod problem;
+mod routes;
+mod tunnel;
+mod way;
+
+pub use self::apply::{Applied, Others};
+pub use self::changes::Changes;
+pub use self::kernel::Kernel;
+pub use self::message::PROTOCOL;
+pub use self::node::{Node, Nodes};
+pub use self::peers::Peers;
+pub use self::problem::Problem;
+pub use self::tunnel::{NAMES, Tunnel, Vxlan};
+pub use self::way::Way;

@@ -1,0 +1,33 @@
+//! What routes need to know of the cluster's nodes.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use ipnetwork::IpNetwork;
+use serde::{Deserialize, Serialize};
+
+/// The nodes of a cluster, by name.
+pub type Nodes = BTreeMap<String, Node>;
+
+/// A node of a cluster.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Node {
+    /// The networks that the cluster assigned to the node's pods, `spec.podCIDRs`.
+    pub pod_cidrs: Vec<IpNetwork>,
+    /// The addresses at which the other nodes reach this one, `status.addresses` of the type
+    /// `InternalIP`.
+    pub addresses: Vec<IpAddr>,
+    /// Texts in place of networks and addresses that cannot be parsed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub invalid: Vec<String>,
+}
+
+impl Node {
+    /// Returns the address at which other nodes reach pods of the network's family: the first one
+    /// of this family.
+    pub fn address_for(&self, network: IpNetwork) -> Option<IpAddr> {
+        let mut addresses = self.addresses.iter().copied();
+        addresses.find(|it| it.is_ipv4() == network.is_ipv4())
+    }
+}

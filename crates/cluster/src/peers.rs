@@ -1,0 +1,203 @@
+//! The desired state: which node each network of pods belongs to.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use ipnetwork::IpNetwork;
+
+use crate::node::Nodes;
+use crate::problem::Problem;
+
+/// The networks of the other nodes' pods.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Peers {
+    /// The node of each network. No network overlaps another one or contains a node's address.
+    pub networks: BTreeMap<IpNetwork, Peer>,
+    /// Why other networks are left out.
+    pub problems: BTreeSet<Problem>,
+}
+
+/// A node with pods in a network.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Peer {
+    /// Name of the node.
+    pub name: String,
+    /// Address of the node, of the network's family.
+    pub address: IpAddr,
+}
+
+impl Peers {
+    /// Returns the networks of all `nodes` but the one with the name `own`. Of networks that
+    /// overlap, only one has a node: this node's own, otherwise that of the first name.
+    pub fn of(own: &str, nodes: &Nodes) -> Self {
+        let mut peers = Self::default();
+        let mut taken = Taken::default();
+        for (name, node) in nodes {
+            taken
+                .addresses
+                .extend(node.addresses.iter().map(|it| (*it, name.as_str())));
+        }
+        for network in nodes.get(own).into_iter().flat_map(|it| &it.pod_cidrs) {
+            taken.networks.insert(network.network(), (*network, own));
+        }
+        for (name, node) in nodes.iter().filter(|(name, _)| *name != own) {
+            let invalid = node.invalid.iter().map(|text| Problem::Invalid {
+                node: name.clone(),
+                text: text.clone(),
+            });
+            peers.problems.extend(invalid);
+            for cidr in &node.pod_cidrs {
+                let network = without_host_bits(*cidr);
+                if let Some(other) = taken.overlap(network) {
+                    let node = name.clone();
+                    peers.problems.insert(Problem::Overlap {
+                        node,
+                        network,
+                        other,
+                    });
+                } else if let Some(address) = node.address_for(network) {
+                    taken.networks.insert(network.network(), (network, name));
+                    let name = name.clone();
+                    peers.networks.insert(network, Peer { name, address });
+                } else {
+                    let node = name.clone();
+                    peers.problems.insert(Problem::NoAddress { node, network });
+                }
+            }
+        }
+        peers
+    }
+}
+
+/// What has addresses already.
+#[derive(Default)]
+struct Taken<'n> {
+    /// The nodes' own addresses.
+    addresses: BTreeMap<IpAddr, &'n str>,
+    /// Networks of pods by their first addresses, and their nodes. No two overlap.
+    networks: BTreeMap<IpAddr, (IpNetwork, &'n str)>,
+}
+
+impl Taken<'_> {
+    /// Returns what has an address in `network`.
+    fn overlap(&self, network: IpNetwork) -> Option<String> {
+        let (first, last) = (network.network(), network.broadcast());
+        // A larger network around this one begins before it, and none begins in between.
+        let around = self.networks.range(..=first).next_back();
+        let around = around.filter(|(_, (other, _))| other.contains(first));
+        let within = self.networks.range(first..=last).next();
+        if let Some((_, (other, node))) = around.or(within) {
+            return Some(format!("pod CIDR {other} of node {node}"));
+        }
+        let (address, node) = self.addresses.range(first..=last).next()?;
+        Some(format!("the address {address} of node {node}"))
+    }
+}
+
+/// Returns the network with all bits of its address after the prefix set to 0.
+fn without_host_bits(network: IpNetwork) -> IpNetwork {
+    IpNetwork::new(network.network(), network.prefix()).unwrap_or(network)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node::Node;
+
+    fn node(pod_cidrs: &[&str], addresses: &[&str]) -> Node {
+        Node {
+            pod_cidrs: pod_cidrs.iter().map(|it| it.parse().unwrap()).collect(),
+            addresses: addresses.iter().map(|it| it.parse().unwrap()).collect(),
+            invalid: Vec::new(),
+        }
+    }
+
+    fn peers(nodes: &[(&str, Node)]) -> (Vec<String>, Vec<String>) {
+        let nodes = nodes
+            .iter()
+            .map(|(name, node)| ((*name).to_owned(), node.clone()));
+        let peers = Peers::of("own", &nodes.collect());
+        let networks = peers.networks.iter();
+        (
+            networks
+                .map(|(network, peer)| format!("{network} {} {}", peer.name, peer.address))
+                .collect(),
+            peers.problems.iter().map(ToString::to_string).collect(),
+        )
+    }
+
+    #[test]
+    fn each_network_has_the_address_of_its_family() {
+        let (networks, problems) = peers(&[
+            (
+                "own",
+                node(
+                    &["10.244.0.0/24", "fd00:10::/64"],
+                    &["192.0.2.1", "2001:db8::1"],
+                ),
+            ),
+            (
+                "b",
+                node(
+                    &["10.244.1.0/24", "fd00:10:0:1::/64"],
+                    &["2001:db8::2", "192.0.2.2", "192.0.2.9"],
+                ),
+            ),
+            ("c", node(&[], &["192.0.2.3"])),
+            ("d", node(&["10.244.3.7/24"], &["192.0.2.4"])),
+        ]);
+        assert_eq!(
+            networks,
+            [
+                "10.244.1.0/24 b 192.0.2.2",
+                "10.244.3.0/24 d 192.0.2.4",
+                "fd00:10:0:1::/64 b 2001:db8::2"
+            ]
+        );
+        assert_eq!(problems, [""; 0]);
+    }
+
+    #[test]
+    fn network_without_address_of_its_family_is_left_out() {
+        let (networks, problems) = peers(&[
+            ("own", node(&["10.244.0.0/24"], &["192.0.2.1"])),
+            (
+                "b",
+                node(&["10.244.1.0/24", "fd00:10:0:1::/64"], &["192.0.2.2"]),
+            ),
+        ]);
+        assert_eq!(networks, ["10.244.1.0/24 b 192.0.2.2"]);
+        assert!(
+            problems[0].starts_with("node b has no InternalIP"),
+            "{problems:?}"
+        );
+    }
+
+    #[test]
+    fn networks_that_overlap_something_are_left_out() {
+        for (cidr, overlapped) in [
+            ("10.244.0.0/24", "pod CIDR 10.244.0.0/24 of node own"),
+            ("10.244.0.128/25", "pod CIDR 10.244.0.0/24 of node own"),
+            ("10.244.0.0/16", "pod CIDR 10.244.0.0/24 of node own"),
+            ("10.244.1.64/26", "pod CIDR 10.244.1.0/24 of node b"),
+            ("10.244.1.0/24", "pod CIDR 10.244.1.0/24 of node b"),
+            ("192.0.2.0/24", "the address 192.0.2.1 of node own"),
+            ("192.0.2.8/29", "the address 192.0.2.9 of node z"),
+            ("0.0.0.0/0", "pod CIDR 10.244.0.0/24 of node own"),
+        ] {
+            let (networks, problems) = peers(&[
+                ("own", node(&["10.244.0.0/24"], &["192.0.2.1"])),
+                ("b", node(&["10.244.1.0/24"], &["192.0.2.2"])),
+                ("z", node(&[cidr], &["192.0.2.9"])),
+            ]);
+            assert_eq!(networks, ["10.244.1.0/24 b 192.0.2.2"], "{cidr}");
+            assert!(problems[0].contains(overlapped), "{cidr}: {problems:?}");
+        }
+    }
+
+    #[test]
+    fn nodes_without_this_one_have_routes_all_the_same() {
+        let (networks, _) = peers(&[("b", node(&["10.244.1.0/24"], &["192.0.2.2"]))]);
+        assert_eq!(networks, ["10.244.1.0/24 b 192.0.2.2"]);
+    }
+}

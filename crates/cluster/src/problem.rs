@@ -1,0 +1,95 @@
+//! Why a node has no route to some pods.
+
+use std::net::IpAddr;
+
+use ipnetwork::IpNetwork;
+
+/// Why a node has no route to the pods of another one, or not the desired route.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
+pub enum Problem {
+    /// The other node has values that cannot be parsed.
+    #[error("node {node}: {text:?} is no network or address, so it has no route")]
+    Invalid {
+        /// Name of the other node.
+        node: String,
+        /// The value.
+        text: String,
+    },
+    /// The other node has no address of the family of its pods.
+    #[error(
+        "node {node} has no InternalIP of the family of its pod CIDR {network}, so this node has no \
+         route to it; start the node's kubelet with --node-ip for both families"
+    )]
+    NoAddress {
+        /// Name of the other node.
+        node: String,
+        /// The network of its pods.
+        network: IpNetwork,
+    },
+    /// The network of the other node's pods contains addresses of something else.
+    #[error(
+        "pod CIDR {network} of node {node} overlaps {other}, so this node has no route to it; give \
+         the node another pod CIDR"
+    )]
+    Overlap {
+        /// Name of the other node.
+        node: String,
+        /// The network of its pods.
+        network: IpNetwork,
+        /// What has addresses in this network.
+        other: String,
+    },
+    /// Packets to the other node pass a router, which knows no pods.
+    #[error(
+        "node {node} with the address {address} is in no network of this node, so this node has no \
+         route to its pods; let the network route them, and set mode to none"
+    )]
+    Distant {
+        /// Name of the other node.
+        node: String,
+        /// Address of the other node.
+        address: IpAddr,
+    },
+    /// Another program made a route to the same network.
+    #[error(
+        "another program has made a route to {network}, the pods of node {node} (route protocol \
+         {protocol}); end that program or delete its route"
+    )]
+    Foreign {
+        /// Name of the other node.
+        node: String,
+        /// The network of its pods.
+        network: IpNetwork,
+        /// Number of the route's protocol, as in iproute2's `rt_protos`.
+        protocol: u8,
+    },
+    /// This node has no VXLAN device of the family.
+    #[error(
+        "this node has no VXLAN device for {network}, the pods of node {node}; the device needs a pod \
+         CIDR and an InternalIP of the same family on this node"
+    )]
+    NoTunnel {
+        /// Name of the other node.
+        node: String,
+        /// The network of its pods.
+        network: IpNetwork,
+    },
+    /// A VXLAN device cannot be made.
+    #[error("no VXLAN device {device}: {reason}")]
+    Device {
+        /// Name of the device.
+        device: String,
+        /// Why not.
+        reason: String,
+    },
+    /// The kernel refuses the route.
+    #[error("the kernel refuses a route to {network}, the pods of node {node}: {reason}")]
+    Refused {
+        /// Name of the other node.
+        node: String,
+        /// The network of its pods.
+        network: IpNetwork,
+        /// The kernel's error.
+        reason: String,
+    },
+}

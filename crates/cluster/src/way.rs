@@ -1,0 +1,30 @@
+//! How packets reach the pods of other nodes.
+
+use ipnetwork::IpNetwork;
+
+use crate::peers::Peer;
+use crate::problem::Problem;
+use crate::tunnel::Tunnel;
+
+/// How packets reach the pods of other nodes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Way {
+    /// Through the other node's address, which has to be in a network of this node.
+    Direct,
+    /// Through these VXLAN devices.
+    Vxlan(Vec<Tunnel>),
+}
+
+impl Way {
+    /// Returns why packets do not reach the network this way.
+    pub(crate) fn unreachable(&self, network: IpNetwork, peer: &Peer) -> Problem {
+        let node = peer.name.clone();
+        match self {
+            Self::Direct => Problem::Distant {
+                node,
+                address: peer.address,
+            },
+            Self::Vxlan(_) => Problem::NoTunnel { node, network },
+        }
+    }
+}

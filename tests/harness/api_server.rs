@@ -1,0 +1,294 @@
+//! A Kubernetes API server with nodes alone: list in pages, watch, bookmarks, and ways to fail.
+
+use std::collections::BTreeMap;
+use std::io::{self, BufReader, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::Duration;
+use std::{fs, thread};
+
+use serde_json::{Value, json};
+
+/// An API server that serves until this is dropped.
+#[derive(Debug)]
+pub struct ApiServer {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+}
+
+/// How the server answers from now on. A change ends all connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Answers {
+    /// As an API server.
+    #[default]
+    Well,
+    /// With this HTTP status.
+    Status(u16),
+    /// With a text that is no JSON.
+    Garbage,
+    /// With a list without nodes.
+    Emptiness,
+    /// Never.
+    Never,
+    /// It does not accept connections.
+    Away,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    answers: Answers,
+    nodes: BTreeMap<String, Value>,
+    /// All events; the resource version after an event is its place, counted from 1.
+    events: Vec<Value>,
+    /// Watches from an older resource version than this get 410.
+    oldest: usize,
+    connections: Vec<TcpStream>,
+    lists: usize,
+}
+
+impl ApiServer {
+    /// Starts a server without nodes at an address of the calling thread's network.
+    pub fn start(address: &str) -> Self {
+        let listener = TcpListener::bind(address).unwrap();
+        let address = listener.local_addr().unwrap();
+        let shared = Arc::new(Shared::default());
+        let served = Arc::clone(&shared);
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let (stream, shared) = (stream.unwrap(), Arc::clone(&served));
+                let mut state = shared.lock();
+                if state.answers == Answers::Away {
+                    continue;
+                }
+                state.connections.push(stream.try_clone().unwrap());
+                drop(state);
+                // The client may close the connection at any time.
+                thread::spawn(move || shared.serve(stream).ok());
+            }
+        });
+        Self { address, shared }
+    }
+
+    /// Writes a kubeconfig of this server into `directory`, and returns its path.
+    pub fn kubeconfig(&self, directory: &Path) -> PathBuf {
+        let path = directory.join("kubeconfig");
+        let config = json!({
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "c", "cluster": {"server": format!("http://{}", self.address)}}],
+            "users": [{"name": "u", "user": {"token": "secret"}}],
+            "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+            "current-context": "x",
+        });
+        fs::write(&path, config.to_string()).unwrap();
+        path
+    }
+
+    /// Changes how it answers, and ends all connections.
+    pub fn answers(&self, answers: Answers) {
+        let mut state = self.shared.lock();
+        state.answers = answers;
+        for stream in state.connections.drain(..) {
+            stream.shutdown(Shutdown::Both).ok();
+        }
+        self.shared.changed.notify_all();
+    }
+
+    /// Adds or changes a node.
+    pub fn set(&self, name: &str, pod_cidrs: &[&str], addresses: &[&str]) {
+        let addresses = addresses
+            .iter()
+            .map(|it| json!({"type": "InternalIP", "address": it}))
+            .chain([json!({"type": "Hostname", "address": name})]);
+        let object = json!({
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": name, "uid": name, "managedFields": [{"manager": "kubelet"}]},
+            "spec": {"podCIDR": pod_cidrs.first(), "podCIDRs": pod_cidrs},
+            "status": {"addresses": addresses.collect::<Value>(), "images": [{"names": ["a"]}]},
+        });
+        let mut state = self.shared.lock();
+        let kind = if state.nodes.contains_key(name) {
+            "MODIFIED"
+        } else {
+            "ADDED"
+        };
+        let object = state.event(kind, object);
+        state.nodes.insert(name.to_owned(), object);
+        self.shared.changed.notify_all();
+    }
+
+    /// Deletes a node.
+    pub fn delete(&self, name: &str) {
+        let mut state = self.shared.lock();
+        let object = state.nodes.remove(name).unwrap();
+        state.event("DELETED", object);
+        self.shared.changed.notify_all();
+    }
+
+    /// Sends a bookmark: an event that only has a resource version.
+    pub fn bookmark(&self) {
+        let object = json!({"apiVersion": "v1", "kind": "Node", "metadata": {}});
+        self.shared.lock().event("BOOKMARK", object);
+        self.shared.changed.notify_all();
+    }
+
+    /// Forgets all events, so that a watch has to list again, and ends all connections.
+    pub fn compact(&self) {
+        let mut state = self.shared.lock();
+        state.event("BOOKMARK", json!({"metadata": {}}));
+        state.oldest = state.events.len();
+        drop(state);
+        self.answers(Answers::Well);
+    }
+
+    /// Returns how many lists were begun.
+    pub fn lists(&self) -> usize {
+        self.shared.lock().lists
+    }
+}
+
+impl Drop for ApiServer {
+    fn drop(&mut self) {
+        self.answers(Answers::Away);
+    }
+}
+
+impl State {
+    /// Adds an event, and returns its object with the new resource version.
+    fn event(&mut self, kind: &str, mut object: Value) -> Value {
+        let version = (self.events.len() + 1).to_string();
+        object["metadata"]["resourceVersion"] = version.into();
+        self.events.push(json!({"type": kind, "object": object}));
+        object
+    }
+
+    /// Returns a page of the list.
+    fn page(&mut self, query: &str) -> Value {
+        let limit = value(query, "limit").and_then(|it| it.parse().ok());
+        let limit = limit.unwrap_or(usize::MAX);
+        let from = value(query, "continue").unwrap_or_default();
+        self.lists += usize::from(from.is_empty());
+        let nodes = if self.answers == Answers::Emptiness {
+            BTreeMap::new()
+        } else {
+            self.nodes.clone()
+        };
+        let mut rest = nodes.into_iter().filter(|(name, _)| name.as_str() >= from);
+        let items: Vec<_> = rest.by_ref().take(limit).map(|it| it.1).collect();
+        let next = rest.next().map(|it| it.0);
+        let version = self.events.len().to_string();
+        let metadata = json!({"resourceVersion": version, "continue": next.unwrap_or_default()});
+        json!({"apiVersion": "v1", "kind": "NodeList", "metadata": metadata, "items": items})
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap()
+    }
+
+    /// Answers the requests of a connection, until one of them ends it.
+    fn serve(&self, mut stream: TcpStream) -> io::Result<()> {
+        let mut reader = BufReader::new(stream.try_clone()?);
+        while let Some(target) = read_request(&mut reader)? {
+            let query = target.split_once('?').map_or("", |it| it.1);
+            let mut state = self.lock();
+            let (status, body) = match state.answers {
+                Answers::Status(status) => {
+                    let body = json!({"kind": "Status", "code": status, "message": "no"});
+                    (status, body.to_string())
+                }
+                Answers::Garbage => (200, "<html>".to_owned()),
+                Answers::Never => {
+                    drop(
+                        self.changed
+                            .wait_while(state, |it| it.answers == Answers::Never),
+                    );
+                    return Ok(());
+                }
+                Answers::Away => return Ok(()),
+                Answers::Well | Answers::Emptiness if value(query, "watch").is_some() => {
+                    drop(state);
+                    return self.watch(&mut stream, query);
+                }
+                Answers::Well | Answers::Emptiness => (200, state.page(query).to_string()),
+            };
+            drop(state);
+            answer(&mut stream, status, &body)?;
+        }
+        Ok(())
+    }
+
+    /// Sends events until the connection ends.
+    fn watch(&self, stream: &mut TcpStream, query: &str) -> io::Result<()> {
+        let header = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\
+                      Transfer-Encoding: chunked\r\n\r\n";
+        stream.write_all(header.as_bytes())?;
+        let version = value(query, "resourceVersion").unwrap_or_default();
+        let mut sent: usize = version.parse().unwrap_or_default();
+        if sent < self.lock().oldest {
+            let status = json!({
+                "kind": "Status", "status": "Failure", "reason": "Expired", "code": 410,
+                "message": "too old resource version",
+            });
+            return chunk(stream, &json!({"type": "ERROR", "object": status}));
+        }
+        loop {
+            let state = self.lock();
+            let waited = self
+                .changed
+                .wait_timeout_while(state, Duration::from_secs(1), |it| {
+                    it.events.len() <= sent && it.answers == Answers::Well
+                });
+            let state = waited.unwrap().0;
+            if !matches!(state.answers, Answers::Well | Answers::Emptiness) {
+                return Ok(());
+            }
+            let new = state.events[sent..].to_vec();
+            sent = state.events.len();
+            drop(state);
+            for event in new {
+                chunk(stream, &event)?;
+            }
+        }
+    }
+}
+
+/// Reads a request with its headers. Returns its target; `None` at the end of the connection.
+fn read_request(reader: &mut impl io::BufRead) -> io::Result<Option<String>> {
+    let mut request = String::new();
+    reader.read_line(&mut request)?;
+    let mut header = request.clone();
+    while header.trim() != "" {
+        header.clear();
+        reader.read_line(&mut header)?;
+    }
+    Ok(request.split(' ').nth(1).map(str::to_owned))
+}
+
+/// Returns the value of a key in a query.
+fn value<'q>(query: &'q str, key: &str) -> Option<&'q str> {
+    let mut pairs = query.split('&').filter_map(|it| it.split_once('='));
+    pairs.find(|it| it.0 == key).map(|it| it.1)
+}
+
+fn answer(stream: &mut TcpStream, status: u16, body: &str) -> io::Result<()> {
+    let length = body.len();
+    write!(
+        stream,
+        "HTTP/1.1 {status} X\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
+    )
+}
+
+fn chunk(stream: &mut TcpStream, event: &Value) -> io::Result<()> {
+    let line = format!("{event}\n");
+    write!(stream, "{:x}\r\n{line}\r\n", line.len())
+}

@@ -1,0 +1,251 @@
+//! cni-agent makes routes to the pods of the other nodes. Connections between pods show them.
+
+use std::fs;
+
+use serde_json::json;
+use tests::api_server::Answers;
+use tests::cluster::{Cluster, LAN};
+use tests::traffic::{client_seen, tcp};
+use tests::{Host, Place as _, eventually};
+
+/// Routes of node 1 to the pods of node 2, and of node 2 to those of node 1.
+const TO_SECOND: [&str; 2] = [
+    "10.244.2.0/24 via 192.0.2.2",
+    "fd00:10:244:2::/64 via 2001:db8::2",
+];
+
+#[test]
+fn pods_and_nodes_reach_pods_of_other_nodes_without_nat() {
+    let host = Host::new();
+    let cluster = Cluster::new(&host);
+    let (first, _agent) = cluster.ready(1);
+    let (second, _other) = cluster.ready(2);
+    first.expect_routes(&TO_SECOND);
+    let [a, b] = [first.pod("a"), second.pod("b")];
+    for [own, other] in [
+        ["10.244.1.2", "10.244.2.2"],
+        ["fd00:10:244:1::2", "fd00:10:244:2::2"],
+    ] {
+        assert_eq!(client_seen(&a, &b, other), own);
+        assert_eq!(client_seen(&b, &a, own), other);
+        assert!(tcp(first.place(), &b, other).is_some(), "{other}");
+    }
+    assert!(
+        first
+            .http("/metrics")
+            .contains("cni_agent_cluster_routes 2")
+    );
+    assert!(
+        first.http("/healthz").contains("ok"),
+        "{}",
+        first.http("/healthz")
+    );
+}
+
+#[test]
+fn routes_follow_nodes_that_move_leave_and_exchange_networks() {
+    let host = Host::new();
+    let cluster = Cluster::new(&host);
+    let (first, _agent) = cluster.ready(1);
+    let api = &cluster.api;
+    api.set("x", &["10.244.2.0/24"], &["192.0.2.2"]);
+    api.set("y", &["10.244.3.0/24"], &["192.0.2.3"]);
+    first.expect_routes(&["10.244.2.0/24 via 192.0.2.2", "10.244.3.0/24 via 192.0.2.3"]);
+    api.set("x", &["10.244.2.0/24"], &["192.0.2.9"]);
+    first.expect_routes(&["10.244.2.0/24 via 192.0.2.9", "10.244.3.0/24 via 192.0.2.3"]);
+    api.delete("x");
+    api.set("z", &["10.244.2.0/24"], &["192.0.2.7"]);
+    first.expect_routes(&["10.244.2.0/24 via 192.0.2.7", "10.244.3.0/24 via 192.0.2.3"]);
+    api.delete("y");
+    first.expect_routes(&["10.244.2.0/24 via 192.0.2.7"]);
+}
+
+#[test]
+fn routes_that_the_kernel_or_another_program_removes_come_back() {
+    let host = Host::new();
+    let cluster = Cluster::new(&host);
+    let (first, _agent) = cluster.ready(1);
+    let _second = cluster.node(2, LAN);
+    first.expect_routes(&TO_SECOND);
+    for line in [
+        "ip route flush proto 201; ip -6 route flush proto 201",
+        "ip route del 10.244.2.0/24",
+        "ip link set eth0 down; ip link set eth0 up; ip address replace 2001:db8::1/64 dev eth0 nodad",
+        "ip address del 192.0.2.1/24 dev eth0; ip address add 192.0.2.1/24 dev eth0",
+    ] {
+        first.place().sh(line);
+        first.expect_routes(&TO_SECOND);
+    }
+}
+
+/// Whatever the API server does, an agent that cannot see the nodes removes nothing, and repairs
+/// what it knows, also after a new start.
+#[test]
+fn everything_stays_while_the_api_server_fails() {
+    let host = Host::new();
+    let cluster = Cluster::new(&host);
+    let (first, agent) = cluster.ready(1);
+    let _second = cluster.node(2, LAN);
+    first.expect_routes(&TO_SECOND);
+    let content = fs::read(first.conflist()).unwrap();
+    let mut agent = agent;
+    for answers in [
+        Answers::Away,
+        Answers::Status(401),
+        Answers::Status(500),
+        Answers::Garbage,
+        Answers::Never,
+    ] {
+        cluster.api.answers(answers);
+        drop(agent);
+        agent = first.agent(&first.sections(&cluster.api));
+        first.health_has("cluster: API server: ");
+        first.expect_routes(&TO_SECOND);
+        first
+            .place()
+            .sh("ip route flush proto 201; ip -6 route flush proto 201");
+        first.expect_routes(&TO_SECOND);
+        assert_eq!(fs::read(first.conflist()).unwrap(), content);
+    }
+    cluster.api.answers(Answers::Emptiness);
+    first.health_has("the API server lists no node node-1");
+    first
+        .place()
+        .sh("ip route flush proto 201; ip -6 route flush proto 201");
+    first.expect_routes(&TO_SECOND);
+    cluster.api.delete("node-2");
+    cluster.api.compact();
+    first.expect_routes(&[]);
+    first.health_has("200 OK");
+}
+
+#[test]
+fn watch_goes_on_after_bookmarks_and_lists_again_after_410() {
+    let host = Host::new();
+    let cluster = Cluster::new(&host);
+    let (first, _agent) = cluster.ready(1);
+    let api = &cluster.api;
+    api.bookmark();
+    api.answers(Answers::Well);
+    api.set("x", &["10.244.2.0/24"], &["192.0.2.2"]);
+    first.expect_routes(&["10.244.2.0/24 via 192.0.2.2"]);
+    assert_eq!(api.lists(), 1);
+    api.delete("x");
+    api.set("y", &["10.244.3.0/24"], &["192.0.2.3"]);
+    api.compact();
+    first.expect_routes(&["10.244.3.0/24 via 192.0.2.3"]);
+    assert!(eventually(|| api.lists() == 2), "{}", api.lists());
+}
+
+#[test]
+fn what_cannot_be_routed_is_reported() {
+    let host = Host::new();
+    let cluster = Cluster::new(&host);
+    let node = cluster.node(1, LAN);
+    node.place()
+        .ip("route add 10.244.3.0/24 via 192.0.2.3 proto bird");
+    let api = &cluster.api;
+    api.set("distant", &["10.244.2.0/24"], &["198.51.100.2"]);
+    api.set("foreign", &["10.244.3.0/24"], &["192.0.2.3"]);
+    api.set("greedy", &["192.0.2.0/25"], &["192.0.2.4"]);
+    api.set("other-family", &["10.244.5.0/24"], &["2001:db8::5"]);
+    api.set(
+        "strange",
+        &["10.244.6.0/99", "10.244.7.0/24"],
+        &["192.0.2.7"],
+    );
+    let agent = node.agent(&node.sections(api));
+    node.expect_routes(&["10.244.7.0/24 via 192.0.2.7"]);
+    for text in [
+        "node distant with the address 198.51.100.2 is in no network of this node",
+        "route to 10.244.3.0/24, the pods of node foreign (route protocol 12)",
+        "pod CIDR 192.0.2.0/25 of node greedy overlaps the address 192.0.2.1 of node node-1",
+        "node other-family has no InternalIP",
+        "node strange: \"10.244.6.0/99\" is no network or address",
+    ] {
+        agent.says(text);
+    }
+    let foreign = node.place().ip("route show 10.244.3.0/24");
+    assert_eq!(
+        foreign.trim(),
+        "10.244.3.0/24 via 192.0.2.3 dev eth0 proto bird"
+    );
+    // An address in the network of the node makes the first one near.
+    node.place().ip("address add 198.51.100.1/24 dev eth0");
+    node.expect_routes(&[
+        "10.244.2.0/24 via 198.51.100.2",
+        "10.244.7.0/24 via 192.0.2.7",
+    ]);
+    assert!(node.http("/healthz").contains("200 OK"));
+}
+
+#[test]
+fn conflist_waits_for_pod_cidrs_and_touches_no_other_network() {
+    let host = Host::new();
+    let cluster = Cluster::new(&host);
+    let node = cluster.machine(1, LAN);
+    cluster.api.set("node-1", &[], &["192.0.2.1"]);
+    let directory = node.conflist().parent().unwrap().to_owned();
+    fs::create_dir(&directory).unwrap();
+    let other = r#"{"cniVersion": "1.0.0", "name": "other", "plugins": [{"type": "ptp"}]}"#;
+    fs::write(node.conflist(), other).unwrap();
+    let _agent = node.agent(&node.sections(&cluster.api));
+    node.health_has("node node-1 has no podCIDR; start kube-controller-manager with");
+    cluster
+        .api
+        .set("node-1", &["10.244.1.0/24"], &["192.0.2.1"]);
+    node.health_has("10-cluster.conflist has another network");
+    assert_eq!(fs::read_to_string(node.conflist()).unwrap(), other);
+    fs::rename(node.conflist(), directory.join("05-other.conflist")).unwrap();
+    node.health_has("05-other.conflist sorts before 10-cluster.conflist");
+    fs::remove_file(directory.join("05-other.conflist")).unwrap();
+    node.health_has("200 OK");
+    let written = fs::read(node.conflist()).unwrap();
+    let written: serde_json::Value = serde_json::from_slice(&written).unwrap();
+    let bridge = &written["plugins"][0];
+    assert_eq!(
+        bridge["ipam"]["ranges"],
+        json!([[{"subnet": "10.244.1.0/24"}]])
+    );
+    assert_eq!(bridge["ipam"]["routes"], json!([{"dst": "0.0.0.0/0"}]));
+    assert_eq!(
+        bridge["nonMasqueradeCIDRs"],
+        json!(["10.244.0.0/16", "fd00:10:244::/48"])
+    );
+}
+
+#[test]
+fn wrong_configurations_end_the_agent() {
+    let host = Host::new();
+    let cluster = Cluster::new(&host);
+    let node = cluster.machine(1, LAN);
+    let sections = node.sections(&cluster.api);
+    for (pointer, value, words) in [
+        ("/cluster/mode", json!("ipip"), "unknown variant `ipip`"),
+        (
+            "/cluster/conflist/file",
+            json!("../a.conflist"),
+            "expected a file name",
+        ),
+        (
+            "/cluster/conflist/template/name",
+            json!("$pods"),
+            "unknown placeholder \"$pods\"",
+        ),
+        (
+            "/cluster/conflist/template/plugins",
+            json!([]),
+            "the list is empty",
+        ),
+        (
+            "/cluster/clusterCIDRs",
+            json!([]),
+            "set the key clusterCIDRs",
+        ),
+        ("/cluster/clusterCIDRs", json!(["10.244.0.0/33"]), "invalid"),
+    ] {
+        let mut wrong = sections.clone();
+        *wrong.pointer_mut(pointer).unwrap() = value;
+        tests::Agent::run_in(&host, node.dir(), &wrong).expect_failure(&[words]);
+    }
+}

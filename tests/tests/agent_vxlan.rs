@@ -1,0 +1,279 @@
+//! cni-agent joins nodes by VXLAN. Connections between pods of nodes behind a router show it, and
+//! hand-made packets show what stays outside.
+
+use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
+use std::time::Duration;
+
+use tests::cluster::{Cluster, LAN, Node, WAN};
+use tests::traffic::{Connection, client_seen, tcp};
+use tests::{Agent, Host, Place, Sandbox, eventually};
+
+/// Two nodes with a router in between, each with a pod.
+struct Scene<'h> {
+    cluster: Cluster<'h>,
+    nodes: [(Node<'h>, Agent); 2],
+    pods: [Sandbox; 2],
+}
+
+impl<'h> Scene<'h> {
+    fn new(host: &'h Host) -> Self {
+        let cluster = Cluster::new(host);
+        let nodes = [(1, LAN), (2, WAN)]
+            .map(|(number, link)| cluster.started(cluster.node(number, link), "vxlan"));
+        nodes[0].0.expect_routes(&TO_SECOND);
+        nodes[1].0.expect_routes(&TO_FIRST);
+        let pods = [nodes[0].0.pod("a"), nodes[1].0.pod("b")];
+        Self {
+            cluster,
+            nodes,
+            pods,
+        }
+    }
+
+    #[track_caller]
+    fn expect_traffic(&self) {
+        let [a, b] = &self.pods;
+        for [own, other] in ADDRESSES {
+            assert_eq!(client_seen(a, b, other), own);
+            assert_eq!(client_seen(b, a, own), other);
+        }
+    }
+}
+
+const TO_SECOND: [&str; 2] = [
+    "10.244.2.0/24 via 10.244.2.0",
+    "fd00:10:244:2::/64 via fd00:10:244:2::",
+];
+const TO_FIRST: [&str; 2] = [
+    "10.244.1.0/24 via 10.244.1.0",
+    "fd00:10:244:1::/64 via fd00:10:244:1::",
+];
+const ADDRESSES: [[&str; 2]; 2] = [
+    ["10.244.1.2", "10.244.2.2"],
+    ["fd00:10:244:1::2", "fd00:10:244:2::2"],
+];
+
+#[test]
+fn pods_and_nodes_reach_pods_behind_a_router_without_nat() {
+    let host = Host::new();
+    let scene = Scene::new(&host);
+    scene.expect_traffic();
+    let first = scene.nodes[0].0.place();
+    assert_eq!(
+        client_seen(first, &scene.pods[1], "10.244.2.2"),
+        "10.244.1.0"
+    );
+    let seen = client_seen(first, &scene.pods[1], "fd00:10:244:2::2");
+    assert!(seen.starts_with("fd00:10:244:1::"), "{seen}");
+    for device in ["cni-vxlan4", "cni-vxlan6"] {
+        assert_eq!(first.link_local_addresses(device), [""; 0]);
+    }
+    // The outer headers of IPv6 are larger, and a pod has one MTU.
+    assert_eq!(scene.pods[0].link("eth0")["mtu"], 1430);
+    // A packet of the largest size passes the tunnel.
+    let largest = [
+        "-n",
+        "-c",
+        "1",
+        "-W",
+        "2",
+        "-M",
+        "do",
+        "-s",
+        "1402",
+        "10.244.2.2",
+    ];
+    scene.pods[0].run("ping", &largest);
+}
+
+const DAMAGES: [&str; 7] = [
+    "ip link del cni-vxlan4; ip link del cni-vxlan6",
+    "ip link set cni-vxlan4 down; ip link set cni-vxlan6 down",
+    "ip neigh del 10.244.2.0 dev cni-vxlan4",
+    "bridge fdb del $(bridge fdb show dev cni-vxlan6 | cut -d' ' -f1) dev cni-vxlan6",
+    "ip address flush dev cni-vxlan4; ip address flush dev cni-vxlan6 scope global",
+    "ip link set cni-vxlan4 mtu 1000",
+    "ip link del cni-vxlan4; ip link add cni-vxlan4 type vxlan id 9 dstport 4789 || true",
+];
+
+#[test]
+fn tunnel_that_another_program_damages_is_repaired() {
+    let host = Host::new();
+    let scene = Scene::new(&host);
+    let first = &scene.nodes[0].0;
+    let place = first.place();
+    let state = || {
+        let mut state = place.ip("-details address show cni-vxlan4");
+        state.push_str(&place.ip("neigh show dev cni-vxlan4"));
+        state.push_str(&place.run("bridge", &["fdb", "show", "dev", "cni-vxlan6"]));
+        state.push_str(&place.run("nft", &["list", "table", "inet", "cni-cluster"]));
+        state
+    };
+    scene.expect_traffic();
+    for line in DAMAGES {
+        place.sh(line);
+        first.expect_routes(&TO_SECOND);
+        assert!(
+            eventually(|| scene.pods[0].pings("10.244.2.2")),
+            "{line}: {}",
+            state()
+        );
+        assert!(
+            eventually(|| scene.pods[0].pings("fd00:10:244:2::2")),
+            "{line}: {}",
+            state()
+        );
+    }
+    assert!(eventually(|| place.link("cni-vxlan4")["mtu"] == 1450));
+    place.ip("link set eth0 mtu 1400");
+    assert!(eventually(|| place.link("cni-vxlan4")["mtu"] == 1350));
+    let rules = place.run("nft", &["list", "ruleset"]);
+    assert!(rules.contains("table inet cni-cluster"));
+    place.run("nft", &["flush", "ruleset"]);
+    let is_back = || {
+        place
+            .run("nft", &["list", "ruleset"])
+            .contains("table inet cni-cluster")
+    };
+    assert!(eventually(is_back));
+}
+
+/// VXLAN has no authentication, so everybody who reaches the port of a node could reach its pods.
+#[test]
+fn only_nodes_send_packets_into_the_tunnel() {
+    let host = Host::new();
+    let Scene {
+        cluster,
+        nodes: [(first, one), (second, two)],
+        pods: [a, b],
+    } = Scene::new(&host);
+    let stranger = cluster.machine(3, LAN);
+    let mac = second.place().mac("cni-vxlan4");
+    let attack = |from: &Sandbox, source: &str| arrives(from, "198.51.100.2", (source, &b), &mac);
+    // Without the agents' rules, each of these packets arrives.
+    let attackers = [&a, stranger.place(), first.place()];
+    let sources = ["10.244.1.9", "10.244.1.9", "203.0.113.9"];
+    drop((one, two));
+    for node in [&first, &second] {
+        node.place()
+            .sh("nft delete table inet cni-cluster; sysctl -wq net.ipv4.conf.all.rp_filter=0");
+        node.place()
+            .set_sysctl("net/ipv4/conf/cni-vxlan4/rp_filter", "0");
+    }
+    for (attacker, source) in attackers.iter().zip(sources) {
+        assert!(attack(attacker, source), "{}", attacker.name());
+    }
+    let (first, _one) = cluster.started(first, "vxlan");
+    let (second, _two) = cluster.started(second, "vxlan");
+    let has_rules = |node: &Node| {
+        node.place()
+            .run("nft", &["list", "ruleset"])
+            .contains("cni-cluster")
+    };
+    assert!(eventually(|| has_rules(&first) && has_rules(&second)));
+    for (attacker, source) in [&a, stranger.place(), first.place()].iter().zip(sources) {
+        assert!(!attack(attacker, source), "{}", attacker.name());
+    }
+    // A pod reaches no tunnel port of its own node, either.
+    assert!(!arrives(&b, "198.51.100.2", ("10.244.1.9", &b), &mac));
+    assert!(attack(first.place(), "10.244.1.9"));
+}
+
+/// Sends a datagram in a VXLAN packet that names `source`, from `from` to a tunnel's port. Returns
+/// whether it arrives at the pod `b` with the address 10.244.2.2.
+fn arrives(from: &Sandbox, node: &str, (source, b): (&str, &Sandbox), mac: &str) -> bool {
+    let receiver = b.enter(|| UdpSocket::bind("10.244.2.2:0").unwrap());
+    receiver
+        .set_read_timeout(Some(Duration::from_millis(300)))
+        .unwrap();
+    let port = receiver.local_addr().unwrap().port();
+    let target = SocketAddrV4::new("10.244.2.2".parse().unwrap(), port);
+    let packet = tunnelled(source.parse().unwrap(), target, mac);
+    let sender = from.enter(|| UdpSocket::bind("0.0.0.0:0").unwrap());
+    // The kernel may refuse it at once.
+    sender.send_to(&packet, (node, 4789)).ok();
+    receiver.recv(&mut [0; 16]).is_ok()
+}
+
+/// Returns a VXLAN packet of the identifier 201 with a frame to `mac`.
+fn tunnelled(source: Ipv4Addr, target: SocketAddrV4, mac: &str) -> Vec<u8> {
+    let mut packet = vec![8, 0, 0, 0, 0, 0, 201, 0];
+    packet.extend(mac.split(':').map(|it| u8::from_str_radix(it, 16).unwrap()));
+    packet.extend([2, 0, 0, 0, 0, 1, 8, 0]);
+    let mut ip = vec![0x45, 0, 0, 32, 0, 0, 0, 0, 64, 17, 0, 0];
+    ip.extend(source.octets());
+    ip.extend(target.ip().octets());
+    let sum: u32 = ip
+        .chunks(2)
+        .map(|it| u32::from(it[0]) << 8 | u32::from(it[1]))
+        .sum();
+    let sum = !u16::try_from((sum & 0xffff) + (sum >> 16)).unwrap();
+    ip[10..12].copy_from_slice(&sum.to_be_bytes());
+    packet.extend(ip);
+    packet.extend(9_u16.to_be_bytes());
+    packet.extend(target.port().to_be_bytes());
+    packet.extend([0, 12, 0, 0]);
+    packet.extend(b"evil");
+    packet
+}
+
+#[test]
+fn devices_of_other_programs_are_reported() {
+    let host = Host::new();
+    let cluster = Cluster::new(&host);
+    let _second = cluster.node(2, WAN);
+    let node = cluster.node(1, LAN);
+    node.place()
+        .ip("link add cni-vxlan4 type veth peer name other");
+    node.place()
+        .ip("link add cilium type vxlan external dstport 4789");
+    node.place().ip("link set cilium up");
+    let mut sections = node.sections(&cluster.api);
+    sections["cluster"]["mode"] = "vxlan".into();
+    let agent = node.agent(&sections);
+    agent.says("no VXLAN device cni-vxlan4: another program has made a link of this name");
+    agent.says("no VXLAN device cni-vxlan6: ");
+    assert_eq!(
+        node.place().link("cni-vxlan4")["linkinfo"]["info_kind"],
+        "veth"
+    );
+    node.place().ip("link del cni-vxlan4");
+    node.place().ip("link del cilium");
+    node.expect_routes(&TO_SECOND);
+}
+
+#[test]
+fn connections_live_on_when_the_mode_changes() {
+    let host = Host::new();
+    let cluster = Cluster::new(&host);
+    let [(first, one), (second, two)] =
+        [1, 2].map(|it| cluster.started(cluster.node(it, LAN), "vxlan"));
+    first.expect_routes(&TO_SECOND);
+    second.expect_routes(&TO_FIRST);
+    let [a, b] = [first.pod("a"), second.pod("b")];
+    let mut connection = Connection::open(&a, "10.244.2.2:80", (&b, 80));
+    assert!(connection.carries());
+    drop((one, two));
+    let (first, _one) = cluster.started(first, "direct");
+    first.expect_routes(&[
+        "10.244.2.0/24 via 192.0.2.2",
+        "fd00:10:244:2::/64 via 2001:db8::2",
+    ]);
+    let (second, _two) = cluster.started(second, "direct");
+    second.expect_routes(&[
+        "10.244.1.0/24 via 192.0.2.1",
+        "fd00:10:244:1::/64 via 2001:db8::1",
+    ]);
+    assert!(connection.carries());
+    for node in [&first, &second] {
+        let has_device = || ["cni-vxlan4", "cni-vxlan6"].map(|it| node.place().has_link(it));
+        assert!(eventually(|| has_device() == [false; 2]));
+        assert!(
+            !node
+                .place()
+                .run("nft", &["list", "ruleset"])
+                .contains("cni-cluster")
+        );
+    }
+    assert!(tcp(&a, &b, "10.244.2.2").is_some());
+}
