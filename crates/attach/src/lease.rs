@@ -42,7 +42,7 @@ impl<'a> Lease<'a> {
 ///
 /// # Errors
 /// `ipam.type` is invalid.
-pub(crate) fn uses_link(network: &Network) -> Result<bool, Error> {
+pub fn uses_link(network: &Network) -> Result<bool, Error> {
     let role = network.ipam_type()?.and_then(|name| role(&name));
     Ok(role == Some(Role::Ipam { needs_link: true }))
 }

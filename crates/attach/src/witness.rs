@@ -96,6 +96,12 @@ impl Witness {
         files().write(owner, &serde_json::to_string(self)?, Writing::All)
     }
 
+    /// Retires (renames) the record of the attachment with the tag `owner`: its link has left the
+    /// sandbox. [`Self::find`] returns `None` then, [`Self::all`] still names the attachment.
+    pub fn retire(owner: &str) {
+        files().retire(owner);
+    }
+
     /// Removes the record of the attachment with the tag `owner`, if there is one.
     ///
     /// # Errors

@@ -6,7 +6,7 @@ use std::cell::Cell;
 use anyhow::{Context as _, bail, ensure};
 use attach::{
     Addressing, Container, ContainerLink, Gateway, Lease, Sandbox, Witness, forward,
-    interface as interface_of,
+    interface as interface_of, uses_link,
 };
 use cni::result::Interface;
 use cni::{AddRequest, AddResult, Answer, Answered, Error, Undo, Verb};
@@ -28,21 +28,18 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
     let namespace = Netns::open(&request.netns).map_err(Error::sandbox)?;
     let (leased, away) = (Cell::new(false), Cell::new(false));
     let mut undo = Undo::default();
-    // The rollback runs the newest step first: the device leaves before the address is free.
-    undo.push("release the lease", || {
-        ensure!(!away.get(), "the device is not back, so the lease stays");
-        if leased.get() {
-            forward(&request.network, Verb::Del)?;
-        }
-        Ok(())
-    });
     let add = Add {
         request,
         config: &config,
         namespace: &namespace,
         leased: &leased,
         away: &away,
+        uses_device: uses_link(&request.network)?,
     };
+    // The rollback runs the newest step first: the device leaves before the address is free.
+    if !add.uses_device {
+        add.release_at_rollback(&mut undo);
+    }
     let result = match config.device {
         Selector::UserSpace => add.without_link(lease, &mut undo)?,
         _ => add.with_device(lease, &mut undo)?,
@@ -60,6 +57,8 @@ struct Add<'a> {
     leased: &'a Cell<bool>,
     /// Whether the device has left the host, or may have left it.
     away: &'a Cell<bool>,
+    /// Whether the IPAM plugin uses the device to release the lease.
+    uses_device: bool,
 }
 
 impl<'a> Add<'a> {
@@ -81,6 +80,20 @@ impl<'a> Add<'a> {
             ..Interface::default()
         };
         Ok(self.result(interface, addressing, lease))
+    }
+
+    /// Makes the rollback release the lease, if this ADD has one.
+    fn release_at_rollback(&self, undo: &mut Undo<'a>) {
+        let (request, leased, away) = (self.request, self.leased, self.away);
+        let uses_device = self.uses_device;
+        undo.push("release the lease", move || {
+            let may_release = uses_device || !away.get();
+            ensure!(may_release, "the device is not back, so the lease stays");
+            if leased.get() {
+                forward(&request.network, Verb::Del)?;
+            }
+            Ok(())
+        });
     }
 
     fn with_device(&self, lease: Lease<'_>, undo: &mut Undo<'a>) -> anyhow::Result<AddResult> {
@@ -107,6 +120,9 @@ impl<'a> Add<'a> {
         let lease = match lease {
             Lease::None => early,
             lease => {
+                if self.uses_device {
+                    self.release_at_rollback(undo);
+                }
                 sandbox.bring_up(&moved, &desired(Addressing::default()))?;
                 self.lease(lease)?
             }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use attach::{Presence, Retired, Witness, forward};
+use attach::{Presence, Retired, Witness, forward, uses_link};
 use cni::{DelRequest, GcRequest, InterfaceName, Verb, note};
 use netlink::{Connection, LinkKind};
 
@@ -10,19 +10,30 @@ use crate::record::{self, Record};
 use crate::transfer::{self, Place};
 
 /// Brings the device back and releases the lease. The device may have another name in the sandbox,
-/// and the sandbox may be gone.
+/// and the sandbox may be gone. If the IPAM plugin uses the device to release the lease, the lease
+/// comes first.
 ///
 /// If the device is not found, the record of the sandbox decides: if it does not prove that the
 /// sandbox is gone, DEL succeeds and keeps the lease until GC.
 ///
 /// # Errors
 /// The device cannot be moved or restored. Its record stays, so that the next DEL or GC tries again.
-/// The lease stays, too.
+/// A lease that does not need the device stays, too.
 pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
-    cni::step("return the device");
     let owner = request.attachment.owner();
     let netns = request.netns.as_deref();
-    let place = return_device(record::files().retire(&owner), netns)?;
+    let retired = record::files().retire(&owner);
+    let has_device = retired.text().is_some() || netns.is_some();
+    let uses_device = uses_link(&request.network).unwrap_or_default();
+    let releases_early =
+        uses_device && has_device && has_sandbox(&owner, netns).unwrap_or_default();
+    let release = || {
+        cni::step("release the lease");
+        forward(&request.network, Verb::Del)
+    };
+    let early = if releases_early { release() } else { Ok(()) };
+    cni::step("return the device");
+    let place = return_device(retired, netns)?;
     let is_searched = place.is_some() || netns.is_some();
     if place.is_none()
         && let Some(netns) = netns
@@ -35,10 +46,22 @@ pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
         ));
         return Ok(());
     }
-    cni::step("release the lease");
-    forward(&request.network, Verb::Del)?;
+    early?;
+    if !releases_early {
+        release()?;
+    }
     cni::step("remove the record");
     Witness::remove(&owner)
+}
+
+/// Returns whether the sandbox of `owner` exists, so that it may have the device. Without a record,
+/// as after an ADD of the reference, the sandbox is the one at `netns`.
+fn has_sandbox(owner: &str, netns: Option<&Path>) -> anyhow::Result<bool> {
+    match (Witness::find(owner)?, netns) {
+        (Some(witness), _) => Ok(matches!(witness.presence(), Presence::Present(..))),
+        (None, Some(netns)) => Ok(Connection::open_if_present(netns)?.is_some()),
+        (None, None) => Ok(false),
+    }
 }
 
 /// Brings the devices of those attachments back that the runtime does not list, and calls GC of the
@@ -52,6 +75,12 @@ pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
     let mut owners = record::files().owners()?;
     owners.extend(Witness::all()?.into_keys());
     owners.retain(|it| is_stale(it));
+    let release = || {
+        cni::step("release leases");
+        forward(&request.network, Verb::Gc)
+    };
+    let releases_early = uses_link(&request.network)? && owners.iter().all(|it| is_known(it));
+    let early = if releases_early { release() } else { Ok(()) };
     cni::step("return devices");
     cni::all(owners.iter().map(|owner| {
         let place = return_device(record::files().retire(owner), None)?;
@@ -60,8 +89,10 @@ pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
             None => Ok(()),
         }
     }))?;
-    cni::step("release leases");
-    forward(&request.network, Verb::Gc)?;
+    early?;
+    if !releases_early {
+        release()?;
+    }
     cni::step("remove records");
     cni::all(owners.iter().map(|owner| {
         note(format_args!(
@@ -69,6 +100,12 @@ pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
         ));
         Witness::remove(owner)
     }))
+}
+
+/// Returns whether the sandbox of `owner` exists, or is gone for certain.
+fn is_known(owner: &str) -> bool {
+    let witness = Witness::find(owner);
+    witness.is_ok_and(|it| !matches!(it.map(|it| it.presence()), Some(Presence::Unknown(_))))
 }
 
 /// Returns why processes in the sandbox of `owner` may use its lease; `None` if they cannot.
@@ -110,7 +147,12 @@ pub(crate) fn return_device(
             record.write(&retired.owner)?;
         }
         Place::Missing if record.device.is_physical() && record.has_left => {}
-        Place::Home | Place::Missing => retired.remove()?,
+        Place::Home => {
+            // Without both records, a DEL after a killed one would not know that the lease is free.
+            Witness::retire(&retired.owner);
+            retired.remove()?;
+        }
+        Place::Missing => retired.remove()?,
     }
     Ok(Some(place))
 }
