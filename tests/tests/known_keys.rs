@@ -31,6 +31,9 @@ fn unknown(host: &Host, plugin: &str, keys: impl Iterator<Item = String>) -> BTr
     if has("master") {
         section["master"] = "lo".into();
     }
+    if has("vrfname") {
+        section["vrfname"] = "blue".into();
+    }
     let mut config = match plugin {
         "host-local" => {
             section["subnet"] = "10.1.0.0/24".into();

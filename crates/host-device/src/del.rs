@@ -79,7 +79,8 @@ pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
         cni::step("release leases");
         forward(&request.network, Verb::Gc)
     };
-    let releases_early = uses_link(&request.network)? && owners.iter().all(|it| is_known(it));
+    let releases_early =
+        uses_link(&request.network).unwrap_or_default() && owners.iter().all(|it| is_known(it));
     let early = if releases_early { release() } else { Ok(()) };
     cni::step("return devices");
     cni::all(owners.iter().map(|owner| {

@@ -38,6 +38,14 @@ impl Connection {
         self.one_link(Vec::new(), link_numbered(index))
     }
 
+    /// Returns the link with this index; `None` if there is none.
+    ///
+    /// # Errors
+    /// As [`Self::find_link`].
+    pub fn find_link_by_index(&self, index: u32) -> Result<Option<Link>, Error> {
+        found(self.link_by_index(index))
+    }
+
     /// Returns the links with these names, in the order of `names`, and omits names without a link.
     /// Sends the requests in batches.
     ///

@@ -1,16 +1,14 @@
 //! ADD: records the sandbox, makes the link, obtains the lease and configures the link.
 
-use std::cell::Cell;
-
 use anyhow::ensure;
 use cni::{AddRequest, AddResult, Answer, Answered, Error, Undo, Verb};
 use netlink::{Connection, Dad, Link, LinkChange, MacAddress, NewKind, NewLink, Request};
 use netns::Netns;
 
-use super::del::delete_named;
 use super::desired::{
     Addresses, Kind, Mac, Parent, Place, SandboxLink, Single, derived_mac, first_name,
 };
+use super::made::{Made, MadeLink};
 use super::tap::NewTap;
 use crate::del::forward;
 use crate::lease::{Lease, uses_link};
@@ -75,14 +73,6 @@ fn expect_addresses(
     }
     let reason = "required, because the interface needs addresses; name an IPAM plugin";
     Err(Error::invalid("ipam", reason))
-}
-
-/// What this ADD has made. The rollback removes nothing else, because it may be a concurrent ADD's.
-#[derive(Default)]
-struct Made {
-    link: Cell<bool>,
-    lease: Cell<bool>,
-    record: Cell<bool>,
 }
 
 struct Add<'a> {
@@ -180,7 +170,7 @@ impl Add<'_> {
         let device = self.namespace.run(|| tap.create(name))??;
         let link = inside.change_link(name, &changes)?;
         device.keep()?;
-        self.made.link.set(true);
+        self.made.link.replace(Some(MadeLink::Numbered(link.index)));
         Ok(link)
     }
 
@@ -190,7 +180,7 @@ impl Add<'_> {
         let inside = sandbox.connection();
         let is_on_host = |it: &Parent| it.place == Place::Host;
         if !self.desired.parent.as_ref().is_some_and(is_on_host) {
-            return self.note(inside.add_link(&new));
+            return self.made.note(new.name, inside.add_link(&new));
         }
         let new = NewLink {
             namespace: Some(self.namespace),
@@ -199,20 +189,14 @@ impl Add<'_> {
         match self.host.add_link(&new) {
             Err(error) if error.is_already_exists() && self.host.find_link(new.name)?.is_some() => {
                 let name = first_name(&self.request.attachment);
-                self.note(self.host.add_link(&NewLink { name: &name, ..new }))?;
+                self.made
+                    .note(&name, self.host.add_link(&NewLink { name: &name, ..new }))?;
                 let link = inside.link(&name)?;
+                self.made.link.replace(Some(MadeLink::Numbered(link.index)));
                 inside.execute([Request::rename_link(link.index, new.name)])
             }
-            made => self.note(made),
+            made => self.made.note(new.name, made),
         }
-    }
-
-    /// Notes that the rollback has to delete the link, unless the error is that another ADD made it:
-    /// after any other error, the kernel may have made it.
-    fn note(&self, made: Result<(), netlink::Error>) -> Result<(), netlink::Error> {
-        let is_anothers = made.as_ref().is_err_and(netlink::Error::is_already_exists);
-        self.made.link.set(!is_anothers);
-        made
     }
 
     /// Names the owner of the VLAN: a parent has one link of each VLAN.
@@ -328,12 +312,16 @@ impl Add<'_> {
     }
 
     fn delete_link(&self) -> anyhow::Result<()> {
-        if !self.made.link.get() {
+        let made = self.made.link.borrow();
+        let Some(made) = made.as_ref() else {
             return Ok(());
-        }
+        };
         let sandbox = Connection::open_in(self.namespace)?;
-        let is_made = |it: &Link| self.desired.is_kind(&it.kind);
-        delete_named(&sandbox, &self.request.attachment, is_made)
+        let link = made.find(&sandbox)?;
+        match link.filter(|it| self.desired.is_kind(&it.kind)) {
+            Some(link) => Ok(sandbox.remove_link(&link)?),
+            None => Ok(()),
+        }
     }
 
     fn release_lease(&self) -> anyhow::Result<()> {
@@ -341,7 +329,9 @@ impl Add<'_> {
             return Ok(());
         }
         ensure!(
-            uses_link(&self.request.network)? || !self.made.link.get() || !self.has_link()?,
+            uses_link(&self.request.network)?
+                || self.made.link.borrow().is_none()
+                || !self.has_link()?,
             "the link still exists, so the lease stays"
         );
         forward(&self.request.network, Verb::Del)

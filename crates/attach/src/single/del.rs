@@ -1,6 +1,6 @@
 //! DEL and GC: remove links that live in sandboxes, then their leases and records.
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, bail};
 use cni::delegate::Delegate;
 use cni::{Attachment, DelRequest, GcRequest, Verb, note};
 use netlink::{Connection, Link};
@@ -124,7 +124,8 @@ pub fn gc<P: SandboxLink>(request: &GcRequest) -> anyhow::Result<()> {
             Err(error) => Err(anyhow::anyhow!("{error:#}")),
         }))
     };
-    if are_known && uses_link(&request.network)? {
+    // `release` reports an invalid configuration.
+    if are_known && uses_link(&request.network).unwrap_or_default() {
         let released = release();
         delete()?;
         released?;
@@ -157,18 +158,20 @@ fn present(
     }
 }
 
+/// Deletes the link of an attachment whose record proves the sandbox. The link may have no alias, after
+/// a killed ADD, or another one, which a process in the sandbox set. If it has the tag of another
+/// attachment that is in this sandbox, it is that one's.
 fn delete_stale<P: SandboxLink>(owner: &str, sandbox: &Connection) -> anyhow::Result<()> {
     let attachment = Attachment::of_owner(owner);
     let attachment = attachment.with_context(|| format!("{owner} is no tag of an attachment"))?;
-    let is_tagged = |it: &Link| it.alias.as_deref() == Some(owner);
-    let is_own =
-        |it: &Link| P::makes_link(it) && (is_tagged(it) || it.name == first_name(&attachment));
-    delete_named(sandbox, &attachment, is_own)?;
-    let left = sandbox.find_link(attachment.interface.as_str())?;
-    let is_left = left.is_some_and(|it| P::makes_link(&it));
-    ensure!(
-        !is_left,
-        "{owner}: the link in the sandbox has another alias, so it stays"
-    );
-    Ok(())
+    let is_own = |it: &Link| P::makes_link(it) && !is_of_other(it, owner, sandbox);
+    delete_named(sandbox, &attachment, is_own)
+}
+
+/// Returns whether the link is that of another attachment, whose record names this sandbox.
+fn is_of_other(link: &Link, owner: &str, sandbox: &Connection) -> bool {
+    let other = link.alias.as_deref().filter(|it| *it != owner);
+    // A process in the sandbox can set any alias, but writes no records.
+    let witness = other.and_then(|it| Witness::find(it).ok().flatten());
+    witness.is_some_and(|it| it.is_of(sandbox, &it.netns).unwrap_or(true))
 }

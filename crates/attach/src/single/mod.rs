@@ -9,6 +9,7 @@ mod add;
 mod check;
 mod del;
 mod desired;
+mod made;
 mod tap;
 
 pub use add::add;
