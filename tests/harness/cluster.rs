@@ -201,7 +201,11 @@ impl Node<'_> {
                 .ip_json(&format!("{family} route show proto 201"));
             lines.extend(routes.iter().map(|it| {
                 let text = |key: &str| it[key].as_str().unwrap_or_default().to_owned();
-                format!("{} via {}", text("dst"), text("gateway"))
+                // A link-local gateway depends on the node's MAC.
+                let gateway = text("gateway");
+                let is_local = gateway.starts_with("fe80::");
+                let gateway = if is_local { "fe80::" } else { &gateway };
+                format!("{} via {gateway}", text("dst"))
             }));
         }
         lines.sort();

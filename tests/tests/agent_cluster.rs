@@ -120,6 +120,22 @@ fn everything_stays_while_the_api_server_fails() {
 }
 
 #[test]
+fn agent_that_started_before_the_kubelet_registered_writes_the_conflist() {
+    let host = Host::new();
+    let cluster = Cluster::new(&host);
+    let node = cluster.machine(1, LAN);
+    let _second = cluster.node(2, LAN);
+    let _agent = node.agent(&node.sections(&cluster.api));
+    node.health_has("the API server lists no node node-1");
+    cluster
+        .api
+        .set("node-1", &["10.244.1.0/24"], &["192.0.2.1"]);
+    assert!(eventually(|| node.conflist().exists()), "{}", node.log());
+    node.expect_routes(&TO_SECOND);
+    assert_eq!(cluster.api.lists(), 1);
+}
+
+#[test]
 fn watch_goes_on_after_bookmarks_and_lists_again_after_410() {
     let host = Host::new();
     let cluster = Cluster::new(&host);
@@ -159,7 +175,7 @@ fn what_cannot_be_routed_is_reported() {
     for text in [
         "node distant with the address 198.51.100.2 is in no network of this node",
         "route to 10.244.3.0/24, the pods of node foreign (route protocol 12)",
-        "pod CIDR 192.0.2.0/25 of node greedy overlaps the address 192.0.2.1 of node node-1",
+        "pod CIDR 192.0.2.0/25 of node greedy overlaps the address 192.0.2.1 of this node",
         "node other-family has no InternalIP",
         "node strange: \"10.244.6.0/99\" is no network or address",
     ] {

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::time::Duration;
 
 use tests::cluster::{Cluster, LAN, Node, WAN};
-use tests::traffic::{Connection, client_seen, tcp};
+use tests::traffic::{Connection, client_seen};
 use tests::{Agent, Host, Place, Sandbox, eventually};
 
 /// Two nodes with a router in between, each with a pod.
@@ -42,11 +42,19 @@ impl<'h> Scene<'h> {
 
 const TO_SECOND: [&str; 2] = [
     "10.244.2.0/24 via 10.244.2.0",
-    "fd00:10:244:2::/64 via fd00:10:244:2::",
+    "fd00:10:244:2::/64 via fe80::",
 ];
 const TO_FIRST: [&str; 2] = [
     "10.244.1.0/24 via 10.244.1.0",
-    "fd00:10:244:1::/64 via fd00:10:244:1::",
+    "fd00:10:244:1::/64 via fe80::",
+];
+const DIRECT_TO_SECOND: [&str; 2] = [
+    "10.244.2.0/24 via 192.0.2.2",
+    "fd00:10:244:2::/64 via 2001:db8::2",
+];
+const DIRECT_TO_FIRST: [&str; 2] = [
+    "10.244.1.0/24 via 192.0.2.1",
+    "fd00:10:244:1::/64 via 2001:db8::1",
 ];
 const ADDRESSES: [[&str; 2]; 2] = [
     ["10.244.1.2", "10.244.2.2"],
@@ -174,6 +182,11 @@ fn only_nodes_send_packets_into_the_tunnel() {
     for (attacker, source) in [&a, stranger.place(), first.place()].iter().zip(sources) {
         assert!(!attack(attacker, source), "{}", attacker.name());
     }
+    // Masquerading would give the packet a node's address, and the guard of the pod's own node knows
+    // no further addresses of other nodes.
+    second.place().ip("address add 198.51.100.77/24 dev eth0");
+    let by_second_address = arrives(&a, "198.51.100.77", ("10.244.1.9", &b), &mac);
+    assert!(!by_second_address);
     // A pod reaches no tunnel port of its own node, either.
     assert!(!arrives(&b, "198.51.100.2", ("10.244.1.9", &b), &mac));
     assert!(attack(first.place(), "10.244.1.9"));
@@ -233,6 +246,8 @@ fn devices_of_other_programs_are_reported() {
     let agent = node.agent(&sections);
     agent.says("no VXLAN device cni-vxlan4: another program has made a link of this name");
     agent.says("no VXLAN device cni-vxlan6: ");
+    node.health_has("cluster: conflist: waits for the VXLAN devices");
+    assert!(!node.conflist().exists());
     assert_eq!(
         node.place().link("cni-vxlan4")["linkinfo"]["info_kind"],
         "veth"
@@ -246,34 +261,51 @@ fn devices_of_other_programs_are_reported() {
 fn connections_live_on_when_the_mode_changes() {
     let host = Host::new();
     let cluster = Cluster::new(&host);
-    let [(first, one), (second, two)] =
-        [1, 2].map(|it| cluster.started(cluster.node(it, LAN), "vxlan"));
-    first.expect_routes(&TO_SECOND);
-    second.expect_routes(&TO_FIRST);
-    let [a, b] = [first.pod("a"), second.pod("b")];
-    let mut connection = Connection::open(&a, "10.244.2.2:80", (&b, 80));
-    assert!(connection.carries());
-    drop((one, two));
-    let (first, _one) = cluster.started(first, "direct");
-    first.expect_routes(&[
-        "10.244.2.0/24 via 192.0.2.2",
-        "fd00:10:244:2::/64 via 2001:db8::2",
-    ]);
-    let (second, _two) = cluster.started(second, "direct");
-    second.expect_routes(&[
-        "10.244.1.0/24 via 192.0.2.1",
-        "fd00:10:244:1::/64 via 2001:db8::1",
-    ]);
-    assert!(connection.carries());
-    for node in [&first, &second] {
-        let has_device = || ["cni-vxlan4", "cni-vxlan6"].map(|it| node.place().has_link(it));
-        assert!(eventually(|| has_device() == [false; 2]));
-        assert!(
-            !node
-                .place()
-                .run("nft", &["list", "ruleset"])
-                .contains("cni-cluster")
-        );
+    let mut nodes = [1, 2].map(|it| cluster.started(cluster.node(it, LAN), "vxlan"));
+    let pods = [nodes[0].0.pod("a"), nodes[1].0.pod("b")];
+    let [a, b] = &pods;
+    expect_routes(&nodes, [&TO_SECOND, &TO_FIRST]);
+    let mut connection = Connection::open(a, "10.244.2.2:80", (b, 80));
+    for (mode, routes) in [
+        ("direct", [&DIRECT_TO_SECOND, &DIRECT_TO_FIRST]),
+        ("vxlan", [&TO_SECOND, &TO_FIRST]),
+    ] {
+        nodes = nodes.map(|(node, agent)| {
+            drop(agent);
+            cluster.started(node, mode)
+        });
+        expect_routes(&nodes, routes);
+        assert!(connection.carries(), "{mode}");
+        let has_tunnels = mode == "vxlan";
+        for (node, _) in &nodes {
+            let place = node.place();
+            let devices = || ["cni-vxlan4", "cni-vxlan6"].map(|it| place.has_link(it));
+            assert!(eventually(|| devices() == [has_tunnels; 2]), "{mode}");
+            let rules = || place.run("nft", &["list", "ruleset"]);
+            assert!(eventually(|| rules().contains("cni-cluster") == has_tunnels));
+        }
+        for [own, other] in ADDRESSES {
+            assert_eq!(client_seen(a, b, other), own, "{mode}");
+        }
     }
-    assert!(tcp(&a, &b, "10.244.2.2").is_some());
+}
+
+#[track_caller]
+fn expect_routes(nodes: &[(Node<'_>, Agent); 2], routes: [&[&str; 2]; 2]) {
+    for ((node, _), routes) in nodes.iter().zip(routes) {
+        node.expect_routes(routes);
+    }
+}
+
+/// The kubelet creates the Node object again only at its next start.
+#[test]
+fn tunnels_stay_while_the_own_node_object_is_deleted() {
+    let host = Host::new();
+    let scene = Scene::new(&host);
+    let (first, api) = (&scene.nodes[0].0, &scene.cluster.api);
+    api.delete("node-1");
+    first.health_has("the API server lists no node node-1");
+    first.place().ip("link del cni-vxlan4");
+    assert!(eventually(|| first.place().has_link("cni-vxlan4")));
+    first.expect_routes(&TO_SECOND);
 }

@@ -31,10 +31,12 @@ pub struct Applied {
     pub routes: usize,
     /// The number of routes that were created, replaced or removed.
     pub changes: usize,
-    /// The smallest MTU of the VXLAN devices, if there are any.
+    /// The smallest MTU of the VXLAN devices; `None` if there is none, or if one is missing.
     pub mtu: Option<u32>,
-    /// Indexes of the links that the routes use.
+    /// Indexes of the links that the routes or the tunnels use.
     pub links: BTreeSet<u32>,
+    /// Indexes of the VXLAN devices.
+    pub tunnels: BTreeSet<u32>,
     /// Why networks have no route.
     pub problems: BTreeSet<Problem>,
 }
@@ -50,22 +52,9 @@ impl Kernel {
             problems: peers.problems.clone(),
             ..Applied::default()
         };
-        let mut stale = Vec::new();
-        let hops = match way {
-            Way::Direct => self.direct(peers).await?,
-            Way::Vxlan(tunnels) => {
-                let mut hops = BTreeMap::new();
-                for tunnel in tunnels {
-                    match self.through(tunnel, peers, &mut applied).await? {
-                        Ok((more, entries)) => {
-                            hops.extend(more);
-                            stale.push(entries);
-                        }
-                        Err(problem) => applied.problems.extend([problem]),
-                    }
-                }
-                hops
-            }
+        let (hops, stale) = match way {
+            Way::Direct => (self.direct(peers).await?, Vec::new()),
+            Way::Vxlan(tunnels) => self.through_all(tunnels, peers, &mut applied).await?,
         };
         let mut found = self.routes().await?;
         let requests = peers.networks.iter().map(|(network, peer)| {
@@ -125,6 +114,29 @@ impl Kernel {
         Ok(routes.collect())
     }
 
+    /// Makes the devices, and their entries. Returns the routes through them, and entries to remove.
+    async fn through_all(
+        &self,
+        tunnels: &[Tunnel],
+        peers: &Peers,
+        applied: &mut Applied,
+    ) -> Result<(BTreeMap<IpNetwork, Route>, Vec<Stale>), Error> {
+        let (mut hops, mut stale) = (BTreeMap::new(), Vec::new());
+        for tunnel in tunnels {
+            match self.through(tunnel, peers, applied).await? {
+                Ok((more, entries)) => {
+                    hops.extend(more);
+                    stale.push(entries);
+                }
+                Err(problem) => applied.problems.extend([problem]),
+            }
+        }
+        if applied.tunnels.len() < tunnels.len() {
+            applied.mtu = None;
+        }
+        Ok((hops, stale))
+    }
+
     /// Makes the device, and its entries. Returns the routes through it, and entries to remove.
     async fn through(
         &self,
@@ -138,12 +150,14 @@ impl Kernel {
         };
         let link = device.index;
         applied.links.extend([link, device.uplink]);
+        applied.tunnels.insert(link);
         applied.mtu = applied.mtu.into_iter().chain([device.mtu]).min();
         let mut entries = Entries::default();
         let mut routes = BTreeMap::new();
         let networks = peers.networks.iter();
         for (network, peer) in networks.filter(|(network, _)| tunnel.carries(**network)) {
-            let (mac, gateway) = (mac(&peer.name), network.network());
+            let mac = mac(&peer.name);
+            let gateway = Tunnel::gateway(*network, mac);
             entries.neighbours.insert(gateway, mac);
             entries.forwarding.insert(mac, peer.address);
             let route = Route {

@@ -36,14 +36,19 @@ impl Changes {
     }
 
     /// Waits for an event after which routes may be missing, or other routes may be possible:
-    /// an own route or a neighbour of `links` was deleted, one of `links` changed, the host has another
-    /// address, or the
-    /// kernel dropped events. Returns `None` if the socket failed. May be dropped while it waits.
-    pub async fn next(&mut self, links: &BTreeSet<u32>) -> Option<()> {
+    ///
+    /// - An own route was deleted.
+    /// - One of `links` changed.
+    /// - One of `tunnels` lost a neighbour, or its addresses changed.
+    /// - The host has another address.
+    /// - The kernel dropped events.
+    ///
+    /// Returns `None` if the socket failed. May be dropped while it waits.
+    pub async fn next(&mut self, links: &BTreeSet<u32>, tunnels: &BTreeSet<u32>) -> Option<()> {
         loop {
             let (message, _) = self.messages.next().await?;
             let concerns = match message.payload {
-                NetlinkPayload::InnerMessage(event) => concerns(&event, links),
+                NetlinkPayload::InnerMessage(event) => concerns(&event, links, tunnels),
                 NetlinkPayload::Overrun(_) => true,
                 _ => false,
             };
@@ -54,15 +59,15 @@ impl Changes {
     }
 }
 
-fn concerns(event: &RouteNetlinkMessage, links: &BTreeSet<u32>) -> bool {
+fn concerns(event: &RouteNetlinkMessage, links: &BTreeSet<u32>, tunnels: &BTreeSet<u32>) -> bool {
     match event {
         RouteNetlinkMessage::DelRoute(route) => message::is_own(route),
         RouteNetlinkMessage::NewLink(link) | RouteNetlinkMessage::DelLink(link) => {
             links.contains(&link.header.index)
         }
-        RouteNetlinkMessage::DelNeighbour(entry) => links.contains(&entry.header.ifindex),
+        RouteNetlinkMessage::DelNeighbour(entry) => tunnels.contains(&entry.header.ifindex),
         RouteNetlinkMessage::NewAddress(address) | RouteNetlinkMessage::DelAddress(address) => {
-            opens_network(address)
+            opens_network(address) || tunnels.contains(&address.header.index)
         }
         _ => false,
     }

@@ -95,20 +95,22 @@ impl Kernel {
                 Some(_) => {}
             }
         }
+        let links = self.handle.link();
         if link.is_none() {
-            let links = self.handle.link();
             links.add(message(tunnel, mtu)).execute().await?;
-            // No other node may become a router by an advertisement. The kernel reads this only
-            // from a change, before the device is up.
-            let change = LinkUnspec::new_with_name(tunnel.name);
-            let change = change.append_extra_attribute(without_link_local());
-            links.set(change.build()).execute().await?;
             link = self.link(tunnel.name).await?;
         }
         let link = link.ok_or(Error::RequestFailed)?;
+        if !link.is_up {
+            // No other node may become a router by an advertisement. The kernel reads this only
+            // from a change, before the device is up.
+            let change = LinkUnspec::new_with_index(link.index);
+            let change = change.append_extra_attribute(without_link_local());
+            links.set(change.build()).execute().await?;
+        }
         if link.mtu != mtu || !link.is_up {
             let change = LinkUnspec::new_with_index(link.index).mtu(mtu).up().build();
-            self.handle.link().set(change).execute().await?;
+            links.set(change).execute().await?;
         }
         self.set_address(link.index, tunnel.address).await?;
         Ok(Some(link.index))

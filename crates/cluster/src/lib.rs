@@ -3,7 +3,7 @@
 //! [`Peers`] is the desired state, a pure function of the cluster's nodes. [`Kernel`] applies it
 //! over rtnetlink. [`Changes`] reports when another program or the kernel may have changed it.
 //!
-//! Routes of this crate have the protocol [`PROTOCOL`]. No other route is changed or removed.
+//! Routes of this crate have the protocol [`PROTOCOL`]. Other routes stay as they are.
 
 mod apply;
 mod changes;

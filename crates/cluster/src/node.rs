@@ -11,7 +11,7 @@ pub type Nodes = BTreeMap<String, Node>;
 
 /// A node of a cluster.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct Node {
     /// The networks that the cluster assigned to the node's pods, `spec.podCIDRs`.
     pub pod_cidrs: Vec<IpNetwork>,

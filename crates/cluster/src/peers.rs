@@ -28,28 +28,27 @@ pub struct Peer {
 
 impl Peers {
     /// Returns the networks of all `nodes` but the one with the name `own`. Of networks that
-    /// overlap, only one has a node: this node's own, otherwise that of the first name.
+    /// overlap, only one has a node: this node's own, otherwise that of the first name. A node whose
+    /// address is in a network of pods has none, because packets to it would go astray.
     pub fn of(own: &str, nodes: &Nodes) -> Self {
         let mut peers = Self::default();
         let mut taken = Taken::default();
-        for (name, node) in nodes {
-            taken
-                .addresses
-                .extend(node.addresses.iter().map(|it| (*it, name.as_str())));
-        }
-        for network in nodes.get(own).into_iter().flat_map(|it| &it.pod_cidrs) {
+        let this = nodes.get(own).into_iter();
+        taken
+            .addresses
+            .extend(this.clone().flat_map(|it| &it.addresses));
+        for network in this.flat_map(|it| &it.pod_cidrs) {
             taken.networks.insert(network.network(), (*network, own));
         }
         for (name, node) in nodes.iter().filter(|(name, _)| *name != own) {
-            let invalid = node.invalid.iter().map(|text| Problem::Invalid {
-                node: name.clone(),
-                text: text.clone(),
-            });
-            peers.problems.extend(invalid);
+            let invalid = node.invalid.iter();
+            peers
+                .problems
+                .extend(invalid.map(|it| Problem::invalid(name, it)));
             for cidr in &node.pod_cidrs {
-                let network = without_host_bits(*cidr);
+                let (node_name, network) = (name.clone(), without_host_bits(*cidr));
                 if let Some(other) = taken.overlap(network) {
-                    let node = name.clone();
+                    let node = node_name;
                     peers.problems.insert(Problem::Overlap {
                         node,
                         network,
@@ -57,23 +56,42 @@ impl Peers {
                     });
                 } else if let Some(address) = node.address_for(network) {
                     taken.networks.insert(network.network(), (network, name));
-                    let name = name.clone();
-                    peers.networks.insert(network, Peer { name, address });
+                    let peer = Peer {
+                        name: node_name,
+                        address,
+                    };
+                    peers.networks.insert(network, peer);
                 } else {
-                    let node = name.clone();
+                    let node = node_name;
                     peers.problems.insert(Problem::NoAddress { node, network });
                 }
             }
         }
+        peers.leave_out_strange_addresses(&taken);
         peers
+    }
+
+    fn leave_out_strange_addresses(&mut self, taken: &Taken<'_>) {
+        let Self { networks, problems } = self;
+        networks.retain(|network, peer| {
+            let Some(other) = taken.network_around(peer.address) else {
+                return true;
+            };
+            problems.insert(Problem::Overlap {
+                node: peer.name.clone(),
+                network: *network,
+                other: format!("{other}, which has the node's address {}", peer.address),
+            });
+            false
+        });
     }
 }
 
 /// What has addresses already.
 #[derive(Default)]
 struct Taken<'n> {
-    /// The nodes' own addresses.
-    addresses: BTreeMap<IpAddr, &'n str>,
+    /// This node's own addresses.
+    addresses: BTreeSet<IpAddr>,
     /// Networks of pods by their first addresses, and their nodes. No two overlap.
     networks: BTreeMap<IpAddr, (IpNetwork, &'n str)>,
 }
@@ -82,16 +100,26 @@ impl Taken<'_> {
     /// Returns what has an address in `network`.
     fn overlap(&self, network: IpNetwork) -> Option<String> {
         let (first, last) = (network.network(), network.broadcast());
-        // A larger network around this one begins before it, and none begins in between.
-        let around = self.networks.range(..=first).next_back();
-        let around = around.filter(|(_, (other, _))| other.contains(first));
-        let within = self.networks.range(first..=last).next();
-        if let Some((_, (other, node))) = around.or(within) {
-            return Some(format!("pod CIDR {other} of node {node}"));
+        // No network begins between the beginning of one around this network and this network.
+        if let Some(around) = self.network_around(first) {
+            return Some(around);
         }
-        let (address, node) = self.addresses.range(first..=last).next()?;
-        Some(format!("the address {address} of node {node}"))
+        if let Some((_, it)) = self.networks.range(first..=last).next() {
+            return Some(words(*it));
+        }
+        let address = self.addresses.range(first..=last).next()?;
+        Some(format!("the address {address} of this node"))
     }
+
+    /// Returns the network of pods that has this address, in words.
+    fn network_around(&self, address: IpAddr) -> Option<String> {
+        let (_, it) = self.networks.range(..=address).next_back()?;
+        it.0.contains(address).then(|| words(*it))
+    }
+}
+
+fn words((network, node): (IpNetwork, &str)) -> String {
+    format!("pod CIDR {network} of node {node}")
 }
 
 /// Returns the network with all bits of its address after the prefix set to 0.
@@ -181,8 +209,11 @@ mod tests {
             ("10.244.0.0/16", "pod CIDR 10.244.0.0/24 of node own"),
             ("10.244.1.64/26", "pod CIDR 10.244.1.0/24 of node b"),
             ("10.244.1.0/24", "pod CIDR 10.244.1.0/24 of node b"),
-            ("192.0.2.0/24", "the address 192.0.2.1 of node own"),
-            ("192.0.2.8/29", "the address 192.0.2.9 of node z"),
+            ("192.0.2.0/24", "the address 192.0.2.1 of this node"),
+            (
+                "192.0.2.8/29",
+                "pod CIDR 192.0.2.8/29 of node z, which has the node's address",
+            ),
             ("0.0.0.0/0", "pod CIDR 10.244.0.0/24 of node own"),
         ] {
             let (networks, problems) = peers(&[
@@ -193,6 +224,18 @@ mod tests {
             assert_eq!(networks, ["10.244.1.0/24 b 192.0.2.2"], "{cidr}");
             assert!(problems[0].contains(overlapped), "{cidr}: {problems:?}");
         }
+    }
+
+    /// A kubelet may write its own addresses, so a node must not push others out by them.
+    #[test]
+    fn node_with_an_address_of_pods_leaves_others_alone() {
+        let (networks, problems) = peers(&[
+            ("a", node(&["10.244.3.0/24"], &["10.244.1.9"])),
+            ("b", node(&["10.244.1.0/24"], &["192.0.2.2"])),
+            ("own", node(&["10.244.0.0/24"], &["192.0.2.1"])),
+        ]);
+        assert_eq!(networks, ["10.244.1.0/24 b 192.0.2.2"]);
+        assert!(problems[0].contains("10.244.1.9"), "{problems:?}");
     }
 
     #[test]

@@ -93,3 +93,21 @@ pub enum Problem {
         reason: String,
     },
 }
+
+impl Problem {
+    pub(crate) fn invalid(node: &str, text: &str) -> Self {
+        Self::Invalid {
+            node: node.to_owned(),
+            text: text.to_owned(),
+        }
+    }
+
+    /// Returns whether another attempt may succeed without a change that
+    /// [`crate::Changes`] or the API server reports.
+    pub fn may_pass(&self) -> bool {
+        matches!(
+            self,
+            Self::Device { .. } | Self::Refused { .. } | Self::Foreign { .. }
+        )
+    }
+}

@@ -77,8 +77,8 @@ impl Kernel {
         }
     }
 
-    /// Removes the route to a node that can have none, if it leads to an address that the node no
-    /// longer has: its pods' packets must not arrive at another node.
+    /// Removes the route to a node that can have none, if it leads directly to an address that the node
+    /// no longer has: its pods' packets must not arrive at another node.
     async fn without_route(
         &self,
         peer: &Peer,
@@ -88,7 +88,7 @@ impl Kernel {
             return Ok(Outcome::Missing);
         };
         let current = Route::read(&own);
-        if let Some(route) = current.filter(|it| it.gateway == peer.address) {
+        if let Some(route) = current.filter(|it| it.is_onlink || it.gateway == peer.address) {
             return Ok(Outcome::Kept(route));
         }
         self.remove(own).await?;

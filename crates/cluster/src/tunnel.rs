@@ -1,6 +1,6 @@
 //! The VXLAN devices of a node, one for each family.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use ipnetwork::IpNetwork;
 use serde::Deserialize;
@@ -63,6 +63,20 @@ impl Tunnel {
     pub fn overhead(&self) -> u32 {
         let ip = if self.local.is_ipv4() { 20 } else { 40 };
         ip + 8 + 8 + 14
+    }
+
+    /// Returns the gateway to the pods of the node with this MAC in `network`. That of IPv6 is
+    /// link-local, because the kernel refuses another one to which a route without the tunnel leads.
+    pub(crate) fn gateway(network: IpNetwork, mac: Mac) -> IpAddr {
+        let [first, second, third, fourth, fifth, sixth] = mac.map(u16::from);
+        match network {
+            IpNetwork::V4(network) => network.network().into(),
+            IpNetwork::V6(_) => {
+                let [high, middle, low] =
+                    [first << 8 | second, third << 8 | fourth, fifth << 8 | sixth];
+                Ipv6Addr::new(0xfe80, 0, 0, 0, 0, high, middle, low).into()
+            }
+        }
     }
 
     /// Returns whether the tunnel carries packets to the network.

@@ -9,6 +9,7 @@ use backon::ExponentialBuilder;
 use futures::StreamExt as _;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::runtime::WatchStreamExt as _;
+use kube::runtime::utils::Backoff;
 use kube::runtime::watcher::{self, ExponentialBackoff, watcher};
 use kube::{Api, Client};
 use serde::Deserialize;
@@ -71,7 +72,8 @@ impl Watch {
         match received {
             Ok(Some(Ok(event))) => {
                 self.has_listed |= matches!(event, Event::InitDone);
-                if self.has_listed {
+                // Each attempt to list begins with this event.
+                if self.has_listed && !matches!(event, Event::Init) {
                     self.failure = None;
                 }
                 Some(event)
@@ -126,18 +128,48 @@ async fn forward(access: Access, sender: Sender<anyhow::Result<Event>>) {
         };
         let nodes = Api::<NodeObject>::all(client);
         let options = watcher::Config::default().page_size(PAGE);
-        let pauses = ExponentialBackoff::from(
-            ExponentialBuilder::default()
-                .with_min_delay(SHORTEST_PAUSE)
-                .with_max_delay(LONGEST_PAUSE)
-                .without_max_times()
-                .with_jitter(),
-        );
-        let mut events = watcher(nodes, options).backoff(pauses).boxed();
+        let mut events = watcher(nodes, options).backoff(Pauses::default()).boxed();
         while let Some(event) = events.next().await {
             if sender.send(event.map_err(Into::into)).await.is_err() {
                 return;
             }
+        }
+    }
+}
+
+/// The pauses after failures. An attempt that begins well and fails later does not shorten them.
+struct Pauses {
+    pauses: ExponentialBackoff,
+    last: Option<Instant>,
+}
+
+impl Default for Pauses {
+    fn default() -> Self {
+        let pauses = ExponentialBuilder::default()
+            .with_min_delay(SHORTEST_PAUSE)
+            .with_max_delay(LONGEST_PAUSE)
+            .without_max_times()
+            .with_jitter();
+        Self {
+            pauses: pauses.into(),
+            last: None,
+        }
+    }
+}
+
+impl Iterator for Pauses {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        self.last = Some(Instant::now());
+        self.pauses.next()
+    }
+}
+
+impl Backoff for Pauses {
+    fn reset(&mut self) {
+        if self.last.is_some_and(|it| it.elapsed() > 2 * LONGEST_PAUSE) {
+            *self = Self::default();
         }
     }
 }
@@ -157,6 +189,7 @@ impl Access {
                 .with_context(|| format!("server {server:?}"))?;
         }
         config.connect_timeout = Some(LONGEST_CONNECT);
+        config.read_timeout = Some(LONGEST_SILENCE);
         Ok(Client::try_from(config)?)
     }
 }
@@ -169,6 +202,9 @@ const MOST_WAITING: usize = 256;
 
 /// Time limit for a connection to the API server.
 const LONGEST_CONNECT: Duration = Duration::from_secs(5);
+
+/// Time limit for the next data of an answer. The API server ends a watch after 290 s.
+const LONGEST_SILENCE: Duration = Duration::from_secs(310);
 
 /// The first pause after a failure. Each further pause is twice as long, up to [`LONGEST_PAUSE`].
 /// Random times are added, so that the agents of a cluster do not come all at once.

@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use cluster::{NAMES, Nodes, Vxlan};
+use cluster::{NAMES, Nodes, Others, Vxlan};
 use netlink::IpVersion;
 use nft::{
     Chain, Change, Connection, Element, Family, Field, Hook, Rule, Set, Table, TargetType, Type,
@@ -16,17 +16,22 @@ use nft::{
 
 use crate::events::{Events, events};
 
-/// Creates or repairs the rules, and allows the addresses of all nodes.
+/// Creates or repairs the rules, and allows the addresses of all nodes. `others` says whether other
+/// addresses stay allowed.
 ///
 /// # Errors
 /// The kernel refuses a request.
-pub(super) fn apply(vxlan: Vxlan, nodes: &Nodes) -> anyhow::Result<()> {
+pub(super) fn apply(vxlan: Vxlan, nodes: &Nodes, others: Others) -> anyhow::Result<()> {
     let table = table(vxlan);
     let connection = Connection::open()?;
     let desired = elements(nodes);
     connection.update(&table, || {
         let present = connection.elements(&table)?;
-        Ok::<_, nft::Error>(Change::of(present, desired.clone()))
+        let mut add = desired.clone();
+        if others == Others::Keep {
+            add.extend(present.iter().filter(|it| !desired.contains(it)).cloned());
+        }
+        Ok::<_, nft::Error>(Change::of(present, add))
     })?;
     Ok(())
 }
@@ -42,14 +47,15 @@ pub(super) fn remove() -> anyhow::Result<()> {
     Ok(connection.delete_table(&table(Vxlan::default()))?)
 }
 
-/// Returns a receiver of values after each of which the rules may be incomplete.
+/// Returns a receiver of values after each of which the rules may be incomplete. Its thread ends
+/// within [`PATIENCE`] after the receiver was dropped.
 ///
 /// # Errors
 /// The kernel refuses the socket.
 pub(super) fn deletions() -> anyhow::Result<Events<()>> {
     let (watch, table) = (Watch::open()?, table(Vxlan::default()));
     Ok(events(move || {
-        while !watch.wait_for_deletion(&table, PATIENCE)? {}
+        watch.wait_for_deletion(&table, PATIENCE)?;
         Ok(())
     }))
 }
@@ -60,6 +66,14 @@ fn table(vxlan: Vxlan) -> Table {
         .when_in(&[Field::InputName], TUNNELS)
         .when_source_is_elsewhere()
         .drop();
+    // Before Linux 5.19, rules can compare the link only here.
+    let spoofed = to_port(
+        vxlan,
+        "a node's packets arrive through the link that leads to the node",
+    )
+    .when_to_host()
+    .when_source_is_elsewhere()
+    .drop();
     let nodes = FAMILIES.map(|(version, name)| (name, Type::address(version)));
     let sets = nodes.into_iter().chain([(TUNNELS, Type::InterfaceName)]);
     let sets = sets.map(|(name, key)| Set::new(name, [key], TargetType::None));
@@ -68,28 +82,48 @@ fn table(vxlan: Vxlan) -> Table {
         name: "cni-cluster",
         sets: sets.collect(),
         chains: vec![
-            Chain::filter("tunnel", Hook::Prerouting, RAW, vec![inner]),
-            Chain::filter("tunnel-port", Hook::Input, BEFORE_FILTER, from_nodes(vxlan)),
+            Chain::filter("tunnel", Hook::Prerouting, RAW, vec![inner, spoofed]),
+            Chain::filter(
+                "tunnel-port",
+                Hook::Input,
+                BEFORE_FILTER,
+                to_this_node(vxlan),
+            ),
             Chain::filter("forwarded", Hook::Forward, BEFORE_FILTER, from_pods(vxlan)),
+            Chain::filter("sent", Hook::Postrouting, BEFORE_NAT, sent(vxlan)),
         ],
     }
 }
 
-/// Returns the rules for packets to this node's tunnel port.
-fn from_nodes(vxlan: Vxlan) -> Vec<Rule> {
-    let strangers = FAMILIES.map(|(version, set)| {
-        to_port(vxlan, "only nodes send to the tunnel port")
+/// Returns the rules for packets to this node's tunnel port: they come from the address of a node, and
+/// go to that of this node, not to another one, such as a virtual address.
+fn to_this_node(vxlan: Vxlan) -> Vec<Rule> {
+    let rules = FAMILIES.into_iter().flat_map(|(version, set)| {
+        [
+            to_port(vxlan, "only nodes send to the tunnel port")
+                .when_ip(version)
+                .when_not_in(&[Field::Source(version)], set)
+                .drop(),
+            to_port(vxlan, "nodes send to the InternalIP alone")
+                .when_ip(version)
+                .when_not_in(&[Field::Destination(version)], set)
+                .drop(),
+        ]
+    });
+    rules.collect()
+}
+
+/// Returns the rules for packets that leave this node for the tunnel port of a node, before they are
+/// masqueraded: those that a Service translated, too.
+fn sent(vxlan: Vxlan) -> Vec<Rule> {
+    let rules = FAMILIES.map(|(version, set)| {
+        to_port(vxlan, "only this node sends to the tunnel port of a node")
             .when_ip(version)
+            .when_in(&[Field::Destination(version)], set)
             .when_not_in(&[Field::Source(version)], set)
             .drop()
     });
-    let spoofed = to_port(
-        vxlan,
-        "a node's packets arrive through the link to this node",
-    )
-    .when_source_is_elsewhere()
-    .drop();
-    strangers.into_iter().chain([spoofed]).collect()
+    rules.to_vec()
 }
 
 /// Returns the rules for forwarded packets to the tunnel port of any node. Nodes send their packets
@@ -132,9 +166,10 @@ const TUNNELS: &str = "tunnels";
 /// Number of the protocol UDP.
 const UDP: u8 = 17;
 
-/// Priorities: `raw`, and before `filter`.
+/// Priorities: `raw`, before `filter`, and before `srcnat`.
 const RAW: i32 = -300;
 const BEFORE_FILTER: i32 = -10;
+const BEFORE_NAT: i32 = 90;
 
-/// Longest wait before the thread that listens looks whether the agent still needs it.
+/// Time after which the rules are compared even without an event.
 const PATIENCE: Duration = Duration::from_hours(1);

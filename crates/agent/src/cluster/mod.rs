@@ -17,10 +17,11 @@ mod watched;
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
+use std::future::pending;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use cluster::{Applied, Changes, Kernel, Others, Peers, Tunnel, Way};
+use cluster::{Applied, Changes, Kernel, Others, Peers, Problem, Tunnel, Way};
 use futures::FutureExt as _;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -46,6 +47,9 @@ pub(crate) async fn run(config: Config, shared: Shared, counters: Counters) -> a
         watched: Watched::of(node.clone(), saved::read(&config.state_file)),
         report: Report::new(shared.health.clone(), counters),
         links: BTreeSet::new(),
+        tunnels: BTreeSet::new(),
+        deletions: None,
+        conflicts: Pauses::new(),
         retry: None,
         node,
         config,
@@ -70,6 +74,12 @@ struct Part {
     report: Report,
     /// Indexes of the links that routes use or used.
     links: BTreeSet<u32>,
+    /// Indexes of the VXLAN devices.
+    tunnels: BTreeSet<u32>,
+    /// Receives deletions in the rules that guard the tunnels.
+    deletions: Option<Events<()>>,
+    /// Pauses after changes of other programs, which may change the same again and again.
+    conflicts: Pauses,
     /// When to try again what failed.
     retry: Option<Instant>,
 }
@@ -82,32 +92,42 @@ impl Part {
     async fn follow(&mut self) -> anyhow::Result<Infallible> {
         // Listens before it reads the routes, so it misses no change.
         let mut changes = Changes::open().context("listen to events of routes")?;
-        let mut deletions = guard::deletions().context("listen to nf_tables")?;
+        if self.deletions.is_none() {
+            self.deletions = Some(guard::deletions().context("listen to nf_tables")?);
+        }
         let kernel = Kernel::open().context("open a netlink socket")?;
         loop {
             self.synchronize(&kernel).await?;
             self.report.failure(PART, None);
-            self.until_changed(&mut changes, &mut deletions).await?;
+            self.until_changed(&mut changes).await?;
         }
     }
 
     async fn synchronize(&mut self, kernel: &Kernel) -> anyhow::Result<()> {
-        // Somebody may have deleted this node's Node object, and the kubelet creates it again.
-        let is_known = self.watched.nodes.contains_key(&self.node);
-        let is_current = self.watched.is_current && is_known;
+        let is_current = self.watched.is_current;
         let others = if is_current {
             Others::Remove
         } else {
             Others::Keep
         };
-        self.set_guard().await.context("guard the tunnel port")?;
+        let has_tunnels = self.config.mode == Mode::Vxlan;
+        if has_tunnels {
+            let (vxlan, nodes) = (
+                self.config.vxlan.unwrap_or_default(),
+                self.watched.nodes.clone(),
+            );
+            let guarded = spawn_blocking(move || guard::apply(vxlan, &nodes, others)).await?;
+            guarded.context("guard the tunnel port")?;
+        }
         let (peers, way) = self.desired();
-        let applied = kernel
-            .apply(&peers, &way, others)
-            .await
-            .context("set routes")?;
+        let applied = kernel.apply(&peers, &way, others);
+        let applied = applied.await.context("set routes")?;
+        if !has_tunnels && is_current {
+            spawn_blocking(guard::remove).await??;
+        }
         self.links.extend(&applied.links);
-        let mut is_done = applied.problems.is_empty();
+        self.tunnels.clone_from(&applied.tunnels);
+        let mut is_done = !applied.problems.iter().any(Problem::may_pass);
         if is_current {
             is_done &= self.keep_nodes().await;
             is_done &= self.write_conflist(applied.mtu).await;
@@ -132,16 +152,6 @@ impl Part {
         }
     }
 
-    /// Sets the rules that guard the tunnels, before there are tunnels. Removes them in other modes.
-    async fn set_guard(&self) -> anyhow::Result<()> {
-        let vxlan = self.config.vxlan.unwrap_or_default();
-        let nodes = match self.config.mode {
-            Mode::Vxlan => self.watched.nodes.clone(),
-            _ => return spawn_blocking(guard::remove).await?,
-        };
-        spawn_blocking(move || guard::apply(vxlan, &nodes)).await?
-    }
-
     fn report_node(&mut self, applied: &Applied) {
         self.report.applied(self.watched.nodes.len(), applied);
         self.report.failure(NODE, self.node_failure());
@@ -149,20 +159,26 @@ impl Part {
 
     /// Returns why this node has no network for pods.
     fn node_failure(&self) -> Option<String> {
-        let (name, watched) = (&self.node, &self.watched);
-        let own = watched.nodes.get(name);
-        if watched.is_foreign || watched.is_current && own.is_none() {
+        let name = &self.node;
+        if self.watched.is_foreign {
             return Some(format!(
                 "the API server lists no node {name}; set the key node to this node's name"
             ));
         }
-        let is_without = watched.is_current && own.is_some_and(|it| it.pod_cidrs.is_empty());
-        is_without.then(|| {
-            format!(
+        let own = self.watched.nodes.get(name);
+        let own = own.filter(|_| self.watched.is_current)?;
+        if own.pod_cidrs.is_empty() {
+            return Some(format!(
                 "node {name} has no podCIDR; start kube-controller-manager with \
                  --allocate-node-cidrs and --cluster-cidr"
-            )
-        })
+            ));
+        }
+        let mut networks = own.pod_cidrs.iter();
+        let network = networks.find(|it| own.address_for(**it).is_none())?;
+        Some(format!(
+            "node {name} has no InternalIP of the family of its pod CIDR {network}; start its kubelet \
+             with --node-ip for both families"
+        ))
     }
 
     /// Keeps the nodes for the next start of the agent. Returns whether that succeeded.
@@ -180,14 +196,19 @@ impl Part {
         failure.is_none()
     }
 
-    /// Writes this node's network configuration, if the node has networks for pods. Returns
-    /// whether there is nothing more to do.
+    /// Writes this node's network configuration, if the node has networks for pods and the tunnels
+    /// exist. Returns whether there is nothing more to do.
     async fn write_conflist(&self, mtu: Option<u32>) -> bool {
         let own = self.watched.nodes.get(&self.node);
-        let own = own.filter(|it| !it.pod_cidrs.is_empty());
+        let own = own.filter(|_| self.node_failure().is_none());
         let (Some(own), Some(conflist)) = (own, self.config.conflist.clone()) else {
             return true;
         };
+        if self.config.mode == Mode::Vxlan && mtu.is_none() {
+            let failure = "waits for the VXLAN devices; the log says why they are missing";
+            self.report.failure(CONFLIST, Some(failure.to_owned()));
+            return false;
+        }
         let filled = conflist.filled(&own.pod_cidrs, &self.config.cluster_cidrs, mtu);
         let directory = self.shared.directories.networks.clone();
         let written = spawn_blocking(move || conflist::write(&directory, &conflist, &filled)).await;
@@ -197,42 +218,55 @@ impl Part {
     }
 
     /// Waits until the routes may differ from the desired ones.
-    async fn until_changed(
-        &mut self,
-        changes: &mut Changes,
-        deletions: &mut Events<()>,
-    ) -> anyhow::Result<()> {
-        loop {
+    async fn until_changed(&mut self, changes: &mut Changes) -> anyhow::Result<()> {
+        let is_conflict = loop {
             self.report.api(API, self.api.failure());
             let retry = self.retry.unwrap_or_else(Instant::now);
             tokio::select! {
-                change = changes.next(&self.links) => {
+                change = changes.next(&self.links, &self.tunnels) => {
                     change.context("the socket for events of routes ended")?;
-                    break;
+                    break true;
                 }
-                deletion = deletions.recv() => {
-                    deletion.context("the thread that listens to nf_tables ended")??;
-                    break;
+                deletion = next(&mut self.deletions) => {
+                    deletion?;
+                    break true;
                 }
                 event = self.api.next() => {
-                    let is_change = event.is_some_and(|it| self.watched.take(it));
-                    if is_change {
-                        break;
+                    if event.is_some_and(|it| self.watched.take(it)) {
+                        break false;
                     }
                 }
-                () = sleep_until(retry), if self.retry.is_some() => break,
+                () = sleep_until(retry), if self.retry.is_some() => break false,
             }
-        }
+        };
         // Many events come together. One synchronization is enough for them.
-        sleep(SETTLE).await;
+        if is_conflict {
+            self.conflicts.wait().await;
+        } else {
+            sleep(SETTLE).await;
+        }
         while let Some(event) = self.api.next().now_or_never() {
             event.map(|it| self.watched.take(it));
         }
-        while let Some(change) = changes.next(&self.links).now_or_never() {
+        while let Some(change) = changes.next(&self.links, &self.tunnels).now_or_never() {
             change.context("the socket for events of routes ended")?;
         }
         Ok(())
     }
+}
+
+/// Waits for a deletion in the rules. An error ends `deletions`.
+async fn next(deletions: &mut Option<Events<()>>) -> anyhow::Result<()> {
+    let Some(events) = deletions else {
+        return pending().await;
+    };
+    let event = events.recv().await;
+    let event = event.context("the thread that listens to nf_tables has ended");
+    let outcome = event.flatten();
+    if outcome.is_err() {
+        *deletions = None;
+    }
+    outcome
 }
 
 /// Names under which the agent's health shows failures.

@@ -45,9 +45,16 @@ impl Report {
     /// node, which would delay an update of all agents.
     pub fn applied(&mut self, nodes: usize, applied: &Applied) {
         self.counters.set(nodes, applied);
-        for problem in applied.problems.difference(&self.problems) {
+        let new: Vec<_> = applied.problems.difference(&self.problems).collect();
+        for problem in new.iter().take(MOST_LINES) {
             note(format_args!("cluster: {problem}"));
+        }
+        if let Some(more) = new.len().checked_sub(MOST_LINES).filter(|it| *it > 0) {
+            note(format_args!("cluster: {more} more nodes like these"));
         }
         self.problems.clone_from(&applied.problems);
     }
 }
+
+/// The number of problems that one reading writes to standard error.
+const MOST_LINES: usize = 20;

@@ -11,12 +11,12 @@ pub(super) struct Watched {
     pub nodes: Nodes,
     /// Whether they are those that the API server has listed to this agent.
     pub is_current: bool,
-    /// Whether the API server knows a cluster without this node. Such a list is of another cluster,
-    /// or of one that is being restored, so the nodes stay as they were.
+    /// Whether the API server's list lacks this node. It is of another cluster or of one that is being
+    /// restored, or the kubelet has not registered yet. So [`Self::nodes`] stay as they were.
     pub is_foreign: bool,
     /// Name of this node.
     own: String,
-    /// The part of a new list that has arrived.
+    /// The part of a new list that has arrived, or the whole list while it [`Self::is_foreign`].
     arriving: Nodes,
     is_saved: bool,
 }
@@ -45,23 +45,43 @@ impl Watched {
             Event::InitDone => self.accept(),
             Event::Apply(object) => {
                 let (name, node) = object.node();
-                self.nodes.insert(name, node.clone()) != Some(node)
+                let is_new = self.listed().insert(name, node.clone()) != Some(node);
+                is_new && (!self.is_foreign || self.accept())
             }
-            Event::Delete(object) => self.nodes.remove(&object.node().0).is_some(),
+            Event::Delete(object) => self.delete(&object.node().0),
         };
         self.is_saved &= !is_change;
         is_change
     }
 
+    /// Deletes a node. Without this node, the nodes stay as they were until it is created again.
+    fn delete(&mut self, name: &str) -> bool {
+        if name != self.own || self.is_foreign {
+            return self.listed().remove(name).is_some();
+        }
+        self.arriving.clone_from(&self.nodes);
+        self.arriving.remove(name);
+        self.accept()
+    }
+
+    /// Returns the nodes of the API server's list.
+    fn listed(&mut self) -> &mut Nodes {
+        if self.is_foreign {
+            &mut self.arriving
+        } else {
+            &mut self.nodes
+        }
+    }
+
     /// Takes the list that has arrived, if it has this node. Returns whether something changed.
     fn accept(&mut self) -> bool {
-        let list = std::mem::take(&mut self.arriving);
         let was_current = self.is_current;
-        self.is_foreign = !list.contains_key(&self.own);
+        self.is_foreign = !self.arriving.contains_key(&self.own);
         self.is_current = !self.is_foreign;
         if self.is_foreign {
             return true;
         }
+        let list = std::mem::take(&mut self.arriving);
         let before = std::mem::replace(&mut self.nodes, list);
         !was_current || before != self.nodes
     }
