@@ -212,6 +212,14 @@ fn conflist_waits_for_pod_cidrs_and_touches_no_other_network() {
         .set("node-1", &["10.244.1.0/24"], &["192.0.2.1"]);
     node.health_has("10-cluster.conflist has another network");
     assert_eq!(fs::read_to_string(node.conflist()).unwrap(), other);
+    // An invalid file is not the agent's, either.
+    fs::write(node.conflist(), "{").unwrap();
+    let api = &cluster.api;
+    api.set("node-1", &["10.244.9.0/24"], &["192.0.2.1"]);
+    api.set("node-1", &["10.244.1.0/24"], &["192.0.2.1"]);
+    node.health_has("10-cluster.conflist has another network");
+    assert_eq!(fs::read_to_string(node.conflist()).unwrap(), "{");
+    fs::write(node.conflist(), other).unwrap();
     fs::rename(node.conflist(), directory.join("05-other.conflist")).unwrap();
     node.health_has("05-other.conflist sorts before 10-cluster.conflist");
     fs::remove_file(directory.join("05-other.conflist")).unwrap();

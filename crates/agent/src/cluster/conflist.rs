@@ -30,14 +30,15 @@ impl Conflist {
     pub fn check(&self, cluster_cidrs: &[IpNetwork]) -> anyhow::Result<()> {
         let sample: IpNetwork = "192.0.2.0/24".parse()?;
         let filled = self.filled(&[sample], cluster_cidrs, None);
-        if let Some(unknown) = placeholder(&filled) {
+        if let Some(unknown) = find_text(&filled, |it| it.starts_with('$')) {
             bail!(
                 "the template has the unknown placeholder {unknown:?}; known are {}",
                 KNOWN.join(", ")
             );
         }
         ensure!(
-            !cluster_cidrs.is_empty() || !has(&self.template, CLUSTER_CIDRS),
+            !cluster_cidrs.is_empty()
+                || find_text(&self.template, |it| it == CLUSTER_CIDRS).is_none(),
             "the template has {CLUSTER_CIDRS}: set the key clusterCIDRs"
         );
         Parsed::parse(serde_json::to_vec(&filled)?).context("template")?;
@@ -87,10 +88,9 @@ pub(super) fn write(directory: &Path, conflist: &Conflist, filled: &Value) -> an
     let present = present.with_context(|| format!("read {}", path.display()))?;
     if present.as_ref() != Some(&content) {
         if let Some(present) = present {
-            let other = Parsed::parse(present).ok().map(|it| it.name.to_string());
-            let own = filled["name"].as_str();
+            let name = Parsed::parse(present).ok().map(|it| it.name.to_string());
             ensure!(
-                other.is_none() || other.as_deref() == own,
+                name.as_deref() == filled["name"].as_str(),
                 "{} has another network: move it away, or set another file in the key conflist",
                 path.display()
             );
@@ -124,22 +124,13 @@ fn fill(value: &mut Value, values: &[(&str, Value)]) {
     }
 }
 
-/// Returns the first text in `value` or below that begins with `$`.
-fn placeholder(value: &Value) -> Option<&str> {
+/// Returns the first text in `value` or below that `is_it` accepts.
+fn find_text(value: &Value, is_it: fn(&str) -> bool) -> Option<&str> {
     match value {
-        Value::String(text) => text.starts_with('$').then_some(text),
-        Value::Array(list) => list.iter().find_map(placeholder),
-        Value::Object(object) => object.values().find_map(placeholder),
+        Value::String(text) => is_it(text).then_some(text),
+        Value::Array(list) => list.iter().find_map(|it| find_text(it, is_it)),
+        Value::Object(object) => object.values().find_map(|it| find_text(it, is_it)),
         _ => None,
-    }
-}
-
-fn has(value: &Value, name: &str) -> bool {
-    match value {
-        Value::String(text) => text == name,
-        Value::Array(list) => list.iter().any(|it| has(it, name)),
-        Value::Object(object) => object.values().any(|it| has(it, name)),
-        _ => false,
     }
 }
 
