@@ -5,66 +5,15 @@ use std::path::Path;
 use std::thread;
 
 use serde_json::{Value, json};
+use tests::interface::Interface;
 use tests::{Host, Network, Outcome, Place as _, Sandbox};
 
-/// An interface of a pod on the network `n<number>`, a bridge as default gateway of both families.
-struct Interface<'h> {
-    host: &'h Host,
-    bridge: Network<'h>,
-    number: u8,
-    name: String,
-    result: Value,
-}
-
-impl<'h> Interface<'h> {
-    fn new(host: &'h Host, a: &Sandbox, number: u8) -> Self {
-        let ranges = [format!("10.{number}.0.0/24"), format!("fd00:{number}::/64")];
-        let ranges = json!(ranges.map(|subnet| json!([{"subnet": subnet}])));
-        let bridge = host.bridge().with("ipam.ranges", ranges);
-        let bridge = bridge.with("isDefaultGateway", true);
-        let bridge = bridge.with("name", format!("n{number}"));
-        let bridge = bridge.with("bridge", format!("cni{number}"));
-        let name = format!("net{number}");
-        let result = bridge.on("ADD", a).ifname(&name).ok();
-        Self {
-            host,
-            bridge,
-            number,
-            name,
-            result,
-        }
-    }
-
-    fn sbr(&self) -> Network<'h> {
-        let network = self.host.bandwidth().with("type", "sbr");
-        let network = network.with("name", format!("n{}", self.number));
-        network.with("prevResult", self.result.clone())
-    }
-
-    fn run(&self, verb: &str, network: &Network<'_>, a: &Sandbox) -> Outcome {
-        network.on(verb, a).ifname(&self.name).run()
-    }
-
-    fn routed(host: &'h Host, a: &Sandbox, number: u8) -> Self {
-        let interface = Self::new(host, a, number);
-        let result = interface.run("ADD", &interface.sbr(), a).ok();
-        assert_eq!(result, interface.result, "the result is passed on");
-        interface
-    }
-
-    fn source(&self, is_v4: bool) -> String {
-        let [v4, v6] = ["ips/0/address", "ips/1/address"].map(|it| {
-            let address = self.result.pointer(&format!("/{it}")).unwrap();
-            address
-                .as_str()
-                .unwrap()
-                .split('/')
-                .next()
-                .unwrap()
-                .to_owned()
-        });
-        if is_v4 { v4 } else { v6 }
-    }
+/// Gives a pod an interface, and routes its packets by their source.
+fn routed<'h>(host: &'h Host, a: &Sandbox, number: u8) -> Interface<'h> {
+    let interface = Interface::new(host, a, number);
+    let result = interface.run("ADD", &interface.chained("sbr"), a).ok();
+    assert_eq!(result, interface.result, "the result is passed on");
+    interface
 }
 
 /// Returns the pod's own rules, of both families, as `SOURCE TABLE`.
@@ -135,15 +84,15 @@ fn packets_leave_by_the_interface_that_has_their_source() {
             &[&format!("add rule inet t c iifname {packets} reject")],
         );
     }
-    assert!(!a.pings_from(&second.source(true), "192.0.2.2"));
+    assert!(!a.pings_from(&second.source(0), "192.0.2.2"));
     for interface in [&first, &second] {
-        interface.run("ADD", &interface.sbr(), &a).ok();
+        interface.run("ADD", &interface.chained("sbr"), &a).ok();
     }
     for interface in [&first, &second] {
-        assert!(a.pings_from(&interface.source(true), "192.0.2.2"));
-        assert!(a.pings_from(&interface.source(false), "2001:db8::2"));
+        assert!(a.pings_from(&interface.source(0), "192.0.2.2"));
+        assert!(a.pings_from(&interface.source(1), "2001:db8::2"));
         assert_eq!(
-            interface.run("CHECK", &interface.sbr(), &a).ok(),
+            interface.run("CHECK", &interface.chained("sbr"), &a).ok(),
             Value::Null
         );
         let check = interface.bridge.check(&a, &interface.result);
@@ -163,7 +112,7 @@ fn shown<'h>(host: &'h Host, sbr: impl Fn(&Interface<'h>) -> Network<'h>) -> Str
     let mut text = [rules(&a).join("\n"), v4.join("\n"), v6.join("\n")].join("\n");
     for interface in &interfaces {
         for is_v4 in [true, false] {
-            text = text.replace(&interface.source(is_v4), "SOURCE");
+            text = text.replace(&interface.source(usize::from(!is_v4)), "SOURCE");
         }
         interface.bridge.on("DEL", &a).ifname(&interface.name).ok();
     }
@@ -175,10 +124,10 @@ fn shown<'h>(host: &'h Host, sbr: impl Fn(&Interface<'h>) -> Network<'h>) -> Str
 #[test]
 fn tables_and_rules_are_those_of_the_reference() {
     let host = Host::new();
-    let ours = shown(&host, Interface::sbr);
+    let ours = shown(&host, |it| it.chained("sbr"));
     assert!(ours.contains("default via 10.2.0.1 dev net2"), "{ours}");
     // The reference adds a second default route beside one whose metric is not the kernel's.
-    let theirs = shown(&host, |it| it.sbr().by_reference());
+    let theirs = shown(&host, |it| it.chained("sbr").by_reference());
     let second = "default via fd00:2::1 dev net2 metric 1024 pref medium\n";
     assert_eq!(ours, theirs.replace(second, ""));
 }
@@ -186,10 +135,10 @@ fn tables_and_rules_are_those_of_the_reference() {
 /// The pod has rules of its own, and another network with its own sbr.
 fn removes(host: &Host, name: &str, remove: impl Fn(&Interface<'_>, &Sandbox) -> Outcome) {
     let a = host.sandbox(name);
-    Interface::routed(host, &a, 1);
+    routed(host, &a, 1);
     a.ip("rule add from 10.2.0.99 lookup 7");
     let before = (rules(&a), routes(&a));
-    let interface = Interface::routed(host, &a, 2);
+    let interface = routed(host, &a, 2);
     assert_eq!(rules(&a).len(), before.0.len() + 2);
     remove(&interface, &a).ok();
     assert_eq!(rules(&a), before.0, "{name}");
@@ -204,7 +153,7 @@ fn removes(host: &Host, name: &str, remove: impl Fn(&Interface<'_>, &Sandbox) ->
             .join(format!("cni:n2:{name}:net2"))
             .exists()
     );
-    interface.run("DEL", &interface.sbr(), &a).ok();
+    interface.run("DEL", &interface.chained("sbr"), &a).ok();
     interface.bridge.on("DEL", &a).ifname("net2").ok();
     assert_eq!((rules(&a), routes(&a)), before, "{name}");
 }
@@ -212,19 +161,19 @@ fn removes(host: &Host, name: &str, remove: impl Fn(&Interface<'_>, &Sandbox) ->
 #[test]
 fn del_removes_what_add_made_and_nothing_else() {
     let host = Host::new();
-    removes(&host, "a", |it, a| it.run("DEL", &it.sbr(), a));
+    removes(&host, "a", |it, a| it.run("DEL", &it.chained("sbr"), a));
     removes(&host, "b", |it, b| {
-        let forgotten = it.sbr().without("prevResult").on("DEL", b);
+        let forgotten = it.chained("sbr").without("prevResult").on("DEL", b);
         forgotten.ifname("net2").without("CNI_NETNS").run()
     });
     removes(&host, "c", |it, c| {
         c.ip("link delete net2");
-        it.run("DEL", &it.sbr().without("prevResult"), c)
+        it.run("DEL", &it.chained("sbr").without("prevResult"), c)
     });
     removes(&host, "d", |it, d| {
-        d.ip(&format!("rule delete from {}", it.source(true)));
+        d.ip(&format!("rule delete from {}", it.source(0)));
         d.ip(&format!("rule add from {} lookup 99", "10.2.0.99"));
-        let outcome = it.run("DEL", &it.sbr(), d);
+        let outcome = it.run("DEL", &it.chained("sbr"), d);
         d.ip("rule delete from 10.2.0.99 lookup 99");
         outcome
     });
@@ -235,7 +184,10 @@ fn gc_removes_what_the_runtime_does_not_list() {
     let host = Host::new();
     removes(&host, "a", |it, a| {
         let listed = json!([{"containerID": "a", "ifname": "net2"}]);
-        let network = it.sbr().without("prevResult").with("cniVersion", "1.1.0");
+        let network = it
+            .chained("sbr")
+            .without("prevResult")
+            .with("cniVersion", "1.1.0");
         let listing = network
             .clone()
             .with_key("cni.dev/valid-attachments", listed);
@@ -252,18 +204,18 @@ fn del_removes_the_rules_of_the_reference() {
     let interface = Interface::new(&host, &a, 1);
     let before = rules(&a);
     interface
-        .run("ADD", &interface.sbr().by_reference(), &a)
+        .run("ADD", &interface.chained("sbr").by_reference(), &a)
         .ok();
     assert_eq!(
-        interface.run("CHECK", &interface.sbr(), &a).ok(),
+        interface.run("CHECK", &interface.chained("sbr"), &a).ok(),
         Value::Null
     );
     a.ip("rule add from 10.1.0.99 lookup 100");
     a.ip(&format!(
         "rule add from {} tos 0x10 lookup 100",
-        interface.source(true)
+        interface.source(0)
     ));
-    interface.run("DEL", &interface.sbr(), &a).ok();
+    interface.run("DEL", &interface.chained("sbr"), &a).ok();
     let left = rules(&a);
     assert_eq!(left.len(), before.len() + 2, "{left:?}");
     assert!(
@@ -280,10 +232,10 @@ fn tables_in_use_are_left_to_their_users() {
     a.ip("route add blackhole 10.9.0.0/16 table 100");
     a.ip("-6 route add fd00:9::/64 dev net1 table 101");
     a.ip("rule add to 10.9.0.0/16 lookup 103");
-    interface.run("ADD", &interface.sbr(), &a).ok();
+    interface.run("ADD", &interface.chained("sbr"), &a).ok();
     assert!(table(&a, 102).contains("default via 10.1.0.1"));
     assert!(table(&a, 104).contains("default via fd00:1::1"));
-    interface.run("DEL", &interface.sbr(), &a).ok();
+    interface.run("DEL", &interface.chained("sbr"), &a).ok();
     assert!(table(&a, 100).contains("blackhole") && table(&a, 101).contains("fd00:9::/64"));
 }
 
@@ -296,7 +248,7 @@ fn concurrent_adds_in_a_sandbox_get_tables_of_their_own() {
         .collect();
     let calls = interfaces
         .iter()
-        .map(|it| it.sbr().on("ADD", &a).ifname(&it.name));
+        .map(|it| it.chained("sbr").on("ADD", &a).ifname(&it.name));
     let calls: Vec<_> = calls.collect();
     thread::scope(|scope| {
         let started: Vec<_> = calls.iter().map(|it| scope.spawn(|| it.ok())).collect();
@@ -311,7 +263,7 @@ fn concurrent_adds_in_a_sandbox_get_tables_of_their_own() {
     assert_eq!(tables.len(), 16, "{tables:?}");
     for interface in &interfaces {
         assert_eq!(
-            interface.run("CHECK", &interface.sbr(), &a).ok(),
+            interface.run("CHECK", &interface.chained("sbr"), &a).ok(),
             Value::Null
         );
     }
@@ -329,14 +281,14 @@ fn failed_add_restores_the_sandbox() {
     a.ip("route add 10.9.0.0/16 via 10.1.0.1 mtu 1300 proto 99");
     let before = (rules(&a), routes(&a));
     for key in ["10.77.0.1", "fd00:77::1"] {
-        let network = interface.sbr().with("gateways", json!([key]));
+        let network = interface.chained("sbr").with("gateways", json!([key]));
         let refusal = interface.run("ADD", &network, &a);
         refusal.error().expect(100, &["add route", key]);
         assert_eq!((rules(&a), routes(&a)), before);
         assert!(!Path::new("/run/cni/sbr/cni:n1:a:net1").exists());
     }
     // The runtime does not read the result, so ADD fails at its end.
-    let call = interface.sbr().on("ADD", &a).ifname("net1");
+    let call = interface.chained("sbr").on("ADD", &a).ifname("net1");
     let closed = ["sh", "-c", "exec \"$@\" >/dev/full", "sh"].map(str::to_owned);
     assert!(!call.under(&closed).run().status.success());
     assert_eq!((rules(&a), routes(&a)), before);
@@ -346,20 +298,20 @@ fn failed_add_restores_the_sandbox() {
 fn second_add_completes_the_first() {
     let host = Host::new();
     let a = host.sandbox("a");
-    let interface = Interface::routed(&host, &a, 1);
+    let interface = routed(&host, &a, 1);
     let first = (rules(&a), routes(&a));
-    interface.run("ADD", &interface.sbr(), &a).ok();
+    interface.run("ADD", &interface.chained("sbr"), &a).ok();
     assert_eq!((rules(&a), routes(&a)), first);
-    a.ip(&format!("rule delete from {}", interface.source(true)));
+    a.ip(&format!("rule delete from {}", interface.source(0)));
     a.ip("route delete default table 100");
-    let check = interface.run("CHECK", &interface.sbr(), &a);
+    let check = interface.run("CHECK", &interface.chained("sbr"), &a);
     check
         .error()
         .expect(100, &["net1", "10.1.0.2", "no table with a default route"]);
-    interface.run("ADD", &interface.sbr(), &a).ok();
+    interface.run("ADD", &interface.chained("sbr"), &a).ok();
     assert_eq!((rules(&a), routes(&a)), first);
     assert_eq!(
-        interface.run("CHECK", &interface.sbr(), &a).ok(),
+        interface.run("CHECK", &interface.chained("sbr"), &a).ok(),
         Value::Null
     );
 }
