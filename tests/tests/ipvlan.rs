@@ -81,7 +81,7 @@ fn addresses_come_from_the_plugin_before_if_there_is_no_ipam() {
     no_addresses.on("ADD", &b).error().expect(7, &["ipam"]);
 }
 
-/// All pods have the master's MAC, so the server tells them apart by the client identifier alone, and
+/// All pods have the master's MAC, so the server distinguishes them by the client identifier alone, and
 /// no answer to the MAC would reach a pod without an address.
 #[test]
 fn pods_lease_different_addresses_although_they_share_a_mac() {

@@ -29,7 +29,7 @@ pub enum Others {
 pub struct Applied {
     /// The number of networks with a route.
     pub routes: usize,
-    /// The number of routes that were created, replaced or removed.
+    /// The number of routes, neighbours and devices that were created, replaced or removed.
     pub changes: usize,
     /// The smallest MTU of the VXLAN devices; `None` if there is none, or if one is missing.
     pub mtu: Option<u32>,

@@ -128,7 +128,9 @@ async fn forward(access: Access, sender: Sender<anyhow::Result<Event>>) {
         };
         let nodes = Api::<NodeObject>::all(client);
         let options = watcher::Config::default().page_size(PAGE);
-        let mut events = watcher(nodes, options).backoff(Pauses::default()).boxed();
+        let mut events = watcher(nodes, options)
+            .backoff(WatchPauses::default())
+            .boxed();
         while let Some(event) = events.next().await {
             if sender.send(event.map_err(Into::into)).await.is_err() {
                 return;
@@ -137,13 +139,15 @@ async fn forward(access: Access, sender: Sender<anyhow::Result<Event>>) {
     }
 }
 
-/// The pauses after failures. An attempt that begins well and fails later does not shorten them.
-struct Pauses {
+/// The pauses of a watch after failures, with random parts, unlike `retry::Pauses`, because the agents
+/// of a cluster lose the API server all at once. An attempt that begins well and fails later does not
+/// shorten them.
+struct WatchPauses {
     pauses: ExponentialBackoff,
     last: Option<Instant>,
 }
 
-impl Default for Pauses {
+impl Default for WatchPauses {
     fn default() -> Self {
         let pauses = ExponentialBuilder::default()
             .with_min_delay(SHORTEST_PAUSE)
@@ -157,7 +161,7 @@ impl Default for Pauses {
     }
 }
 
-impl Iterator for Pauses {
+impl Iterator for WatchPauses {
     type Item = Duration;
 
     fn next(&mut self) -> Option<Duration> {
@@ -166,7 +170,7 @@ impl Iterator for Pauses {
     }
 }
 
-impl Backoff for Pauses {
+impl Backoff for WatchPauses {
     fn reset(&mut self) {
         if self.last.is_some_and(|it| it.elapsed() > 2 * LONGEST_PAUSE) {
             *self = Self::default();
@@ -207,6 +211,5 @@ const LONGEST_CONNECT: Duration = Duration::from_secs(5);
 const LONGEST_SILENCE: Duration = Duration::from_secs(310);
 
 /// The first pause after a failure. Each further pause is twice as long, up to [`LONGEST_PAUSE`].
-/// Random times are added, so that the agents of a cluster do not come all at once.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);

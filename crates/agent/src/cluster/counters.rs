@@ -24,18 +24,18 @@ impl Counters {
             nodes: registered(
                 registry,
                 "cluster_nodes",
-                "Nodes that the API server has listed",
+                "Nodes of the last list of the API server",
             ),
             routes: registered(registry, "cluster_routes", "Routes to pods of other nodes"),
             problems: registered(
                 registry,
                 "cluster_problems",
-                "Pod networks of other nodes without the desired route",
+                "Reasons why pod networks of other nodes lack the desired route",
             ),
             changes: registered(
                 registry,
                 "cluster_route_changes",
-                "Routes that the agent created, replaced or removed",
+                "Routes, neighbours and devices that the agent created, replaced or removed",
             ),
             is_connected: registered(
                 registry,

@@ -1,8 +1,8 @@
 //! Rules that keep foreign packets out of the tunnels between nodes.
 //!
-//! VXLAN has no authentication: who reaches a node's tunnel port can send any packet to its pods. So
-//! only nodes may send to this port, and no pod may, not even through masquerading, which would give
-//! its packets the node's address.
+//! VXLAN has no authentication: a program that reaches a node's tunnel port can send any packet to the
+//! node's pods. So only nodes may send to this port. Packets of pods are dropped before masquerading
+//! gives them the node's address.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

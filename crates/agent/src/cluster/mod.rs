@@ -1,9 +1,8 @@
 //! Cluster: routes to the pods of the other nodes of a Kubernetes cluster, and the node's network
 //! configuration.
 //!
-//! The API server tells which nodes there are. While it does not answer, everything stays as it
-//! is: [`saved`] keeps the nodes over a restart of the agent, and the kernel keeps the routes over
-//! its end.
+//! The API server lists the nodes. While it does not answer, everything stays as it is: [`saved`]
+//! keeps the nodes over a restart of the agent, and the kernel keeps the routes after its end.
 
 mod api;
 mod config;
@@ -160,7 +159,7 @@ impl Part {
     /// Returns why this node has no network for pods.
     fn node_failure(&self) -> Option<String> {
         let name = &self.node;
-        if self.watched.is_foreign {
+        if self.watched.lacks_own {
             return Some(format!(
                 "the API server lists no node {name}; set the key node to this node's name"
             ));

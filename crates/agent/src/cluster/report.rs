@@ -1,4 +1,4 @@
-//! Tells the operator what the part `cluster` found: on standard error, by health and by metrics.
+//! Reports what the part `cluster` found: on standard error, by health and by metrics.
 
 use std::collections::BTreeSet;
 

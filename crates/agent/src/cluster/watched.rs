@@ -13,10 +13,10 @@ pub(super) struct Watched {
     pub is_current: bool,
     /// Whether the API server's list lacks this node. It is of another cluster or of one that is being
     /// restored, or the kubelet has not registered yet. So [`Self::nodes`] stay as they were.
-    pub is_foreign: bool,
+    pub lacks_own: bool,
     /// Name of this node.
     own: String,
-    /// The part of a new list that has arrived, or the whole list while it [`Self::is_foreign`].
+    /// The part of a new list that has arrived, or the whole list while [`Self::lacks_own`].
     arriving: Nodes,
     is_saved: bool,
 }
@@ -46,7 +46,7 @@ impl Watched {
             Event::Apply(object) => {
                 let (name, node) = object.node();
                 let is_new = self.listed().insert(name, node.clone()) != Some(node);
-                is_new && (!self.is_foreign || self.accept())
+                is_new && (!self.lacks_own || self.accept())
             }
             Event::Delete(object) => self.delete(&object.node().0),
         };
@@ -56,7 +56,7 @@ impl Watched {
 
     /// Deletes a node. Without this node, the nodes stay as they were until it is created again.
     fn delete(&mut self, name: &str) -> bool {
-        if name != self.own || self.is_foreign {
+        if name != self.own || self.lacks_own {
             return self.listed().remove(name).is_some();
         }
         self.arriving.clone_from(&self.nodes);
@@ -66,7 +66,7 @@ impl Watched {
 
     /// Returns the nodes of the API server's list.
     fn listed(&mut self) -> &mut Nodes {
-        if self.is_foreign {
+        if self.lacks_own {
             &mut self.arriving
         } else {
             &mut self.nodes
@@ -76,9 +76,9 @@ impl Watched {
     /// Takes the list that has arrived, if it has this node. Returns whether something changed.
     fn accept(&mut self) -> bool {
         let was_current = self.is_current;
-        self.is_foreign = !self.arriving.contains_key(&self.own);
-        self.is_current = !self.is_foreign;
-        if self.is_foreign {
+        self.lacks_own = !self.arriving.contains_key(&self.own);
+        self.is_current = !self.lacks_own;
+        if self.lacks_own {
             return true;
         }
         let list = std::mem::take(&mut self.arriving);
