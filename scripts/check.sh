@@ -71,7 +71,7 @@ thirty_two_bits() {
     local arch target prefix debian
     while read -r arch target prefix debian; do
         [[ $arch == arm ]] || continue
-        add_target "$target" && need_c_compiler "$prefix" "$debian" || continue
+        if ! add_target "$target" || ! need_c_compiler "$prefix" "$debian"; then continue; fi
         cargo check --workspace --bins --locked --target "$target"
         return
     done <scripts/architectures.txt

@@ -98,7 +98,7 @@ choose_target() {
     local arch prefix debian
     while read -r arch target prefix debian; do
         [[ $arch == "$1" ]] || continue
-        add_target "$target" && (need_c_compiler "$prefix" "$debian") || continue
+        if ! add_target "$target" || ! (need_c_compiler "$prefix" "$debian"); then continue; fi
         linker=''
         [[ $target != *-gnu* ]] || linker=$prefix-gcc
         return 0
