@@ -51,6 +51,8 @@ struct State {
     oldest: usize,
     connections: Vec<TcpStream>,
     lists: usize,
+    /// The HTTP status of all patches; 0 if they are applied.
+    refusal: u16,
 }
 
 impl ApiServer {
@@ -101,13 +103,22 @@ impl ApiServer {
         self.shared.changed.notify_all();
     }
 
-    /// Adds or changes a node.
+    /// Sets the conditions of a node's status.
+    pub fn set_conditions(&self, name: &str, conditions: &Value) {
+        let mut state = self.shared.lock();
+        let mut object = state.nodes[name].clone();
+        object["status"]["conditions"] = conditions.clone();
+        state.change(name, object);
+        self.shared.changed.notify_all();
+    }
+
+    /// Adds or changes a node. Its conditions stay.
     pub fn set(&self, name: &str, pod_cidrs: &[&str], addresses: &[&str]) {
         let addresses = addresses
             .iter()
             .map(|it| json!({"type": "InternalIP", "address": it}))
             .chain([json!({"type": "Hostname", "address": name})]);
-        let object = json!({
+        let mut object = json!({
             "apiVersion": "v1",
             "kind": "Node",
             "metadata": {"name": name, "uid": name, "managedFields": [{"manager": "kubelet"}]},
@@ -115,13 +126,11 @@ impl ApiServer {
             "status": {"addresses": addresses.collect::<Value>(), "images": [{"names": ["a"]}]},
         });
         let mut state = self.shared.lock();
-        let kind = if state.nodes.contains_key(name) {
-            "MODIFIED"
-        } else {
-            "ADDED"
-        };
-        let object = state.event(kind, object);
-        state.nodes.insert(name.to_owned(), object);
+        let before = state.nodes.get(name);
+        if let Some(conditions) = before.and_then(|it| it["status"].get("conditions")) {
+            object["status"]["conditions"] = conditions.clone();
+        }
+        state.change(name, object);
         self.shared.changed.notify_all();
     }
 
@@ -149,6 +158,16 @@ impl ApiServer {
         self.answers(Answers::Well);
     }
 
+    /// Refuses patches with this HTTP status from now on, as if the service account lacked a right.
+    pub fn refuse_patches(&self, status: u16) {
+        self.shared.lock().refusal = status;
+    }
+
+    /// Returns a node's object.
+    pub fn object(&self, name: &str) -> Value {
+        self.shared.lock().nodes[name].clone()
+    }
+
     /// Returns how many lists were begun.
     pub fn lists(&self) -> usize {
         self.shared.lock().lists
@@ -168,6 +187,39 @@ impl State {
         object["metadata"]["resourceVersion"] = version.into();
         self.events.push(json!({"type": kind, "object": object}));
         object
+    }
+
+    /// Applies a strategic merge patch of a node's conditions. Returns status and body of the answer.
+    fn patch(&mut self, request: &Request) -> (u16, String) {
+        if self.refusal != 0 {
+            let status = json!({"kind": "Status", "code": self.refusal, "message": "forbidden"});
+            return (self.refusal, status.to_string());
+        }
+        let [name, "status"] = request.node()[..] else {
+            panic!("{request:?}");
+        };
+        let patch: Value = serde_json::from_slice(&request.body).unwrap();
+        let mut object = self.nodes[name].clone();
+        for new in patch["status"]["conditions"].as_array().unwrap() {
+            let conditions = &mut object["status"]["conditions"];
+            let mut all = conditions.as_array().cloned().unwrap_or_default();
+            all.retain(|it| it["type"] != new["type"]);
+            all.push(new.clone());
+            *conditions = all.into();
+        }
+        self.change(name, object);
+        (200, self.nodes[name].to_string())
+    }
+
+    /// Adds or replaces a node.
+    fn change(&mut self, name: &str, object: Value) {
+        let kind = if self.nodes.contains_key(name) {
+            "MODIFIED"
+        } else {
+            "ADDED"
+        };
+        let object = self.event(kind, object);
+        self.nodes.insert(name.to_owned(), object);
     }
 
     /// Returns a page of the list.
@@ -198,8 +250,8 @@ impl Shared {
     /// Answers the requests of a connection, until one of them ends it.
     fn serve(&self, mut stream: TcpStream) -> io::Result<()> {
         let mut reader = BufReader::new(stream.try_clone()?);
-        while let Some(target) = read_request(&mut reader)? {
-            let query = target.split_once('?').map_or("", |it| it.1);
+        while let Some(request) = Request::read(&mut reader)? {
+            let query = request.query();
             let mut state = self.lock();
             let (status, body) = match state.answers {
                 Answers::Status(status) => {
@@ -215,6 +267,7 @@ impl Shared {
                     return Ok(());
                 }
                 Answers::Away => return Ok(()),
+                _ if request.method == "PATCH" => state.patch(&request),
                 Answers::Well | Answers::Emptiness if value(query, "watch").is_some() => {
                     drop(state);
                     return self.watch(&mut stream, query);
@@ -222,6 +275,7 @@ impl Shared {
                 Answers::Well | Answers::Emptiness => (200, state.page(query).to_string()),
             };
             drop(state);
+            self.changed.notify_all();
             answer(&mut stream, status, &body)?;
         }
         Ok(())
@@ -262,16 +316,50 @@ impl Shared {
     }
 }
 
-/// Reads a request with its headers. Returns its target; `None` at the end of the connection.
-fn read_request(reader: &mut impl io::BufRead) -> io::Result<Option<String>> {
-    let mut request = String::new();
-    reader.read_line(&mut request)?;
-    let mut header = request.clone();
-    while header.trim() != "" {
-        header.clear();
-        reader.read_line(&mut header)?;
+/// A request of a client.
+#[derive(Debug)]
+struct Request {
+    method: String,
+    target: String,
+    body: Vec<u8>,
+}
+
+impl Request {
+    /// Reads a request; `None` at the end of the connection.
+    fn read(reader: &mut impl io::BufRead) -> io::Result<Option<Self>> {
+        let mut line = String::new();
+        reader.read_line(&mut line)?;
+        let mut words = line.split(' ').map(str::to_owned);
+        let (Some(method), Some(target)) = (words.next(), words.next()) else {
+            return Ok(None);
+        };
+        let (mut header, mut length) = (line, 0);
+        while header.trim() != "" {
+            header.clear();
+            reader.read_line(&mut header)?;
+            let value = header.to_lowercase();
+            let value = value.strip_prefix("content-length:");
+            length = value.map_or(length, |it| it.trim().parse().unwrap());
+        }
+        let mut body = vec![0; length];
+        reader.read_exact(&mut body)?;
+        Ok(Some(Self {
+            method,
+            target,
+            body,
+        }))
     }
-    Ok(request.split(' ').nth(1).map(str::to_owned))
+
+    /// Returns the part of the target behind `?`.
+    fn query(&self) -> &str {
+        self.target.split_once('?').map_or("", |it| it.1)
+    }
+
+    /// Returns the parts of the path behind `/api/v1/nodes/`.
+    fn node(&self) -> Vec<&str> {
+        let path = self.target.split('?').next().unwrap();
+        path.split('/').skip(4).collect()
+    }
 }
 
 /// Returns the value of a key in a query.

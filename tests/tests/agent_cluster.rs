@@ -238,6 +238,40 @@ fn conflist_waits_for_pod_cidrs_and_touches_no_other_network() {
     );
 }
 
+/// A cloud creates nodes with the condition, which keeps pods away until a network ends it.
+#[test]
+fn node_says_when_it_has_a_network() {
+    let host = Host::new();
+    let cluster = Cluster::new(&host);
+    let node = cluster.machine(1, LAN);
+    let api = &cluster.api;
+    let conditions = json!([
+        {"type": "Ready", "status": "True"},
+        {"type": "NetworkUnavailable", "status": "True", "reason": "NoRouteCreated"},
+    ]);
+    api.set("node-1", &[], &["192.0.2.1"]);
+    api.set_conditions("node-1", &conditions);
+    api.refuse_patches(403);
+    let _agent = node.agent(&node.sections(api));
+    node.health_has("has no podCIDR");
+    assert_eq!(api.object("node-1")["status"]["conditions"], conditions);
+    api.set("node-1", &["10.244.1.0/24"], &["192.0.2.1"]);
+    node.health_has("set the condition NetworkUnavailable of node-1: ");
+    api.refuse_patches(0);
+    let has_network = || {
+        let object = api.object("node-1");
+        let conditions = object["status"]["conditions"].as_array().unwrap();
+        conditions.len() == 2
+            && conditions[0]["type"] == "Ready"
+            && conditions[1]["status"] == "False"
+            && conditions[1]["reason"] == "CniAgentIsUp"
+    };
+    assert!(eventually(has_network), "{}", api.object("node-1"));
+    node.health_has("200 OK");
+    api.set_conditions("node-1", &conditions);
+    assert!(eventually(has_network), "{}", api.object("node-1"));
+}
+
 #[test]
 fn wrong_configurations_end_the_agent() {
     let host = Host::new();

@@ -135,11 +135,24 @@ fn agent_gets_its_mounts_and_three_capabilities() {
 }
 
 #[test]
-fn cluster_network_installs_and_runs_the_agent_that_may_only_read_nodes() {
+fn cluster_network_installs_and_runs_an_agent_with_few_rights() {
     let all = manifests("kubernetes/cluster.yaml");
-    let [account, role, binding, configuration, manifest] = all.try_into().unwrap();
-    let may = json!([{"apiGroups": [""], "resources": ["nodes"], "verbs": ["list", "watch"]}]);
+    let [
+        account,
+        role,
+        binding,
+        policy,
+        bound,
+        configuration,
+        manifest,
+    ] = all.try_into().unwrap();
+    let may = json!([
+        {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list", "watch"]},
+        {"apiGroups": [""], "resources": ["nodes/status"], "verbs": ["patch"]},
+    ]);
     assert_eq!(role["rules"], may);
+    expect_policy(&account, &policy["spec"]);
+    assert_eq!(bound["spec"]["policyName"], policy["metadata"]["name"]);
     assert_eq!(binding["roleRef"]["name"], role["metadata"]["name"]);
     let pod = pod_of(&manifest);
     let name = &account["metadata"]["name"];
@@ -153,6 +166,17 @@ fn cluster_network_installs_and_runs_the_agent_that_may_only_read_nodes() {
     let plugins = json!([{"name": "plugins", "mountPath": "/opt/cni/bin"}]);
     assert_eq!(install["volumeMounts"], plugins);
     expect_agent(&configuration, &pod, true);
+}
+
+/// Expects that the policy judges what the account may change.
+fn expect_policy(account: &Value, policy: &Value) {
+    let [namespace, name] =
+        ["namespace", "name"].map(|it| account["metadata"][it].as_str().unwrap());
+    let user = format!("\"system:serviceaccount:{namespace}:{name}\"");
+    let condition = policy["matchConditions"][0]["expression"].as_str().unwrap();
+    assert!(condition.ends_with(&user), "{condition}");
+    let judged = &policy["matchConstraints"]["resourceRules"][0]["resources"];
+    assert_eq!(judged, &json!(["nodes", "nodes/status"]));
 }
 
 /// Expects that the pod's agent has the mounts and capabilities that its configuration needs.

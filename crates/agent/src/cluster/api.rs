@@ -179,7 +179,11 @@ impl Backoff for WatchPauses {
 }
 
 impl Access {
-    async fn client(&self) -> anyhow::Result<Client> {
+    /// Returns a client with the current credentials.
+    ///
+    /// # Errors
+    /// They are missing or invalid.
+    pub async fn client(&self) -> anyhow::Result<Client> {
         let mut config = match &self.kubeconfig {
             Some(path) => {
                 let file = Kubeconfig::read_from(path)?;

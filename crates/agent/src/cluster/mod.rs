@@ -10,6 +10,7 @@ mod conflist;
 mod counters;
 mod guard;
 mod object;
+mod own_node;
 mod report;
 mod saved;
 mod watched;
@@ -29,6 +30,7 @@ use self::api::Watch;
 pub(crate) use self::config::Config;
 use self::config::Mode;
 pub(crate) use self::counters::Counters;
+use self::own_node::OwnNode;
 use self::report::Report;
 use self::watched::Watched;
 use crate::events::Events;
@@ -43,6 +45,7 @@ pub(crate) async fn run(config: Config, shared: Shared, counters: Counters) -> a
     let node = config.node_name()?;
     let mut part = Part {
         api: Watch::start(config.access.clone()),
+        own_node: OwnNode::new(node.clone(), config.access.clone()),
         watched: Watched::of(node.clone(), saved::read(&config.state_file)),
         report: Report::new(shared.health.clone(), counters),
         links: BTreeSet::new(),
@@ -69,6 +72,7 @@ struct Part {
     /// Name of this node.
     node: String,
     api: Watch,
+    own_node: OwnNode,
     watched: Watched,
     report: Report,
     /// Indexes of the links that routes use or used.
@@ -129,7 +133,11 @@ impl Part {
         let mut is_done = !applied.problems.iter().any(Problem::may_pass);
         if is_current {
             is_done &= self.keep_nodes().await;
-            is_done &= self.write_conflist(applied.mtu).await;
+            let is_written = self.write_conflist(applied.mtu).await;
+            is_done &= is_written;
+            if is_written && self.node_failure().is_none() {
+                self.say_network();
+            }
         }
         self.retry = (!is_done).then(|| Instant::now() + RETRY);
         self.report_node(&applied);
@@ -216,6 +224,16 @@ impl Part {
         failure.is_none()
     }
 
+    /// Says in the Node object that this node has a network for pods, unless another program makes
+    /// the routes and so knows when they are there.
+    fn say_network(&mut self) {
+        if self.watched.says_network || self.config.mode == Mode::None {
+            self.report.failure(CONDITION, None);
+        } else {
+            self.own_node.set_network_available();
+        }
+    }
+
     /// Waits until the routes may differ from the desired ones.
     async fn until_changed(&mut self, changes: &mut Changes) -> anyhow::Result<()> {
         let is_conflict = loop {
@@ -233,6 +251,12 @@ impl Part {
                 event = self.api.next() => {
                     if event.is_some_and(|it| self.watched.take(it)) {
                         break false;
+                    }
+                }
+                outcome = self.own_node.outcome() => {
+                    self.report.error(CONDITION, outcome.as_ref().err());
+                    if outcome.is_err() {
+                        self.retry.get_or_insert(Instant::now() + RETRY);
                     }
                 }
                 () = sleep_until(retry), if self.retry.is_some() => break false,
@@ -274,6 +298,7 @@ const API: &str = "cluster: API server";
 const NODE: &str = "cluster: node";
 const FILE: &str = "cluster: state file";
 const CONFLIST: &str = "cluster: conflist";
+const CONDITION: &str = "cluster: condition";
 
 /// Time from the first event until routes are set again.
 const SETTLE: Duration = Duration::from_millis(50);

@@ -31,6 +31,7 @@ struct Spec {
 #[serde(default)]
 struct Status {
     addresses: Vec<Address>,
+    conditions: Vec<Condition>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -40,7 +41,20 @@ struct Address {
     address: String,
 }
 
+#[derive(Debug, Clone, Deserialize)]
+struct Condition {
+    #[serde(rename = "type")]
+    kind: String,
+    status: String,
+}
+
 impl NodeObject {
+    /// Returns whether the object says that its node has a network for pods.
+    pub fn has_network(&self) -> bool {
+        let mut conditions = self.status.conditions.iter();
+        conditions.any(|it| it.kind == NETWORK_UNAVAILABLE && it.status == "False")
+    }
+
     /// Returns the node's name and what routes need of it.
     pub fn node(self) -> (String, Node) {
         let mut invalid = Vec::new();
@@ -115,3 +129,6 @@ impl Resource for NodeObject {
         &mut self.metadata
     }
 }
+
+/// The condition of a node without a network for pods.
+pub(super) const NETWORK_UNAVAILABLE: &str = "NetworkUnavailable";

@@ -1,8 +1,10 @@
 //! The nodes as the API server last described them.
 
 use cluster::Nodes;
+use kube::Resource as _;
 
 use super::api::Event;
+use super::object::NodeObject;
 
 /// The nodes of the cluster, kept up to date by events.
 #[derive(Default)]
@@ -14,6 +16,8 @@ pub(super) struct Watched {
     /// Whether the API server's list lacks this node. It is of another cluster or of one that is being
     /// restored, or the kubelet has not registered yet. So [`Self::nodes`] stay as they were.
     pub lacks_own: bool,
+    /// Whether this node's object says that the node has a network for pods.
+    pub says_network: bool,
     /// Name of this node.
     own: String,
     /// The part of a new list that has arrived, or the whole list while [`Self::lacks_own`].
@@ -39,19 +43,30 @@ impl Watched {
                 false
             }
             Event::InitApply(object) => {
+                let is_change = self.take_condition(&object);
                 self.arriving.extend([object.node()]);
-                false
+                is_change
             }
             Event::InitDone => self.accept(),
             Event::Apply(object) => {
+                let says_other = self.take_condition(&object);
                 let (name, node) = object.node();
                 let is_new = self.listed().insert(name, node.clone()) != Some(node);
-                is_new && (!self.lacks_own || self.accept())
+                (is_new && (!self.lacks_own || self.accept())) || says_other
             }
             Event::Delete(object) => self.delete(&object.node().0),
         };
         self.is_saved &= !is_change;
         is_change
+    }
+
+    /// Notes what the object says, if it is this node's. Returns whether that is new.
+    fn take_condition(&mut self, object: &NodeObject) -> bool {
+        if object.meta().name.as_deref() != Some(&self.own) {
+            return false;
+        }
+        let before = std::mem::replace(&mut self.says_network, object.has_network());
+        before != self.says_network
     }
 
     /// Deletes a node. Without this node, the nodes stay as they were until it is created again.

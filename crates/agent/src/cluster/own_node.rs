@@ -1,0 +1,80 @@
+//! What the agent writes into the Node object of its own node.
+
+use std::future::pending;
+use std::time::Duration;
+
+use anyhow::{Context as _, anyhow};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use serde_json::json;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::api::Access;
+use super::object::{NETWORK_UNAVAILABLE, NodeObject};
+
+/// The Node object of the agent's node. A task sends each request, so an API server that does not
+/// answer delays no route.
+pub(super) struct OwnNode {
+    name: String,
+    access: Access,
+    request: JoinSet<anyhow::Result<()>>,
+}
+
+impl OwnNode {
+    pub fn new(name: String, access: Access) -> Self {
+        Self {
+            name,
+            access,
+            request: JoinSet::new(),
+        }
+    }
+
+    /// Sets the condition `NetworkUnavailable` to false, unless a request is on its way. Some clouds
+    /// create nodes with this condition, and no pod is scheduled to the node until a network ends it.
+    pub fn set_network_available(&mut self) {
+        if !self.request.is_empty() {
+            return;
+        }
+        let (access, name) = (self.access.clone(), self.name.clone());
+        self.request.spawn(async move {
+            let outcome = timeout(LONGEST_REQUEST, patch_condition(&access, &name)).await;
+            let outcome = outcome.unwrap_or_else(|_| Err(anyhow!("no answer")));
+            outcome.with_context(|| format!("set the condition {NETWORK_UNAVAILABLE} of {name}"))
+        });
+    }
+
+    /// Waits until a request has ended. May be dropped while it waits.
+    ///
+    /// # Errors
+    /// The API server refused the request, or did not answer.
+    pub async fn outcome(&mut self) -> anyhow::Result<()> {
+        match self.request.join_next().await {
+            Some(outcome) => outcome?,
+            None => pending().await,
+        }
+    }
+}
+
+async fn patch_condition(access: &Access, name: &str) -> anyhow::Result<()> {
+    let nodes = Api::<NodeObject>::all(access.client().await?);
+    let now = Time(Timestamp::now());
+    let condition = json!({
+        "type": NETWORK_UNAVAILABLE,
+        "status": "False",
+        "reason": "CniAgentIsUp",
+        "message": "cni-agent has made the routes to the pods of other nodes",
+        "lastHeartbeatTime": now,
+        "lastTransitionTime": now,
+    });
+    // Unlike a merge patch, a strategic one keeps the other conditions.
+    let patch = Patch::Strategic(json!({"status": {"conditions": [condition]}}));
+    let parameters = PatchParams::default();
+    nodes.patch_status(name, &parameters, &patch).await?;
+    Ok(())
+}
+
+/// Time limit for a request.
+const LONGEST_REQUEST: Duration = Duration::from_secs(10);
