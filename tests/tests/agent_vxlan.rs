@@ -1,6 +1,7 @@
 //! cni-agent joins nodes by VXLAN. Connections between pods of nodes behind a router show it, and
 //! hand-made packets show what stays outside.
 
+use std::fs;
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::time::Duration;
 
@@ -308,4 +309,40 @@ fn tunnels_stay_while_the_own_node_object_is_deleted() {
     first.place().ip("link del cni-vxlan4");
     assert!(eventually(|| first.place().has_link("cni-vxlan4")));
     first.expect_routes(&TO_SECOND);
+}
+
+#[test]
+fn cleanup_removes_what_the_agent_made_and_nothing_else() {
+    let host = Host::new();
+    let cluster = Cluster::new(&host);
+    let node = cluster.node(1, LAN);
+    let _second = cluster.node(2, WAN);
+    node.place()
+        .ip("route add 10.244.9.0/24 via 192.0.2.254 proto bird");
+    let before = state(&node);
+    let (node, agent) = cluster.started(node, "vxlan");
+    node.expect_routes(&TO_SECOND);
+    drop(agent);
+    let mut sections = node.sections(&cluster.api);
+    sections["cluster"]["mode"] = "vxlan".into();
+    let run = Agent::run_in(&host, node.dir(), &sections).argument("--cleanup");
+    // The file of another network stays.
+    let own = fs::read(node.conflist()).unwrap();
+    let other = br#"{"cniVersion": "1.0.0", "name": "b", "plugins": [{"type": "ptp"}]}"#;
+    fs::write(node.conflist(), other).unwrap();
+    let clean_up = || assert!(node.place().enter(|| run.run()).status.success());
+    clean_up();
+    assert!(node.conflist().exists());
+    fs::write(node.conflist(), own).unwrap();
+    clean_up();
+    assert!(!node.conflist().exists());
+    assert!(!node.dir().join("nodes.json").exists());
+    assert_eq!(state(&node), before);
+}
+
+/// Returns the links, routes and rules of a node.
+fn state(node: &Node<'_>) -> String {
+    let lists = ["-br link", "-4 route", "-6 route"].map(|it| node.place().ip(it));
+    let rules = node.place().run("nft", &["--stateless", "list", "ruleset"]);
+    lists.join("\n") + &rules
 }

@@ -12,7 +12,7 @@ use crate::config::Config;
 use crate::ending::{event_loop, until_signal};
 use crate::log::Log;
 use crate::repair::Guard;
-use crate::{capabilities, gc, parts};
+use crate::{capabilities, cluster, gc, parts};
 
 /// Keeps a node's network in order while pods run.
 #[derive(Debug, Parser)]
@@ -24,6 +24,10 @@ struct Cli {
     /// Print what a round of garbage collection would remove and keep, and change nothing
     #[arg(long)]
     dry_run: bool,
+    /// Remove the cluster network from this node: routes, tunnels, rules, conflist and saved nodes. Stop
+    /// the agent first. Pods keep their own interfaces, and reach no other node
+    #[arg(long, conflicts_with = "dry_run")]
+    cleanup: bool,
 }
 
 /// Returns the keys of the configuration file, from the reference page.
@@ -37,14 +41,17 @@ pub fn command() -> clap::Command {
     Cli::command()
 }
 
-/// Runs the agent until SIGTERM or SIGINT. With `--dry-run`, only prints what a round of garbage
-/// collection would do, and returns.
+/// Runs the agent until SIGTERM or SIGINT. With `--dry-run` or `--cleanup`, only does what these ask
+/// for.
 pub fn run() -> ExitCode {
     let cli = Cli::parse();
     let outcome = Config::read(&cli.config).and_then(|config| {
         capabilities::drop_others()?;
         if cli.dry_run {
             return dry_run(config);
+        }
+        if cli.cleanup {
+            return cleanup(config);
         }
         Ok(run_parts(config, Log::start()?))
     });
@@ -56,6 +63,16 @@ fn dry_run(config: Config) -> anyhow::Result<ExitCode> {
     let lines = gc::dry_run(config.gc.unwrap_or_default(), config.runtime.directories());
     let lines = runtime.block_on(lines);
     runtime.shutdown_background();
+    print(&lines?)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn cleanup(config: Config) -> anyhow::Result<ExitCode> {
+    let networks = config.runtime.conf_dir;
+    let config = config
+        .cluster
+        .context("the configuration file has no section cluster")?;
+    let lines = event_loop()?.block_on(cluster::clean_up(&config, &networks));
     print(&lines?)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -1,9 +1,11 @@
 //! The network configuration of this node, from a template.
 
 use std::ffi::OsStr;
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail, ensure};
+use cni::files::if_present;
 use ipnetwork::IpNetwork;
 use runtime::{Conflist as Parsed, candidates};
 use serde::{Deserialize, Deserializer};
@@ -45,6 +47,12 @@ impl Conflist {
         Ok(())
     }
 
+    /// Returns whether the agent has written this content: it is of the template's network.
+    fn has_written(&self, content: Vec<u8>) -> bool {
+        let parsed = Parsed::parse(content).ok();
+        parsed.is_some_and(|it| Some(it.name.as_str()) == self.template["name"].as_str())
+    }
+
     /// Returns the template with the values of a node in place of the placeholders.
     pub fn filled(
         &self,
@@ -84,17 +92,13 @@ pub(super) fn write(directory: &Path, conflist: &Conflist, filled: &Value) -> an
     let path = directory.join(&conflist.file);
     let mut content = serde_json::to_vec_pretty(filled)?;
     content.push(b'\n');
-    let present = cni::files::if_present(cni::files::read(&path));
-    let present = present.with_context(|| format!("read {}", path.display()))?;
+    let present = read(&path)?;
     if present.as_ref() != Some(&content) {
-        if let Some(present) = present {
-            let name = Parsed::parse(present).ok().map(|it| it.name.to_string());
-            ensure!(
-                name.as_deref() == filled["name"].as_str(),
-                "{} has another network: move it away, or set another file in the key conflist",
-                path.display()
-            );
-        }
+        ensure!(
+            present.is_none_or(|it| conflist.has_written(it)),
+            "{} has another network: move it away, or set another file in the key conflist",
+            path.display()
+        );
         saved::replace(&path, &content)?;
     }
     let used = candidates(directory)?
@@ -108,6 +112,24 @@ pub(super) fn write(directory: &Path, conflist: &Conflist, filled: &Value) -> an
         );
     }
     Ok(())
+}
+
+/// Removes the network configuration from the directory, if the agent has written it. Returns its path.
+///
+/// # Errors
+/// The file cannot be read or removed.
+pub(super) fn remove(directory: &Path, conflist: &Conflist) -> anyhow::Result<Option<PathBuf>> {
+    let path = directory.join(&conflist.file);
+    if !read(&path)?.is_some_and(|it| conflist.has_written(it)) {
+        return Ok(None);
+    }
+    fs::remove_file(&path).with_context(|| format!("remove {}", path.display()))?;
+    Ok(Some(path))
+}
+
+fn read(path: &Path) -> anyhow::Result<Option<Vec<u8>>> {
+    let present = if_present(cni::files::read(path));
+    present.with_context(|| format!("read {}", path.display()))
 }
 
 /// Replaces the placeholders in `value` and below by their values.

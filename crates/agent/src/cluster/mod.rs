@@ -5,6 +5,7 @@
 //! keeps the nodes over a restart of the agent, and the kernel keeps the routes after its end.
 
 mod api;
+mod cleanup;
 mod config;
 mod conflist;
 mod counters;
@@ -27,6 +28,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use self::api::Watch;
+pub(crate) use self::cleanup::clean_up;
 pub(crate) use self::config::Config;
 use self::config::Mode;
 pub(crate) use self::counters::Counters;

@@ -1,0 +1,45 @@
+//! Removes the cluster network from a node that leaves the cluster.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::Context as _;
+use cluster::{Kernel, Others, Peers, Way};
+use cni::files::if_present;
+use tokio::task::spawn_blocking;
+
+use super::Config;
+use super::{conflist, guard};
+
+/// Removes routes, devices, rules, the saved nodes, and the conflist in `networks`, if the agent has
+/// written it. Returns a line for each. May run again; does not stop a running agent, which makes them
+/// again.
+///
+/// # Errors
+/// One of them cannot be removed. The others before it are removed.
+pub(crate) async fn clean_up(config: &Config, networks: &Path) -> anyhow::Result<String> {
+    let mut lines = String::new();
+    // Without the conflist, the runtime starts no pod that would lack the routes.
+    let own = config.conflist.as_ref();
+    let removed = own.map(|it| conflist::remove(networks, it)).transpose()?;
+    if let Some(path) = removed.flatten() {
+        lines += &format!("removed {}\n", path.display());
+    }
+    let kernel = Kernel::open().context("open a netlink socket")?;
+    let none = Peers::default();
+    let applied = kernel.apply(&none, &Way::Direct, Others::Remove).await;
+    let count = applied.context("remove routes")?.changes;
+    lines += &format!("removed {count} routes, neighbours and devices\n");
+    spawn_blocking(guard::remove)
+        .await?
+        .context("remove the rules of the tunnel port")?;
+    let saved = &config.state_file;
+    let removed = if_present(fs::remove_file(saved));
+    if removed
+        .with_context(|| format!("remove {}", saved.display()))?
+        .is_some()
+    {
+        lines += &format!("removed {}\n", saved.display());
+    }
+    Ok(lines)
+}
