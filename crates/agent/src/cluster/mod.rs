@@ -54,6 +54,7 @@ pub(crate) async fn run(config: Config, shared: Shared, counters: Counters) -> a
         tunnels: BTreeSet::new(),
         deletions: None,
         conflicts: Pauses::new(),
+        repairs: 0,
         retry: None,
         node,
         config,
@@ -83,8 +84,10 @@ struct Part {
     tunnels: BTreeSet<u32>,
     /// Receives deletions in the rules that guard the tunnels.
     deletions: Option<Events<()>>,
-    /// Pauses after changes of other programs, which may change the same again and again.
+    /// Pauses between repairs of what another program changes again and again.
     conflicts: Pauses,
+    /// The number of synchronizations in a row that changed something.
+    repairs: usize,
     /// When to try again what failed.
     retry: Option<Instant>,
 }
@@ -132,6 +135,8 @@ impl Part {
         }
         self.links.extend(&applied.links);
         self.tunnels.clone_from(&applied.tunnels);
+        let has_changed = applied.changes > 0;
+        self.repairs = if has_changed { self.repairs + 1 } else { 0 };
         let mut is_done = !applied.problems.iter().any(Problem::may_pass);
         if is_current {
             is_done &= self.keep_nodes().await;
@@ -264,8 +269,9 @@ impl Part {
                 () = sleep_until(retry), if self.retry.is_some() => break false,
             }
         };
-        // Many events come together. One synchronization is enough for them.
-        if is_conflict {
+        // Many events come together. One synchronization is enough for them. A repair causes events,
+        // too; after them there is nothing to repair, unless another program goes on.
+        if is_conflict && self.repairs > REPAIRS {
             self.conflicts.wait().await;
         } else {
             sleep(SETTLE).await;
@@ -301,6 +307,9 @@ const NODE: &str = "cluster: node";
 const FILE: &str = "cluster: state file";
 const CONFLIST: &str = "cluster: conflist";
 const CONDITION: &str = "cluster: condition";
+
+/// The number of repairs in a row after which the agent pauses between further ones.
+const REPAIRS: usize = 10;
 
 /// Time from the first event until routes are set again.
 const SETTLE: Duration = Duration::from_millis(50);
