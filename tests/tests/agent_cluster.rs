@@ -186,6 +186,10 @@ fn what_cannot_be_routed_is_reported() {
         foreign.trim(),
         "10.244.3.0/24 via 192.0.2.3 dev eth0 proto bird"
     );
+    let replace = "route replace 10.244.7.0/24 via 192.0.2.8 proto bird";
+    node.place().ip(replace);
+    agent.says("route to 10.244.7.0/24, the pods of node strange (route protocol 12)");
+    node.place().ip("route del 10.244.7.0/24");
     // An address in the network of the node makes the first one near.
     node.place().ip("address add 198.51.100.1/24 dev eth0");
     node.expect_routes(&[

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use futures::StreamExt as _;
 use futures::channel::mpsc::UnboundedReceiver;
-use rtnetlink::packet_core::{NetlinkMessage, NetlinkPayload};
+use rtnetlink::packet_core::{NLM_F_REPLACE, NetlinkMessage, NetlinkPayload};
 use rtnetlink::packet_route::RouteNetlinkMessage;
 use rtnetlink::packet_route::address::{AddressMessage, AddressScope};
 use rtnetlink::sys::SocketAddr;
@@ -37,7 +37,7 @@ impl Changes {
 
     /// Waits for an event after which routes may be missing, or other routes may be possible:
     ///
-    /// - An own route was deleted.
+    /// - An own route was deleted, or another program replaced a route.
     /// - One of `links` changed.
     /// - One of `tunnels` lost a neighbour, or its addresses changed.
     /// - The host has another address.
@@ -48,6 +48,9 @@ impl Changes {
         loop {
             let (message, _) = self.messages.next().await?;
             let concerns = match message.payload {
+                NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewRoute(route)) => {
+                    message.header.flags & NLM_F_REPLACE != 0 && !message::is_own(&route)
+                }
                 NetlinkPayload::InnerMessage(event) => concerns(&event, links, tunnels),
                 NetlinkPayload::Overrun(_) => true,
                 _ => false,
