@@ -8,7 +8,7 @@ use cluster::{Kernel, Others, Peers, Way};
 use cni::files::if_present;
 use tokio::task::spawn_blocking;
 
-use super::Config;
+use super::config::Config;
 use super::{conflist, guard};
 
 /// Removes routes, devices, rules, the saved nodes, and the conflist in `networks`, if the agent has
