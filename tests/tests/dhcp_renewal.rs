@@ -139,8 +139,14 @@ fn expired_lease_leaves_the_interface_and_a_later_one_returns() {
         1,
         "the container lives, so the daemon goes on"
     );
-    let _server = Server::leasing(&[SECOND], 60);
+    let server = Server::leasing(&[SECOND], 60);
     expect_address(&a, &daemon, &["10.6.0.51/24"]);
+    let asked = server.seen_of(DISCOVER)[0].wanted();
+    assert_eq!(
+        asked.octets(),
+        FIRST,
+        "the client asks for the expired address"
+    );
     assert!(eventually(|| a.default_gateways() == ["10.6.0.1"]));
     assert!(a.pings("10.6.0.1"));
 }

@@ -70,6 +70,7 @@ impl Held {
             owner,
             record,
             lease,
+            expired: None,
         };
         tokio::spawn(task.run(releases, added));
         Ok(())
@@ -85,6 +86,7 @@ impl Held {
             owner,
             record,
             lease,
+            expired: None,
         }
         .release()
         .await

@@ -31,6 +31,8 @@ pub(crate) struct Task {
     pub owner: String,
     pub record: Record,
     pub lease: watch::Sender<Option<Lease>>,
+    /// The address of a lease that has expired. A server may still have it free.
+    pub expired: Option<Ipv4Addr>,
 }
 
 impl Task {
@@ -96,14 +98,16 @@ impl Task {
         let exchange = Exchange::open(&mut self.record, flags).await?;
         let end = Instant::now() + flags.timing.resend_timeout;
         let (files, record) = (&self.shared.files, &mut self.record);
-        let hint = record.offered.as_ref().map(|it| it.address.ip());
+        let offered = record.offered.as_ref().map(|it| it.address.ip());
         // If the daemon is killed between the server's grant and the next write, the next daemon
         // finds what it has to release.
         let before = |offer: &Lease| {
             record.offered = Some(offer.clone());
             record.write(files)
         };
-        Ok(exchange.acquire(hint, end, before).await?)
+        Ok(exchange
+            .acquire(offered.or(self.expired), end, before)
+            .await?)
     }
 
     /// Extends the lease until another task asks for its release, or the sandbox is proven gone.
@@ -137,6 +141,7 @@ impl Task {
         };
         let now = now()?;
         if now >= lease.end {
+            self.expired = Some(lease.address.ip());
             return self.lose("it has expired").await;
         }
         if now < lease.renew {
@@ -153,7 +158,10 @@ impl Task {
         let end = Instant::now() + min(end.saturating_sub(now), flags.timing.timeout);
         match exchange.ask(ask, end).await? {
             Verdict::Granted(lease) => self.replace(Some(lease)).await,
-            Verdict::Refused(reason) => self.lose(&reason).await,
+            Verdict::Refused(reason) => {
+                self.expired = None;
+                self.lose(&reason).await
+            }
         }
     }
 
