@@ -96,7 +96,8 @@ impl Masquerade {
 
 /// Returns the companion of the chain `policy`. It drops packets that conntrack can assign to no
 /// connection, if they come from a network in `own` and go to none in `exempt`. The kernel masquerades
-/// only packets of connections, so these would leave with a container's address.
+/// only packets of connections, so these would leave with a container's address. The chain is in the
+/// hook `forward`, so that it delays no packet that the host itself sends.
 ///
 /// Returns `None` if all networks in `own` are single addresses: there would be a chain for each
 /// container, and each packet traverses all these chains.
@@ -117,7 +118,7 @@ fn of_invalid(policy: &str, own: &[IpNetwork], exempt: &[IpNetwork]) -> Option<C
     let rules = rules.chain(drops).collect();
     Some(Chain::filter(
         companion(policy),
-        Hook::Postrouting,
+        Hook::Forward,
         SOURCE_NAT,
         rules,
     ))
