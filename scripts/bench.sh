@@ -11,8 +11,9 @@
 #
 #     attach      VERSION and CHECK of each plugin; ADD and DEL of loopback, host-local, static, and bridge
 #     ptp         ptp with ipMasq and host-local, with IPv4 and with both families
-#     single      macvlan, ipvlan, vlan, dummy and host-device with host-local and IPv4, as far as the
-#                 kernel has them
+#     single      macvlan, ipvlan, vlan, dummy, host-device and tap with host-local and IPv4, and sbr and
+#                 vrf behind macvlan, as far as the kernel and the reference have them
+#     dhcp        dhcp with dnsmasq, by a daemon of each side
 #     floor       bridge ADD with host-local, beside a program that only sends its requests
 #     chain       bridge with ipMasq and host-local, portmap with two ports, bandwidth in both directions
 #     podman      podman's default network (bridge, portmap with two ports, firewall, tuning) behind FORWARD DROP
@@ -38,7 +39,7 @@
 # FILE gets all results with the machine, the kernel and the date.
 #
 # Needs Rust and an idle machine. Works as root, and as an ordinary user who may create user
-# namespaces. Installs ip, iperf3, nft, time, iptables and the reference (Debian's
+# namespaces. Installs ip, iperf3, dnsmasq, nft, time, iptables and the reference (Debian's
 # containernetworking-plugins) if they are missing; this needs root or sudo.
 
 set -euo pipefail
@@ -62,7 +63,7 @@ main() {
                 esac
                 shift
                 ;;
-            attach | ptp | single | floor | chain | podman | burst | growth | leases | ports | reload | bandwidth | devices | firewall | tuning | datapath | latency | throughput | footprint)
+            attach | ptp | single | dhcp | floor | chain | podman | burst | growth | leases | ports | reload | bandwidth | devices | firewall | tuning | datapath | latency | throughput | footprint)
                 cases+=("$1")
                 ;;
             *) die "unknown option or case $1" ;;
@@ -73,6 +74,7 @@ main() {
     need ip iproute2
     need unshare util-linux
     need iperf3 iperf3
+    need dnsmasq dnsmasq-base
     need /usr/bin/time time
     # nft measures the cost of our DELs for other programs.
     need nft nftables

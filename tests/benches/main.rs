@@ -7,6 +7,7 @@ mod attach;
 mod burst;
 mod chain;
 mod datapath;
+mod dhcp;
 mod firewall;
 mod floor;
 mod footprint;
@@ -46,6 +47,7 @@ fn main() {
             "attach" => attach::run(&host, sides(), options.rounds, report),
             "ptp" => ptp::run(&host, sides(), options.rounds, report),
             "single" => single::run(&host, sides(), options.rounds, report),
+            "dhcp" => dhcp::run(&host, sides(), options.rounds, report),
             "floor" => floor::run(&host, sides(), options.rounds, report),
             "chain" => chain::run(&host, sides(), options.rounds, report),
             "podman" => chain::run_podman(&host, sides(), options.rounds, report),
@@ -70,10 +72,11 @@ fn main() {
     }
 }
 
-const CASES: [&str; 19] = [
+const CASES: [&str; 20] = [
     "attach",
     "ptp",
     "single",
+    "dhcp",
     "floor",
     "chain",
     "podman",

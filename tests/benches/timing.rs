@@ -80,6 +80,11 @@ impl Side {
         }
     }
 
+    /// Returns whether it has this plugin.
+    pub fn has(&self, plugin: &str) -> bool {
+        self.directory.join(plugin).exists()
+    }
+
     /// Makes a call, which must succeed, and returns its output. Records its time from start to
     /// exit.
     pub fn time(&mut self, label: &str, call: &Call<'_>, request: &Value) -> Vec<u8> {
