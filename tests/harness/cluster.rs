@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::api_server::ApiServer;
 use crate::http::get_by;
-use crate::{Agent, Host, Invocation, Place, Sandbox, eventually};
+use crate::{Agent, Findings, Host, Invocation, Place, Sandbox, eventually};
 
 /// A cluster whose nodes are namespaces on two links, between which the host is the router:
 /// [`LAN`] and [`WAN`].
@@ -190,6 +190,13 @@ impl Node<'_> {
         let run = self.cnitool(&["add", "cluster", pod.path().to_str().unwrap()]);
         self.place.enter(|| run.ok());
         pod
+    }
+
+    /// Returns the findings of `cnitool doctor`, which finds the agent's state at its default path.
+    #[track_caller]
+    pub fn doctor(&self) -> Findings {
+        let run = self.cnitool(&["doctor", "--json"]);
+        Findings::of(&self.place.enter(|| run.run()))
     }
 
     /// Returns its routes of the agent, as `DESTINATION via GATEWAY`, without metrics.

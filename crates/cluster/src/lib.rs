@@ -15,6 +15,7 @@ mod node;
 mod peers;
 mod problem;
 mod routes;
+mod state;
 mod tunnel;
 mod way;
 
@@ -23,7 +24,8 @@ pub use self::changes::Changes;
 pub use self::kernel::Kernel;
 pub use self::message::PROTOCOL;
 pub use self::node::{Node, Nodes};
-pub use self::peers::Peers;
+pub use self::peers::{Peer, Peers};
 pub use self::problem::Problem;
+pub use self::state::{STATE_FILE, State};
 pub use self::tunnel::{NAMES, Tunnel, Vxlan};
 pub use self::way::Way;

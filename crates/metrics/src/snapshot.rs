@@ -86,6 +86,7 @@ fn name(part: Part) -> &'static str {
         Links => "links",
         Part::Kernel => "kernel",
         Part::Policies => "policies",
+        Part::Cluster => "cluster",
     }
 }
 

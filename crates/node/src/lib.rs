@@ -27,9 +27,11 @@ mod witnesses;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use anyhow::Context as _;
 use attach::{BRIDGE_NF_CALL, sees_frames};
+use cluster::STATE_FILE;
 use facts::Lack;
 use netlink::{Address, Link, LinkCounters, Neighbour, Route};
 use runtime::Directories;
@@ -114,6 +116,8 @@ pub struct Node {
     pub refusals: Vec<Refusal>,
     /// Messages about things of the host that attachments took and that have not come back.
     pub unreturned: Vec<String>,
+    /// What cni-agent knows of its cluster; `None` if it joins this node to none.
+    pub cluster: Option<cluster::State>,
     /// File systems on which host-local keeps leases.
     pub disks: Vec<Disk>,
     /// State of `nf_tables`: among others the elements of this suite, and all chains.
@@ -158,6 +162,8 @@ pub enum Part {
     Kernel,
     /// `IPsec` policies.
     Policies,
+    /// The file in which cni-agent keeps the nodes of its cluster.
+    Cluster,
 }
 
 impl Node {
@@ -178,6 +184,8 @@ impl Node {
         node.pods = node.take(Part::Links, pods::pods(&node));
         node.neighbours = node.take(Part::Links, neighbours());
         node.unreturned = node.take(Part::Links, unreturned());
+        let state = cluster::State::read(Path::new(STATE_FILE)).context(STATE_FILE);
+        node.cluster = node.take(Part::Cluster, state);
         node.localnet = node.take(Part::Policies, Localnet::read());
         node.managers = Managers::read(&node.links);
         node.sockets = sockets::listening();

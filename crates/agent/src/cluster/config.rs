@@ -4,7 +4,7 @@ use std::env;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, ensure};
-use cluster::Vxlan;
+use cluster::{STATE_FILE, Vxlan};
 use ipnetwork::IpNetwork;
 use serde::Deserialize;
 
@@ -89,5 +89,5 @@ impl Config {
 }
 
 fn state_file() -> PathBuf {
-    PathBuf::from("/run/cni/cluster/nodes.json")
+    STATE_FILE.into()
 }

@@ -22,7 +22,7 @@ use std::future::pending;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use cluster::{Applied, Changes, Kernel, Others, Peers, Problem, Tunnel, Way};
+use cluster::{Applied, Changes, Kernel, Others, Peers, Problem, State, Tunnel, Way};
 use futures::FutureExt as _;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -48,7 +48,7 @@ pub(crate) async fn run(config: Config, shared: Shared, counters: Counters) -> a
     let mut part = Part {
         api: Watch::start(config.access.clone()),
         own_node: OwnNode::new(node.clone(), config.access.clone()),
-        watched: Watched::of(node.clone(), saved::read(&config.state_file)),
+        watched: Watched::of(node.clone(), saved::read(&config.state_file).nodes),
         report: Report::new(shared.health.clone(), counters),
         links: BTreeSet::new(),
         tunnels: BTreeSet::new(),
@@ -200,8 +200,13 @@ impl Part {
         let Some(nodes) = self.watched.unsaved() else {
             return true;
         };
+        let state = State {
+            node: self.node.clone(),
+            has_other_routes: self.config.mode == Mode::None,
+            nodes,
+        };
         let file = self.config.state_file.clone();
-        let written = spawn_blocking(move || saved::write(&file, &nodes)).await;
+        let written = spawn_blocking(move || saved::write(&file, &state)).await;
         let failure = written.map_err(Into::into).flatten().err();
         if failure.is_none() {
             self.watched.set_saved();

@@ -6,34 +6,30 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use anyhow::Context as _;
-use cluster::Nodes;
-use cni::files::if_present;
+use cluster::State;
 use cni::note;
 use tempfile::NamedTempFile;
 
-/// Returns the nodes that an earlier agent wrote to `path`; none, with a note, if the file is not
-/// one of an agent.
-pub(super) fn read(path: &Path) -> Nodes {
-    let read = || {
-        let text = if_present(cni::files::read(path))?;
-        let nodes = text.map(|it| serde_json::from_slice(&it)).transpose()?;
-        anyhow::Ok(nodes.unwrap_or_default())
-    };
-    read().unwrap_or_else(|error| {
-        note(format_args!(
-            "cluster: {}: {error:#}; waiting for the API server",
-            path.display()
-        ));
-        Nodes::default()
-    })
+/// Returns what an earlier agent wrote to `path`; nothing, with a note, if the file is not one of an
+/// agent.
+pub(super) fn read(path: &Path) -> State {
+    State::read(path)
+        .map(Option::unwrap_or_default)
+        .unwrap_or_else(|error| {
+            note(format_args!(
+                "cluster: {}: {error}; waiting for the API server",
+                path.display()
+            ));
+            State::default()
+        })
 }
 
-/// Writes the nodes to `path`.
+/// Writes `state` to `path`.
 ///
 /// # Errors
 /// The file or its directory cannot be written.
-pub(super) fn write(path: &Path, nodes: &Nodes) -> anyhow::Result<()> {
-    replace(path, &serde_json::to_vec(nodes)?)
+pub(super) fn write(path: &Path, state: &State) -> anyhow::Result<()> {
+    replace(path, &serde_json::to_vec(state)?)
 }
 
 /// Replaces the file `path` in one step, so that a reader finds the old or the new content.

@@ -6,6 +6,7 @@
 mod bridges;
 mod capabilities;
 mod chain;
+mod cluster_routes;
 mod configuration;
 mod disk;
 mod dropped;
@@ -33,7 +34,7 @@ mod unreturned;
 mod uplinks;
 
 use node::Node;
-use node::Part::{self, Cache, Configuration, Firewall, Kernel, Leases, Links, Policies};
+use node::Part::{self, Cache, Cluster, Configuration, Firewall, Kernel, Leases, Links, Policies};
 use runtime::Directories;
 
 use self::finding::Finding;
@@ -102,6 +103,7 @@ const SUBJECTS: &[(&str, Judge, &[Part])] = &[
     ("mtu", bridges::mtus, &[Links]),
     ("pod", pods::judge, &[Links, Cache]),
     ("uplink", uplinks::judge, &[Links]),
+    ("cluster", cluster_routes::judge, &[Cluster, Links]),
     ("manager", managers::judge, &[Links]),
     ("udev", managers::macs, &[Links]),
     ("range", ranges::judge, &[Links, Leases]),
