@@ -158,8 +158,8 @@ fn what_cannot_be_routed_is_reported() {
     let host = Host::new();
     let cluster = Cluster::new(&host);
     let node = cluster.node(1, LAN);
-    node.place()
-        .ip("route add 10.244.3.0/24 via 192.0.2.3 proto bird");
+    let place = node.place();
+    place.ip("route add 10.244.3.0/24 via 192.0.2.3 proto bird");
     let api = &cluster.api;
     api.set("distant", &["10.244.2.0/24"], &["198.51.100.2"]);
     api.set("foreign", &["10.244.3.0/24"], &["192.0.2.3"]);
@@ -181,17 +181,16 @@ fn what_cannot_be_routed_is_reported() {
     ] {
         agent.says(text);
     }
-    let foreign = node.place().ip("route show 10.244.3.0/24");
+    let foreign = place.ip("route show 10.244.3.0/24");
     assert_eq!(
         foreign.trim(),
         "10.244.3.0/24 via 192.0.2.3 dev eth0 proto bird"
     );
-    let replace = "route replace 10.244.7.0/24 via 192.0.2.8 proto bird";
-    node.place().ip(replace);
+    place.ip("route replace 10.244.7.0/24 via 192.0.2.8 proto bird");
     agent.says("route to 10.244.7.0/24, the pods of node strange (route protocol 12)");
-    node.place().ip("route del 10.244.7.0/24");
+    place.ip("route del 10.244.7.0/24");
     // An address in the network of the node makes the first one near.
-    node.place().ip("address add 198.51.100.1/24 dev eth0");
+    place.ip("address add 198.51.100.1/24 dev eth0");
     node.expect_routes(&[
         "10.244.2.0/24 via 198.51.100.2",
         "10.244.7.0/24 via 192.0.2.7",

@@ -18,18 +18,18 @@ use super::{conflist, guard};
 /// # Errors
 /// One of them cannot be removed. The others before it are removed.
 pub(crate) async fn clean_up(config: &Config, networks: &Path) -> anyhow::Result<String> {
-    let mut lines = String::new();
+    let mut lines = Vec::new();
     // Without the conflist, the runtime starts no pod that would lack the routes.
     let own = config.conflist.as_ref();
     let removed = own.map(|it| conflist::remove(networks, it)).transpose()?;
     if let Some(path) = removed.flatten() {
-        lines += &format!("removed {}\n", path.display());
+        lines.push(format!("removed {}", path.display()));
     }
     let kernel = Kernel::open().context("open a netlink socket")?;
     let none = Peers::default();
     let applied = kernel.apply(&none, &Way::Direct, Others::Remove).await;
     let count = applied.context("remove routes")?.changes;
-    lines += &format!("removed {count} routes, neighbours and devices\n");
+    lines.push(format!("removed {count} routes, neighbours and devices"));
     spawn_blocking(guard::remove)
         .await?
         .context("remove the rules of the tunnel port")?;
@@ -39,7 +39,7 @@ pub(crate) async fn clean_up(config: &Config, networks: &Path) -> anyhow::Result
         .with_context(|| format!("remove {}", saved.display()))?
         .is_some()
     {
-        lines += &format!("removed {}\n", saved.display());
+        lines.push(format!("removed {}", saved.display()));
     }
-    Ok(lines)
+    Ok(lines.join("\n") + "\n")
 }

@@ -49,8 +49,9 @@ impl Conflist {
 
     /// Returns whether the agent has written this content: it is of the template's network.
     fn has_written(&self, content: Vec<u8>) -> bool {
+        let name = self.template.get("name").and_then(Value::as_str);
         let parsed = Parsed::parse(content).ok();
-        parsed.is_some_and(|it| Some(it.name.as_str()) == self.template["name"].as_str())
+        parsed.is_some_and(|it| Some(it.name.as_str()) == name)
     }
 
     /// Returns the template with the values of a node in place of the placeholders.

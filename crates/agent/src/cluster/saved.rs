@@ -13,15 +13,14 @@ use tempfile::NamedTempFile;
 /// Returns what an earlier agent wrote to `path`; nothing, with a note, if the file is not one of an
 /// agent.
 pub(super) fn read(path: &Path) -> State {
-    State::read(path)
-        .map(Option::unwrap_or_default)
-        .unwrap_or_else(|error| {
-            note(format_args!(
-                "cluster: {}: {error}; waiting for the API server",
-                path.display()
-            ));
-            State::default()
-        })
+    let read = State::read(path).unwrap_or_else(|error| {
+        note(format_args!(
+            "cluster: {}: {error}; waiting for the API server",
+            path.display()
+        ));
+        None
+    });
+    read.unwrap_or_default()
 }
 
 /// Writes `state` to `path`.
