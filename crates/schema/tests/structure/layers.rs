@@ -6,8 +6,8 @@ use crate::tree::Tree;
 /// layer, so no plugin uses another one.
 fn layers(tree: &Tree) -> Vec<Vec<&str>> {
     vec![
-        vec!["cni", "cluster", "netns", "detach", "tun", "kubelet"],
-        vec!["netlink"],
+        vec!["cni", "netns", "detach", "tun", "kubelet"],
+        vec!["netlink", "cluster"],
         vec!["nft", "tc"],
         vec!["facts"],
         vec!["attach"],
