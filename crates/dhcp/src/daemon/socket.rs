@@ -2,6 +2,7 @@
 
 use std::io::{self, ErrorKind, Read as _};
 use std::os::fd::AsRawFd as _;
+use std::thread;
 
 use nix::ifaddrs::getifaddrs;
 use nix::libc::ETH_P_IP;
@@ -12,7 +13,7 @@ use tokio::io::unix::AsyncFd;
 
 /// A socket that receives the DHCP messages of one interface and sends any frame over it.
 #[derive(Debug)]
-pub(crate) struct FrameSocket(AsyncFd<Socket>);
+pub(crate) struct FrameSocket(Option<AsyncFd<Socket>>);
 
 /// Opens a socket for the link with this index. Must run in the namespace of the link.
 ///
@@ -44,7 +45,12 @@ impl FrameSocket {
         reason = "its successor is unsafe, because of types that change their descriptor, which Socket does not"
     )]
     pub(crate) fn new(socket: Socket) -> io::Result<Self> {
-        Ok(Self(AsyncFd::new(socket)?))
+        Ok(Self(Some(AsyncFd::new(socket)?)))
+    }
+
+    fn get(&self) -> io::Result<&AsyncFd<Socket>> {
+        // There is one until `drop`.
+        self.0.as_ref().ok_or(ErrorKind::NotConnected.into())
     }
 
     /// Sends a frame.
@@ -53,7 +59,7 @@ impl FrameSocket {
     /// The link is down or gone.
     pub(crate) async fn send(&self, frame: &[u8]) -> io::Result<()> {
         let sent = self
-            .0
+            .get()?
             .async_io(Interest::WRITABLE, |socket| socket.send(frame));
         sent.await.map(drop)
     }
@@ -65,9 +71,20 @@ impl FrameSocket {
     pub(crate) async fn receive(&self) -> io::Result<Vec<u8>> {
         let mut frame = vec![0; LARGEST];
         let receive = |mut socket: &Socket| socket.read(&mut frame);
-        let received = self.0.async_io(Interest::READABLE, receive).await?;
+        let received = self.get()?.async_io(Interest::READABLE, receive).await?;
         frame.truncate(received);
         Ok(frame)
+    }
+}
+
+impl Drop for FrameSocket {
+    /// Closes the socket in a thread of its own: the kernel takes 10 ms, in which the daemon would
+    /// serve no other attachment.
+    fn drop(&mut self) {
+        if let Some(socket) = self.0.take().map(AsyncFd::into_inner) {
+            // Without a thread, the socket is closed here.
+            thread::Builder::new().spawn(move || drop(socket)).ok();
+        }
     }
 }
 
