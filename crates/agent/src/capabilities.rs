@@ -9,9 +9,6 @@ use caps::{CapSet, Capability, CapsHashSet};
 ///
 /// The caller must call this function before it starts a thread, because each thread has its own
 /// capabilities.
-///
-/// # Errors
-/// The kernel refuses to read or change capabilities.
 pub(crate) fn drop_others() -> anyhow::Result<()> {
     let kept: CapsHashSet = KEPT.into_iter().collect();
     let held = caps::read(None, CapSet::Bounding).context("read the capabilities")?;

@@ -21,9 +21,6 @@ pub(crate) type End = oneshot::Receiver<()>;
 
 /// Returns an event loop. One thread serves all sockets. Work that blocks runs on threads of its
 /// own.
-///
-/// # Errors
-/// The kernel refuses an epoll instance.
 pub(crate) fn event_loop() -> anyhow::Result<Runtime> {
     let runtime = Builder::new_current_thread().enable_all().build();
     runtime.context("start the event loop")

@@ -30,9 +30,6 @@ pub(crate) fn events<T: Send + 'static>(
 }
 
 /// Returns a receiver of the kernel's events about links, addresses and default routes.
-///
-/// # Errors
-/// The kernel refuses a netlink socket.
 pub(crate) fn route_events() -> anyhow::Result<Events<RouteEvent>> {
     let socket = RouteEvents::open()?;
     Ok(events(move || Ok(socket.receive()?)))

@@ -4,7 +4,6 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use prometheus_client::registry::{Metric, Registry};
 
-/// Names and values of labels.
 pub(crate) type Labels = Vec<(&'static str, String)>;
 
 /// Adds a metric to `registry`, with a help text without a full stop. Returns a clone, which shares

@@ -107,7 +107,6 @@ pub(crate) fn own_ips(result: &AddResult, place: Option<usize>) -> impl Iterator
     result.ips.iter().filter(is_own)
 }
 
-/// Returns whether one of the addresses is IPv6. The sandbox then needs IPv6.
 pub(crate) fn need_ipv6(ips: &[IpConfig]) -> bool {
     ips.iter().any(|ip| ip.address.is_ipv6())
 }

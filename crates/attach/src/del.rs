@@ -15,7 +15,8 @@ use crate::{Removal, Topology, guard, host_link_name, is_host_end};
 
 /// Deletes the veth pair, removes its `nf_tables` elements and releases the lease. Releases the
 /// lease first if the IPAM plugin uses the link for that. A missing object counts as removed. Also
-/// deletes a veth pair that a Go plugin made. Such a pair has no tag, so DEL recognises it by [`Topology::is_foreign_end`].
+/// deletes a veth pair that a Go plugin made. Such a pair has no tag, so DEL recognises it by
+/// [`Topology::is_foreign_end`].
 ///
 /// RELOAD, a verb of this suite, restores `nf_tables` elements. DEL needs no lock against a
 /// concurrent RELOAD of the attachment, because DEL deletes the pair before it removes elements. If

@@ -119,9 +119,6 @@ pub struct Desired {
 impl Desired {
     /// Returns the `nf_tables` elements of the attachment with the tag `owner`, grouped by table.
     /// `port` is the name of the host's end; `mac` is the MAC of the container's end.
-    ///
-    /// # Errors
-    /// A sysctl cannot be read.
     pub(crate) fn protections(
         &self,
         port: &str,
@@ -287,7 +284,6 @@ pub fn no_port_left(bridge: &Link) -> anyhow::Error {
     )
 }
 
-/// Returns the MAC of the container's link. Fails if the link has none.
 pub(crate) fn mac_of(link: &Link) -> anyhow::Result<MacAddress> {
     link.mac.context("the container's link has no MAC")
 }

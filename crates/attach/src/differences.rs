@@ -46,7 +46,6 @@ impl Differences {
         self.report(attachment).map_err(advise)
     }
 
-    /// Returns all differences in one line.
     pub(crate) fn join(&self) -> String {
         self.0.join("; ")
     }

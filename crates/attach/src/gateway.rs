@@ -78,7 +78,6 @@ impl Gateways<'_> {
         Ok(added)
     }
 
-    /// Returns the gateway addresses that are not in `there`.
     fn missing(&self, there: &[Address]) -> Vec<&IpNetwork> {
         let is_missing = |gateway: &&IpNetwork| there.iter().all(|it| it.address != **gateway);
         self.addresses.iter().filter(is_missing).collect()
@@ -212,9 +211,6 @@ fn is_in_the_way(found: &Address, gateway: &IpNetwork) -> bool {
 }
 
 /// Enables IP forwarding on the host for the families of `gateways`.
-///
-/// # Errors
-/// A sysctl cannot be changed. The kernel refuses a request.
 pub(crate) fn enable_forwarding(host: &Connection, gateways: &[IpNetwork]) -> anyhow::Result<()> {
     if gateways.iter().any(IpNetwork::is_ipv6) {
         enable_ipv6_forwarding(host)?;
@@ -225,7 +221,6 @@ pub(crate) fn enable_forwarding(host: &Connection, gateways: &[IpNetwork]) -> an
     Ok(())
 }
 
-/// Enables IPv6 on the link.
 pub(crate) fn enable_ipv6(link: &Link) -> Result<(), netns::Error> {
     if link.ipv6.is_none_or(|it| it.is_disabled) {
         Sysctl::ipv6(&link.name, "disable_ipv6").ensure("0")?;

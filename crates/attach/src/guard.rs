@@ -221,9 +221,6 @@ impl Removal {
 /// Compares the kernel's `nf_tables` with the state that [`install`] creates for `protections`.
 /// `port` is the name of the host's end of the veth pair. Returns a message for each difference. If
 /// the attachment stands by for an address, that is no difference.
-///
-/// # Errors
-/// The kernel refuses a request.
 pub(crate) fn differences(protections: &[Protection], port: &str) -> anyhow::Result<Vec<String>> {
     let mut found = Vec::new();
     if protections.is_empty() {

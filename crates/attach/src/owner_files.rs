@@ -190,7 +190,6 @@ impl OwnerFiles {
         owners.with_context(|| format!("read directory {}", self.0.display()))
     }
 
-    /// Writes `text` to the file at `path`, in place of what it may contain.
     fn write_whole(&self, path: &Path, text: &str) -> io::Result<()> {
         let mut file = self.open(path, File::options().create(true).truncate(true))?;
         file.write_all(text.as_bytes())

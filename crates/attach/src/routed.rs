@@ -38,9 +38,6 @@ pub(crate) fn prepare_ipv6(end: &Link, ips: &[IpConfig]) -> anyhow::Result<()> {
 
 /// Returns the requests that add the gateway addresses to the host's end, bring it up and add the
 /// host's routes to the container. Returns an empty list for a network with a bridge.
-///
-/// # Errors
-/// The kernel refuses a request.
 pub(crate) fn host_requests(
     host: &Connection,
     end: &Link,
@@ -153,9 +150,6 @@ pub(crate) fn container_routes(addressing: &Addressing, link: u32) -> Vec<NewRou
 
 /// Returns a message for each address of the container to which the host does not route through
 /// `end`. Returns an empty list for a network with a bridge.
-///
-/// # Errors
-/// The kernel refuses a request.
 pub(crate) fn differences(
     host: &Connection,
     end: &Link,

@@ -66,9 +66,6 @@ pub(crate) fn standby(element: &Element, port: &str) -> Option<Element> {
 /// An element replaces an existing one with the same key, with one exception. If the key is a
 /// container's address, and the existing element belongs to another attachment that has a veth link
 /// on the host, `precedence` decides which attachment gets the address.
-///
-/// # Errors
-/// The kernel refuses a request.
 pub(crate) fn change(
     connection: &Connection,
     protection: &Protection,
@@ -103,9 +100,6 @@ pub(crate) fn change(
 /// [module](self)). Also gives away addresses that no element holds although an attachment stands
 /// by, for example because another program deleted the element. Removes nothing if the kernel does
 /// not support the table.
-///
-/// # Errors
-/// The kernel refuses a request, or other processes keep changing the rules.
 pub(crate) fn remove(
     connection: &Connection,
     table: &Table,
@@ -215,9 +209,6 @@ fn pass_on(
 /// Returns `wanted`, elements of an attachment whose veth pair has the host's end `port`, as they
 /// are if the attachment stands by: with its element of the map `standby` in place of the element
 /// of an address that another attachment holds.
-///
-/// # Errors
-/// The kernel refuses a request.
 pub(crate) fn present(
     connection: &Connection,
     table: &Table,
@@ -302,5 +293,4 @@ impl Links {
 pub(crate) const PODS_V4: &str = "pods4";
 pub(crate) const PODS_V6: &str = "pods6";
 
-/// Name of the map whose elements stand by.
 pub(crate) const STANDBY: &str = "standby";

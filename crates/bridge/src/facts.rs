@@ -28,7 +28,6 @@ const FRAMES: Elements = Elements {
     proof: Proof::HostLink,
 };
 
-/// Returns the name of the bridge.
 fn bridge_of(keys: &Keys) -> &str {
     let named = json::value(keys, "bridge").and_then(Value::as_str);
     named.filter(|it| !it.is_empty()).unwrap_or(DEFAULT_BRIDGE)
@@ -65,6 +64,5 @@ fn lacks() -> anyhow::Result<Vec<Lack>> {
 
 const VLAN_FILTERING: &str = "VLAN filtering of bridges (CONFIG_BRIDGE_VLAN_FILTERING)";
 
-/// Name of the bridge in the temporary namespace. No other link has this name, because the
-/// namespace is empty.
-const BRIDGE: &str = "trial";
+/// Name of the bridge in the temporary namespace, where other plugins try links of other names.
+const BRIDGE: &str = "trial-bridge";

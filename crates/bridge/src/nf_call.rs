@@ -24,9 +24,6 @@ pub enum FrameFilter {
 impl FrameFilter {
     /// Parses `key`, the value of `bridgeNfCall`. `is_routed` is whether the network has a gateway
     /// or masquerading: without the key, only such a network needs netfilter.
-    ///
-    /// # Errors
-    /// Code 7: the value is unknown.
     pub(crate) fn parse(key: Option<&Value>, is_routed: bool) -> Result<Self, Error> {
         Ok(match key {
             None if is_routed => Self::Pods,
@@ -80,9 +77,6 @@ impl FrameFilter {
 
     /// Adds a difference to `found` for each flag or sysctl that [`Self::ensure`] would set. Without
     /// the module `br_netfilter`, there is none.
-    ///
-    /// # Errors
-    /// A sysctl exists and cannot be read.
     pub(crate) fn compare(self, bridge: &Link, found: &mut Differences) -> anyhow::Result<()> {
         if self == Self::None {
             return Ok(());

@@ -197,7 +197,6 @@ pub(crate) fn refusal(error: netlink::Error, vlans: &Vlans) -> anyhow::Error {
     refusal.into()
 }
 
-/// Returns whether the bridge filters by VLAN.
 pub(crate) fn is_filtering(bridge: &Link) -> bool {
     bridge.bridge_vlans.is_some_and(|vlans| vlans.filtering)
 }

@@ -21,12 +21,10 @@ pub enum Mark {
     /// The first 21 or 24 hexadecimal digits of the SHA-512 of the network's name and the container
     /// ID, without separator (`FormatChainName` of the Go plugins).
     Chain(String),
-    /// The container ID.
     Container(String),
     /// The first 16 digits of the SHA-512 of the network, `-`, and the first 16 digits of the
     /// SHA-512 of `INTERFACE:CONTAINER` (`hashForInstance` of the Go plugins).
     Instance(String),
-    /// An address of the container.
     Address(IpAddr),
     /// `CONTAINER-INTERFACE`, and the host's link that the rule names (`macspoofchk` of `bridge`).
     Spoof(String, Option<String>),
@@ -91,11 +89,9 @@ pub struct LiveAttachments {
     unnamed: BTreeSet<IpAddr>,
     /// Names of the bridges with a port that this suite did not make.
     bridges: BTreeSet<String>,
-    /// Names of the host's links.
     links: BTreeSet<String>,
 }
 
-/// An attachment, its addresses and its state.
 #[derive(Debug)]
 struct Known {
     attachment: Attachment,

@@ -145,7 +145,6 @@ impl Detached {
     }
 }
 
-/// Returns the command that starts this executable with the task `words`.
 fn this_executable(words: &str) -> Command {
     let mut command = Command::new("/proc/self/exe");
     command

@@ -11,16 +11,10 @@ use cni::Error;
 use crate::lease::Lease;
 use crate::wire::{Answer, LARGEST, Request};
 
-/// Why a request failed.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// No daemon listens on the socket.
-    NoDaemon {
-        /// The socket.
-        socket: PathBuf,
-        /// The kernel's reason.
-        source: io::Error,
-    },
+    NoDaemon { socket: PathBuf, source: io::Error },
     /// The daemon, or another program on its socket, failed.
     Other(anyhow::Error),
 }

@@ -73,9 +73,6 @@ impl Lease {
     }
 
     /// Returns the lease of a result that another daemon gave. It has to be confirmed at once.
-    ///
-    /// # Errors
-    /// The result has no IPv4 address.
     pub(crate) fn of_result(result: &AddResult) -> anyhow::Result<Self> {
         let addresses = result
             .ips
@@ -203,9 +200,6 @@ fn v4(address: IpAddr) -> Option<Ipv4Addr> {
 }
 
 /// Returns the time since boot, which no change of the clock affects.
-///
-/// # Errors
-/// The kernel has no such clock.
 pub(crate) fn now() -> anyhow::Result<Duration> {
     Ok(clock_gettime(ClockId::CLOCK_BOOTTIME)
         .context("read the time since boot")?

@@ -19,7 +19,6 @@ use crate::lease::{BROADCAST_MAC, Lease};
 use crate::options::Options;
 use crate::reply::Reply;
 
-/// A message of the daemon to a server.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Ask<'l> {
     /// DISCOVER: any address, or the one that the client had before.
@@ -32,7 +31,6 @@ pub(crate) enum Ask<'l> {
     Renew(&'l Lease),
     /// REQUEST to all servers, to extend the lease (T2).
     Rebind(&'l Lease),
-    /// RELEASE.
     Release(&'l Lease),
 }
 
@@ -160,7 +158,6 @@ impl fmt::Display for Ask<'_> {
     }
 }
 
-/// Returns a number for a new transaction.
 pub(crate) fn transaction() -> u32 {
     Message::default().xid()
 }

@@ -11,7 +11,6 @@ use serde::{Deserialize, Serialize};
 use crate::lease::Lease;
 use crate::wire::{Asked, Names};
 
-/// The record of an attachment.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Record {
     /// The attachment and what it asked for.
@@ -54,24 +53,17 @@ impl Record {
     }
 
     /// Parses a record.
-    ///
-    /// # Errors
-    /// The text is no record.
     pub(crate) fn parse(text: &str) -> anyhow::Result<Self> {
         let record: Self = serde_json::from_str(text)?;
         record.names().attachment()?;
         Ok(record)
     }
 
-    /// Returns the names of the attachment.
     pub(crate) fn names(&self) -> &Names {
         &self.asked.names
     }
 
     /// Writes the record.
-    ///
-    /// # Errors
-    /// The file cannot be written.
     pub(crate) fn write(&self, files: &OwnerFiles) -> anyhow::Result<()> {
         let owner = self.names().attachment()?.owner();
         files.write(&owner, &serde_json::to_string(self)?, Writing::All)

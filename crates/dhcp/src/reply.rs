@@ -7,7 +7,6 @@ use dhcproto::v4::{CLIENT_PORT, MessageType, borrowed};
 use etherparse::{SlicedPacket, TransportSlice};
 use netlink::MacAddress;
 
-/// A server's message.
 #[derive(Debug)]
 pub(crate) struct Reply {
     /// The MAC that it came from.
@@ -47,19 +46,16 @@ impl Reply {
         })
     }
 
-    /// Returns the server's identifier.
     pub(crate) fn server(&self) -> Option<Ipv4Addr> {
         self.addresses(SERVER_ID)
             .next()
             .filter(|it| !it.is_unspecified())
     }
 
-    /// Returns the value of an option.
     pub(crate) fn option(&self, code: u8) -> Option<&[u8]> {
         self.options.get(&code).map(Vec::as_slice)
     }
 
-    /// Returns the addresses in an option.
     pub(crate) fn addresses(&self, code: u8) -> impl Iterator<Item = Ipv4Addr> {
         let (addresses, _) = self.option(code).unwrap_or_default().as_chunks::<4>();
         addresses.iter().copied().map(Ipv4Addr::from)

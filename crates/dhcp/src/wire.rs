@@ -10,16 +10,13 @@ use serde::{Deserialize, Serialize};
 use crate::lease::Lease;
 use crate::options::Options;
 
-/// A request of the client.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum Request {
     /// Leases an address, or returns the lease that the attachment has.
     Add(Asked),
-    /// Releases the lease of an attachment.
     Del(Names),
     /// Returns the lease of an attachment. Without one, confirms the lease that another daemon got.
     Check(Asked, Option<Lease>),
-    /// Answers.
     Status,
     /// Releases the leases of a network, except for those of the listed containers and interfaces.
     Gc(String, Vec<(String, String)>),
@@ -38,7 +35,6 @@ pub(crate) struct Asked {
     pub priority: u32,
 }
 
-/// The names of an attachment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Names {
     network: String,
@@ -47,7 +43,6 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    /// Returns the names of `attachment`.
     pub(crate) fn of(attachment: &Attachment) -> Self {
         Self {
             network: attachment.network.to_string(),
@@ -57,9 +52,6 @@ impl Names {
     }
 
     /// Returns the attachment.
-    ///
-    /// # Errors
-    /// A name is invalid.
     pub(crate) fn attachment(&self) -> anyhow::Result<Attachment> {
         Ok(Attachment {
             network: self.network.parse()?,
@@ -79,14 +71,10 @@ impl Names {
     }
 }
 
-/// The daemon's answer.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum Answer {
-    /// The attachment's lease.
     Lease(Lease),
-    /// Success without a lease.
     Done,
-    /// The request failed.
     Failed(String),
 }
 

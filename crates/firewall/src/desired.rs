@@ -17,7 +17,6 @@ use crate::table::{
     PODS_V6, frames, table,
 };
 
-/// The desired state of an attachment in the firewall.
 #[derive(Debug)]
 pub(crate) struct Desired {
     /// The plugin's table of family `inet`.

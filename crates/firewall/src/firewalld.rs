@@ -178,7 +178,8 @@ fn source(address: IpAddr) -> String {
 fn ask<T>(work: impl AsyncFnOnce(&Proxy<'_>) -> anyhow::Result<T>) -> anyhow::Result<T> {
     zbus::block_on(in_call(async {
         let bus = connect().await?;
-        ensure!(is_on(&bus).await?, "firewalld does not run");
+        let advice = "firewalld does not run: start it, or choose another backend";
+        ensure!(is_on(&bus).await?, advice);
         let zones = Proxy::new(&bus, NAME, PATH, format!("{NAME}.zone")).await?;
         work(&zones).await
     }))
@@ -216,9 +217,6 @@ fn has_table() -> bool {
 }
 
 /// Returns whether firewalld runs: `false` if there is no system bus, or if firewalld is not on it.
-///
-/// # Errors
-/// The bus does not answer in time, or fails otherwise.
 fn is_running() -> anyhow::Result<bool> {
     if !has_bus() {
         return Ok(false);
@@ -276,9 +274,6 @@ fn has_bus() -> bool {
 /// Runs `work`, a conversation of this call of the plugin, for at most [`PATIENCE`]. After a
 /// conversation that took too long, the next ones, such as those of the rollback, get only
 /// [`AFTERWARDS`].
-///
-/// # Errors
-/// As [`in_time`].
 async fn in_call<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     static IS_LATE: AtomicBool = AtomicBool::new(false);
     let is_late_already = IS_LATE.load(Ordering::Relaxed);

@@ -124,7 +124,6 @@ impl Legacy {
         Ok(())
     }
 
-    /// Runs the program of legacy iptables, and returns its status and its output.
     fn output(&self, words: &[&str]) -> anyhow::Result<Output> {
         let mut command = Command::new(self.program());
         command.args(["-w", WAIT, "-t", "filter"]).args(words);

@@ -37,7 +37,6 @@ impl Earlier {
     }
 }
 
-/// Returns the directory of all records.
 pub(crate) fn files() -> OwnerFiles {
     OwnerFiles("/run/cni/firewall".into())
 }
@@ -94,9 +93,6 @@ fn merged(texts: [&str; 2], sources: Option<&Sources>) -> anyhow::Result<String>
 }
 
 /// Adds `earlier`, attachments that had the addresses of `owner` before, to the record of `owner`.
-///
-/// # Errors
-/// The file is missing or cannot be written.
 pub(crate) fn add_earlier(owner: &str, earlier: &[Earlier]) -> anyhow::Result<()> {
     change(owner, |there| Ok(there.to_owned() + &lines(earlier)))
 }

@@ -67,9 +67,6 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
 /// is no record, the Go plugin may have attached the sandbox. So DEL then also removes what the Go
 /// plugin added to iptables and firewalld for the addresses in `prevResult`. A missing item counts
 /// as removed.
-///
-/// # Errors
-/// All errors of the steps.
 pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
     cni::step("remove the elements");
     let owner = request.attachment.owner();

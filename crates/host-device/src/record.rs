@@ -18,7 +18,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::Selector;
 
-/// A device that an attachment has.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Record {
     /// ID of the boot in which the device left.
@@ -220,7 +219,6 @@ impl Former {
     }
 }
 
-/// Returns the directory of all records.
 pub(crate) fn files() -> OwnerFiles {
     OwnerFiles("/run/cni/host-device".into())
 }

@@ -16,12 +16,7 @@ pub(crate) enum Place {
     /// On the host, as it was.
     Home,
     /// On the host, with another name, because another link has its name now.
-    Renamed {
-        /// The device's index and name now.
-        now: (u32, String),
-        /// The kind of the other link.
-        other: String,
-    },
+    Renamed { now: (u32, String), other: String },
     /// Neither on the host nor in a known sandbox.
     Missing,
 }

@@ -28,9 +28,7 @@ use crate::{Boot, Holder, Lease, Origin, read};
 /// files must be read.
 #[derive(Debug)]
 pub struct Index {
-    /// Path of the directory `records`.
     records: PathBuf,
-    /// Path of the file `state`.
     state: PathBuf,
     scratch: Scratch,
     trust: Cell<Trust>,

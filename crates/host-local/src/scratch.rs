@@ -59,7 +59,6 @@ pub(crate) fn open(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Creates a directory and its parents.
 pub(crate) fn make_directory(path: &Path) -> anyhow::Result<()> {
     files::make_directory(path, 0o755)
         .with_context(|| format!("create directory {}", path.display()))

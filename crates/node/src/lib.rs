@@ -241,7 +241,6 @@ impl Node {
         node
     }
 
-    /// Reads the configuration and the leases.
     fn leased(directories: &Directories) -> Self {
         let mut node = Self::default();
         node.configuration = node.take(Part::Configuration, Configuration::read(directories));
@@ -357,7 +356,6 @@ impl Node {
     }
 }
 
-/// Returns what all plugins report as not returned.
 fn unreturned() -> anyhow::Result<Vec<String>> {
     let each = PLUGINS.iter().map(|it| (it.unreturned)());
     Ok(each.collect::<Result<Vec<_>, _>>()?.concat())

@@ -99,9 +99,6 @@ fn finish(
 /// Returns a message for each difference between `nf_tables` and `claim`: the elements that the
 /// attachment wants, and the table that they need. An element that `record` lists and `claim` lacks
 /// is a difference. A port that another attachment of the same container forwards is none.
-///
-/// # Errors
-/// The kernel refuses a request.
 pub(crate) fn differences(claim: &Claim, record: &Record) -> anyhow::Result<Vec<String>> {
     let connection = Connection::open()?;
     let (mut missing, mut standing_by) = (Vec::new(), HashSet::new());

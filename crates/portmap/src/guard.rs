@@ -97,9 +97,6 @@ impl LocalnetGuard {
 }
 
 /// Adds the `IPsec` policies, unless they exist or the agent guards.
-///
-/// # Errors
-/// The kernel refuses a request.
 pub(crate) fn add_policies(connection: &Connection) -> anyhow::Result<()> {
     let Some(policies) = Policies::open()? else {
         note(
@@ -116,9 +113,6 @@ pub(crate) fn add_policies(connection: &Connection) -> anyhow::Result<()> {
 
 /// Returns the packets that `IPsec` policies have to block and no policy blocks. Returns none if the
 /// kernel does not support policies, or if the agent guards.
-///
-/// # Errors
-/// The kernel refuses a request.
 pub(crate) fn accepted() -> anyhow::Result<Vec<Packets>> {
     let Some(policies) = Policies::open()? else {
         return Ok(Vec::new());

@@ -45,9 +45,6 @@ struct Successor {
 /// Removes those of the elements `known` that still have the same owner in `nf_tables`. Passes
 /// their ports on to attachments of the same container in `standing_by`, the standby list. Gives
 /// elements that masquerade back to the first attachment in `displaced` that lists them.
-///
-/// # Errors
-/// The kernel refuses a request.
 pub(crate) fn remove(
     connection: &Connection,
     known: Vec<Element>,
@@ -87,7 +84,6 @@ pub(crate) fn remove_while(
 
 struct Removal<'a> {
     connection: &'a Connection,
-    /// Elements to remove.
     known: Vec<Element>,
     /// The attachments that may get elements back, those with precedence first.
     displaced: &'a [String],

@@ -103,9 +103,6 @@ pub(crate) fn is_over(record: &Record) -> bool {
 /// Returns the interface index of the host's end of a veth pair whose other end is in `netns`;
 /// `None` if `result` names no such end. The kernel deletes the host's end together with the
 /// namespace.
-///
-/// # Errors
-/// The kernel refuses a request.
 pub(crate) fn host_link(
     host: &Connection,
     result: &AddResult,
@@ -126,7 +123,6 @@ pub(crate) fn host_link(
     Ok(None)
 }
 
-/// Returns whether no interface has this index now.
 fn is_deleted(index: u32) -> bool {
     let link = Connection::open().and_then(|it| it.link_by_index(index));
     link.is_err_and(|error| error.is_not_found())
@@ -163,9 +159,6 @@ fn lacks_addresses(record: &Record) -> Result<bool, netlink::Error> {
 /// - A link may be the host's link to the sandbox: no record lists it, [`may_lead_to_unknown`]
 ///   accepts it, and a route to one of the container's addresses uses this link or its bridge,
 ///   without a gateway.
-///
-/// # Errors
-/// The kernel refuses a request.
 pub(crate) fn may_live(firewall: &nft::Connection, owner: &str) -> anyhow::Result<bool> {
     let host = Connection::open()?;
     let links = host.links()?;

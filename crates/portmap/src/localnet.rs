@@ -26,9 +26,6 @@ use crate::{guard, table};
 /// `owner` is the tag of the attachment, `host_link` the index of the host's end of its veth pair,
 /// if there is one. If two containers have one address, the route to it may lead to the other
 /// container: then the link is `host_link` instead.
-///
-/// # Errors
-/// The kernel refuses a request.
 pub(crate) fn own_links(
     host: &Connection,
     pods: &[IpAddr],
@@ -63,9 +60,6 @@ pub(crate) fn link<'l>(links: &'l [(IpAddr, Link)], plan: &Plan) -> Option<&'l L
 /// Returns a message if `route_localnet` of `link` is 0, and a message for each missing `IPsec`
 /// policy. Requires no policies if the kernel does not support them, if cni-agent guards, or if
 /// `wanted` are rules alone.
-///
-/// # Errors
-/// The kernel refuses a request.
 pub(crate) fn differences(link: &Link, wanted: LocalhostGuard) -> anyhow::Result<Vec<String>> {
     let mut found = Vec::new();
     if !link.routes_localnet {
@@ -128,11 +122,8 @@ pub(crate) fn release_links(
     }))
 }
 
-/// Resets `route_localnet` of the links in `removed`, elements of attachments that have no record,
-/// if the lists of users were deleted with /run/cni. Keeps it for links in remaining elements.
-///
-/// # Errors
-/// The kernel refuses a request.
+/// Resets `route_localnet` of the links that the elements `removed` name, if the lists of its users
+/// were deleted with /run/cni. Keeps it for links that a remaining element names.
 pub(crate) fn reset_forgotten(removed: &[Element]) -> anyhow::Result<()> {
     let table = table::without_chains();
     let links_in = |elements: &[Element]| -> BTreeSet<String> {

@@ -76,7 +76,6 @@ fn pod(version: IpVersion) -> TargetType {
     TargetType::Values(vec![Type::address(version), Type::Port])
 }
 
-/// Returns all sets of portmap's table for `version`.
 pub(crate) fn sets(version: IpVersion) -> Vec<Set> {
     let address = Type::address(version);
     let [by_address, by_port] = [address_set(version), port_set(version)];

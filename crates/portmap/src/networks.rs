@@ -15,7 +15,6 @@ pub(crate) const LINK_LOCAL: [IpNetwork; 2] = [
     IpNetwork::V6(Ipv6Network::new_checked(Ipv6Addr::from_bits(0xfe80 << 112), 10).unwrap()),
 ];
 
-/// All addresses of both IP versions.
 pub(crate) const EVERYWHERE: [IpNetwork; 2] = [
     IpNetwork::V4(Ipv4Network::new_checked(Ipv4Addr::UNSPECIFIED, 0).unwrap()),
     IpNetwork::V6(Ipv6Network::new_checked(Ipv6Addr::UNSPECIFIED, 0).unwrap()),

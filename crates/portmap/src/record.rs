@@ -169,7 +169,6 @@ pub fn needs_policies() -> bool {
     })
 }
 
-/// Returns the directory of all records.
 pub(crate) fn files() -> OwnerFiles {
     OwnerFiles("/run/cni/portmap".into())
 }

@@ -3,7 +3,6 @@
 use std::iter::Peekable;
 use std::vec::IntoIter;
 
-/// The words of a condition.
 pub(crate) struct Words<'t>(Peekable<IntoIter<&'t str>>);
 
 impl<'t> Words<'t> {

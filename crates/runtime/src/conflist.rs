@@ -163,7 +163,7 @@ impl PluginConfig {
         let plugin: Self = json::read(&config, "")?.value;
         let program = &plugin.program;
         let is_bare = !program.is_empty() && !program.contains(['/', '\0']);
-        ensure!(is_bare, "type: {program:?} is no bare file name");
+        ensure!(is_bare, "type: {program:?} is not the name of a file");
         let Value::Object(config) = config else {
             bail!("expected an object, found {config}");
         };
@@ -219,7 +219,11 @@ fn newest(single: &str, several: &[String]) -> anyhow::Result<SpecVersion> {
             Err(error) => return Err(error).context("cniVersions"),
         }
     }
-    newest.context("cniVersions: none of these versions is known")
+    let known = || {
+        let known = SpecVersion::list(SpecVersion::ALL);
+        format!("cniVersions: none of these versions is known; known are {known}")
+    };
+    newest.with_context(known)
 }
 
 #[cfg(test)]

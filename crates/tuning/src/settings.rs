@@ -23,7 +23,6 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Returns the present settings of `link`.
     pub(crate) fn of(link: &Link) -> Self {
         Self {
             mac: link.mac,

@@ -20,7 +20,6 @@ pub struct ElementCache(Arc<Mutex<BTreeMap<Name, Held>>>);
 /// The elements of a table: for each place (set and key), the tag of the element's owner.
 type Held = HashMap<Place, String>;
 
-/// Set and key of an element.
 type Place = (String, Vec<u8>);
 
 /// For each attachment's tag, the tables in which the attachment lacks elements.

@@ -222,5 +222,4 @@ impl Loss {
     }
 }
 
-/// Family and name of a table.
 pub(crate) type Name = (Family, &'static str);

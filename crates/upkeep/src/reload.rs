@@ -106,7 +106,6 @@ pub fn follow_firewalld(
     Err(error)
 }
 
-/// An attachment with an entry in a runtime's cache.
 struct Remembered {
     attachment: Attachment,
     entry: Entry,

@@ -20,7 +20,6 @@ use super::pod_resources::Known;
 pub(crate) struct Allocated(Arc<Mutex<Option<(Instant, Known)>>>);
 
 impl Allocated {
-    /// Replaces the last answer.
     pub(super) fn set(&self, known: Known) {
         let answer = Some((Instant::now(), known));
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = answer;

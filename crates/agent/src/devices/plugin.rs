@@ -36,7 +36,6 @@ pub(crate) struct Plugin {
     pub places: Arc<Semaphore>,
     /// The registrations that the kubelet accepted.
     pub registrations: Counter,
-    /// The containers that got devices.
     allocations: Counter,
 }
 

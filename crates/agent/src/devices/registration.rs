@@ -30,7 +30,6 @@ pub(crate) struct Registration {
     claim: Option<Claim>,
 }
 
-/// A plugin with its socket.
 struct Served {
     plugin: Plugin,
     socket: Option<Socket>,
@@ -162,7 +161,6 @@ impl Served {
         Ok(())
     }
 
-    /// Returns whether this kubelet reads the devices.
     fn is_read_by(&self, kubelet: Kubelet) -> bool {
         self.kubelet == Some(kubelet) && self.plugin.is_read()
     }

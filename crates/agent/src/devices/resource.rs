@@ -6,7 +6,6 @@ use kubelet::device_plugin::{
     Device, DeviceSpec, HEALTHY, ListAndWatchResponse, NumaNode, Topology, UNHEALTHY,
 };
 
-/// A resource that pods request.
 #[derive(Debug, Clone)]
 pub(crate) struct Resource {
     /// Full name: `DOMAIN/NAME`.

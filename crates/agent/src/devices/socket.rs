@@ -123,5 +123,4 @@ impl Drop for Socket {
     }
 }
 
-/// The name of the lock directory.
 const LOCK: &str = "cni-agent.lock";

@@ -24,7 +24,6 @@ pub(crate) struct Uplink {
 /// The state of the uplink, on which the number and the state of devices depend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct State {
-    /// Whether a link of this name exists.
     exists: bool,
     /// Whether the link has a carrier.
     pub has_carrier: bool,
@@ -137,9 +136,6 @@ fn link_of_default_route() -> anyhow::Result<Option<String>> {
 /// opens it again instead. Then waits for [`PAUSE`] and drops the events of this pause, so that a
 /// burst of events counts as one. Events may be lost, so the caller has to read the whole state
 /// again.
-///
-/// # Errors
-/// The socket cannot be opened again.
 async fn changed(events: &mut Events<RouteEvent>) -> anyhow::Result<()> {
     loop {
         match events.recv().await {

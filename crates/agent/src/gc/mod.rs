@@ -35,9 +35,6 @@ pub(crate) use self::counters::Counters;
 /// Runs rounds of garbage collection: after the start, after each interval, and on SIGHUP. After a
 /// failed round, for example because a runtime did not answer, the next round begins after a retry
 /// pause, or when the socket of a runtime appears.
-///
-/// # Errors
-/// SIGHUP cannot be received.
 pub(crate) async fn run(config: Config, shared: Shared, counters: Counters) -> anyhow::Result<()> {
     let mut hangups = signal(SignalKind::hangup()).context("listen for SIGHUP")?;
     let mut pause = Pause::before_first(config.interval);

@@ -30,7 +30,6 @@ pub(super) struct Seen {
     pub sockets: Vec<PathBuf>,
 }
 
-/// The decision about an attachment.
 #[derive(Debug)]
 pub(super) struct Verdict<'n> {
     /// The traces that the node has of the attachment.
@@ -39,7 +38,6 @@ pub(super) struct Verdict<'n> {
     pub kept: Option<Reason>,
 }
 
-/// Why an attachment stays.
 #[derive(Debug, Clone, PartialEq, Eq, derive_more::Display)]
 pub(super) enum Reason {
     /// The network's configuration list sets `disableGC`.

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 
-/// Where the server listens.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, derive_more::Display)]
 #[serde(try_from = "String")]
 pub(crate) enum Address {

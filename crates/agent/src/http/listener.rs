@@ -24,7 +24,6 @@ pub(super) enum Listener {
     },
 }
 
-/// A TCP or Unix connection.
 pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}

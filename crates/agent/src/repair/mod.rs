@@ -86,7 +86,6 @@ struct Part {
     firewalld: Arc<Notify>,
     /// Elements that were seen in the suite's tables, each with its attachment.
     element_cache: ElementCache,
-    /// No RELOAD begins before this time.
     earliest: Instant,
     /// Attachments that RELOAD could not restore, each with the reason.
     unrepaired: Unrepaired,

@@ -9,7 +9,6 @@ use upkeep::{Loss, MissingElements, Outcome, Reloads};
 #[derive(Debug, Default)]
 pub(super) struct Unrepaired(BTreeMap<String, Reason>);
 
-/// Why RELOAD could not restore an attachment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Reason {
     /// A plugin failed, no cache directory has the attachment's result, or elements are missing

@@ -45,9 +45,6 @@ pub(crate) async fn run(shared: Shared, counters: Counters) -> anyhow::Result<()
 /// Reads and reports the uplinks at the start, after each change, and [`RETRY`] after a failed
 /// reading. Keeps the last reading in `known`, to compare the next one with it. One thread listens
 /// for changes, and at most one other thread reads.
-///
-/// # Errors
-/// The socket for the kernel's events failed.
 async fn follow(
     shared: &Shared,
     counters: &Counters,

@@ -247,8 +247,8 @@ impl Add<'_> {
         Ok(self.result(link, container.addressing, leased.unwrap_or_default()))
     }
 
-    /// Returns the lease, or without IPAM plugin the previous addresses if the plugin takes them. A
-    /// plugin that may use the link finds it up.
+    /// Returns the lease. Without an IPAM plugin, returns the addresses in `prevResult` if this plugin
+    /// takes them. An IPAM plugin that may use the link finds it up.
     fn lease(
         &self,
         sandbox: &mut Sandbox<'_>,

@@ -118,9 +118,6 @@ impl Parent {
     }
 
     /// Returns the link, which is in the namespace of `connection`.
-    ///
-    /// # Errors
-    /// Code 7: there is no such link.
     pub(super) fn find(
         &self,
         connection: &Connection,

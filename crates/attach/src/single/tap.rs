@@ -19,9 +19,6 @@ pub struct NewTap {
 
 impl NewTap {
     /// Checks that the host has the device file, and accepts the context.
-    ///
-    /// # Errors
-    /// As the sentence says; each ADD fails with the same error.
     pub(super) fn expect_possible(&self) -> Result<(), tun::Error> {
         self.context
             .as_deref()
@@ -30,9 +27,6 @@ impl NewTap {
     }
 
     /// Returns the change that makes the link a port of its bridge, if it has one.
-    ///
-    /// # Errors
-    /// Code 7: there is no such bridge.
     pub(super) fn find_master(
         &self,
         sandbox: &Connection,
@@ -54,9 +48,6 @@ impl NewTap {
     }
 
     /// Reports queues, owner, group and bridge that differ.
-    ///
-    /// # Errors
-    /// The kernel refuses a request.
     pub(super) fn compare(
         &self,
         link: &Link,

@@ -112,9 +112,9 @@ fn own_address(node: &Node, source: Source<'_>) -> Option<Finding> {
     Some(edit::give(finding, source, "ipMasq", &true.into()))
 }
 
-/// Returns whether a packet of a pod with a private address arrived at another host from this
-/// address, although the node has a default route and the uplink's neighbours cannot have the
-/// address.
+/// Returns whether a pod's packet arrived at another host with the pod's private address as source,
+/// which only hosts with a route to the pods can answer. Returns `false` if the node has no default
+/// route, or the address is in the uplink's network.
 fn leaves_as_itself(node: &Node, probe: &Probe) -> bool {
     let (stage, pod) = (&probe.stage, probe.stage.pod.ip());
     let mut defaults = node.routes.iter();

@@ -167,7 +167,6 @@ fn read(executable: &Path) -> io::Result<Vec<u8>> {
     read_regular(executable, Links::Follow, LARGEST)
 }
 
-/// Checks that the executable starts and reports its version.
 fn answers(name: &str, path: &Path) -> anyhow::Result<()> {
     let mut command = Command::new(path);
     let is_tool = name == TOOL;

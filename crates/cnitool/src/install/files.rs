@@ -117,7 +117,7 @@ impl Lock {
         let action = || format!("lock {}", directory.display());
         let taken = lock(&path, open, Hold::Exclusive, PATIENCE).with_context(action);
         let file = taken.map_err(|error| with_advice(error, directory, room))?;
-        let file = file.context("another installation has had the lock for an hour");
+        let file = file.context("another installation has had the lock for an hour: end it first");
         Ok(Self {
             _file: file.with_context(action)?,
             _path: TempPath::try_from_path(path)?,

@@ -84,12 +84,10 @@ impl Saved {
     }
 }
 
-/// Returns whether the rule is in the chain.
 pub(super) fn is_in(rule: &str, chain: &str) -> bool {
     rule.split(' ').next() == Some(chain)
 }
 
-/// Returns whether the rule jumps to the chain.
 pub(super) fn leads_to(rule: &str, chain: &str) -> bool {
     rule.ends_with(&format!(" -j {chain}"))
 }

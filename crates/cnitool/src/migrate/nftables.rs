@@ -12,7 +12,6 @@ use serde_json::Value;
 use super::remnant::{Place, Remnant, Table};
 use crate::reference::Mark;
 
-/// The output of `nft --json list`.
 #[derive(Debug, Deserialize)]
 struct Listing {
     nftables: Vec<Object>,

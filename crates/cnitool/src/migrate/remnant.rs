@@ -47,12 +47,10 @@ pub(super) struct Remnant {
 /// Where a table is. Its `Display` is the command with which an administrator lists the table.
 #[derive(Debug, Clone, derive_more::Display)]
 pub(super) enum Place {
-    /// In iptables.
     #[display("{program}-save -t {table}")]
     Iptables {
         /// Prefix of the implementation's programs, such as `iptables-nft`.
         program: String,
-        /// The table's name.
         table: &'static str,
     },
     /// In `nf_tables`: family and name.

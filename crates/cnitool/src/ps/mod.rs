@@ -94,7 +94,6 @@ fn list(items: &BTreeSet<impl fmt::Display>) -> String {
     items.iter().join(",")
 }
 
-/// Formats the limits, ingress first.
 fn limits(Limits { ingress, egress }: Limits) -> String {
     let direction = |name, limit: Option<u64>| Some(format!("{name} {}", rate(limit?)));
     let limits = [direction("in", ingress), direction("out", egress)];

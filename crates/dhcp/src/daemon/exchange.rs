@@ -26,7 +26,6 @@ pub(crate) struct Exchange {
     number: u32,
 }
 
-/// A server's answer.
 #[derive(Debug)]
 pub(crate) enum Verdict {
     /// The server offers or grants the lease.
@@ -97,9 +96,6 @@ impl Exchange {
     }
 
     /// Asks until an answer arrives.
-    ///
-    /// # Errors
-    /// There is no answer until `end`, or the interface fails.
     pub(crate) async fn ask(&self, ask: Ask<'_>, end: Instant) -> anyhow::Result<Verdict> {
         let frame = self.client.frame(ask, self.number)?;
         for delay in self.delays() {
@@ -118,9 +114,6 @@ impl Exchange {
     }
 
     /// Sends a RELEASE, which servers do not answer.
-    ///
-    /// # Errors
-    /// The interface fails.
     pub(crate) async fn release(&self, lease: &Lease) -> anyhow::Result<()> {
         let frame = self.client.frame(Ask::Release(lease), self.number)?;
         Ok(self.socket.send(&frame).await?)
@@ -143,7 +136,7 @@ impl Exchange {
                 Ok(lease) => return Ok(Verdict::Granted(lease)),
                 Err(error) => {
                     self.note(format_args!(
-                        "an answer to {ask} from {} is useless: {error:#}",
+                        "ignored an answer to {ask} from {}: {error:#}",
                         reply.from
                     ));
                 }

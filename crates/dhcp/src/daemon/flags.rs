@@ -8,7 +8,6 @@ use anyhow::{Context as _, bail, ensure};
 
 use crate::config::SOCKET;
 
-/// How the daemon runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Flags {
     /// File for the process ID.
@@ -95,11 +94,13 @@ fn duration(name: &str, value: &str) -> anyhow::Result<Duration> {
     let duration: Duration = duration
         .with_context(|| format!("read -{name} {value:?}"))?
         .into();
-    ensure!(!duration.is_zero(), "-{name} needs more time than none");
+    ensure!(
+        !duration.is_zero(),
+        "-{name} is 0: give a duration, such as 10s"
+    );
     Ok(duration)
 }
 
-/// The flags, for standard error.
 pub(crate) const USAGE: &str = "\
 flags of dhcp daemon:
   -pidfile PATH            file for the process ID

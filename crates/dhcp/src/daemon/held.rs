@@ -32,7 +32,6 @@ struct Entry {
 }
 
 impl Held {
-    /// Returns the daemon's state without attachments.
     pub(crate) fn new(flags: Flags, files: OwnerFiles) -> Self {
         Self {
             shared: Arc::new(Shared { flags, files }),
@@ -92,7 +91,6 @@ impl Held {
         .await
     }
 
-    /// Returns the attachments with a task.
     pub(crate) fn attachments(&self) -> Vec<Attachment> {
         let entries = self.entries();
         entries

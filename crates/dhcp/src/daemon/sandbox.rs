@@ -11,7 +11,6 @@ use netns::Netns;
 
 use crate::record::{BOOT, MOUNTS, Record, Seen};
 
-/// Why the interface cannot be reached.
 #[derive(Debug)]
 pub(crate) enum Absence {
     /// The sandbox is proven gone, for this reason.
@@ -21,7 +20,6 @@ pub(crate) enum Absence {
 }
 
 impl Absence {
-    /// Returns the reason.
     pub(crate) fn into_error(self) -> anyhow::Error {
         match self {
             Self::Gone(reason) => anyhow::Error::msg(reason),

@@ -149,7 +149,6 @@ async fn take_over(held: &Arc<Held>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Accepts clients, forever.
 async fn accept(listener: &UnixListener, held: &Arc<Held>) {
     loop {
         match listener.accept().await {

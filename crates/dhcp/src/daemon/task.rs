@@ -19,7 +19,6 @@ use crate::lease::{Lease, now};
 use crate::message::{Ask, Client, SERVER_PORT, transaction};
 use crate::record::Record;
 
-/// Takes the outcome of a release.
 pub(crate) type Released = oneshot::Sender<anyhow::Result<()>>;
 
 /// Takes the outcome of an ADD. It is closed if the client has hung up.
@@ -284,11 +283,8 @@ impl Task {
     }
 }
 
-/// How an ADD ended.
 enum Begun {
-    /// The attachment has a lease.
     Held,
-    /// It has none.
     Failed,
 }
 
