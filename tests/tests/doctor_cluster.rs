@@ -1,6 +1,7 @@
 //! cnitool doctor: routes to the pods of the other nodes of a cluster.
 
-use tests::cluster::{Cluster, LAN, WAN};
+use serde_json::Value;
+use tests::cluster::{Cluster, LAN, Node, WAN};
 use tests::{Findings, Host, Place as _};
 
 #[test]
@@ -10,12 +11,8 @@ fn routes_are_compared_with_the_nodes() {
     let node = cluster.node(1, LAN);
     let _second = cluster.node(2, WAN);
     cluster.api.set("greedy", &["192.0.2.0/25"], &["192.0.2.4"]);
-    let mut sections = node.sections(&cluster.api);
-    let section = sections["cluster"].as_object_mut().unwrap();
-    section.remove("stateFile");
-    section_mode(&mut sections, "vxlan");
     assert!(!is_judged(&node.doctor()), "no agent has run");
-    let agent = node.agent(&sections);
+    let agent = node.agent(&sections(&node, &cluster, "vxlan"));
     let routes = [
         "10.244.2.0/24 via 10.244.2.0",
         "fd00:10:244:2::/64 via fe80::",
@@ -41,15 +38,19 @@ fn routes_are_compared_with_the_nodes() {
     let other = "10.244.2.0/24 (node node-2) leads to 192.0.2.7, not to 198.51.100.2";
     node.doctor().expect("problem", "cluster", &[other]);
     cluster.api.delete("greedy");
-    section_mode(&mut sections, "none");
-    let _agent = node.agent(&sections);
+    let _agent = node.agent(&sections(&node, &cluster, "none"));
     node.expect_routes(&[]);
     node.health_has("200 OK");
     assert!(!is_judged(&node.doctor()), "another program makes routes");
 }
 
-fn section_mode(sections: &mut serde_json::Value, mode: &str) {
-    sections["cluster"]["mode"] = mode.into();
+/// Returns the sections of an agent with this mode and the default state file.
+fn sections(node: &Node, cluster: &Cluster, mode: &str) -> Value {
+    let mut sections = node.sections(&cluster.api);
+    let section = sections["cluster"].as_object_mut().unwrap();
+    section.remove("stateFile");
+    section.insert("mode".to_owned(), mode.into());
+    sections
 }
 
 fn is_judged(findings: &Findings) -> bool {
