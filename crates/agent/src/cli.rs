@@ -97,7 +97,7 @@ fn run_parts(config: Config, log: Log) -> ExitCode {
 }
 
 fn failure(error: &anyhow::Error) -> ExitCode {
-    note(format_args!("cni-agent: {error:#}"));
+    note!("cni-agent: {error:#}");
     ExitCode::FAILURE
 }
 

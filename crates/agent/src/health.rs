@@ -24,8 +24,8 @@ impl Health {
             return;
         }
         match failure {
-            Some(reason) => note(format_args!("{part}: {reason}")),
-            None if before.is_some() => note(format_args!("{part}: works again")),
+            Some(reason) => note!("{part}: {reason}"),
+            None if before.is_some() => note!("{part}: works again"),
             None => {}
         }
     }

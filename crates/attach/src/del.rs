@@ -125,7 +125,7 @@ fn leave_alone(link: &Link, attachment: &Attachment) -> anyhow::Result<()> {
              delete the link if it is of the attachment, or else rename it"
         );
     };
-    note(format_args!("{name} {reason}: not deleted"));
+    note!("{name} {reason}: not deleted");
     Ok(())
 }
 
@@ -151,10 +151,10 @@ fn delete_container_link<T: Topology>(
     {
         return Ok(host.remove_link(&peer)?);
     }
-    note(format_args!(
+    note!(
         "{} in the sandbox is no end of a veth pair of this network: not deleted",
         container.name
-    ));
+    );
     Ok(())
 }
 
@@ -234,7 +234,7 @@ pub fn delete_stale_links(
             _ => return Ok(()),
         };
         host.remove_link(&link)?;
-        note(format_args!("{} of {whose}: deleted", link.name));
+        note!("{} of {whose}: deleted", link.name);
         Ok(())
     }))
 }
@@ -258,9 +258,7 @@ pub fn remove_stale_elements(
     };
     let removed = removal.remove(|owner| is_stale(owner) && !is_kept(owner));
     for owner in removal.finish() {
-        note(format_args!(
-            "deleted nf_tables elements of {owner}, which the runtime does not list"
-        ));
+        note!("deleted nf_tables elements of {owner}, which the runtime does not list");
     }
     removed
 }

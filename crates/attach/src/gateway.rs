@@ -119,9 +119,7 @@ impl Gateways<'_> {
             rollback.restore(&at_risk)
         });
         for (address, gateway) in in_the_way {
-            note(format_args!(
-                "forceAddress: {name} loses {address} to {gateway}"
-            ));
+            note!("forceAddress: {name} loses {address} to {gateway}");
             let delete = Request::delete_address(self.link.index, *address);
             // The kernel may have deleted a secondary address already.
             found(self.host.execute([delete]))?;
@@ -153,9 +151,7 @@ impl AddressRollback {
     fn remove(&self, address: IpNetwork) -> anyhow::Result<()> {
         let host = Connection::open()?;
         if self.is_shared(&host)? {
-            note(format_args!(
-                "the bridge keeps {address}: other containers may use it"
-            ));
+            note!("the bridge keeps {address}: other containers may use it");
             return Ok(());
         }
         found(host.execute([Request::delete_address(self.link, address)]))?;
@@ -264,11 +260,11 @@ fn keep_accepting_advertisements(uplink: &Link) -> Result<(), netns::Error> {
     let accept_ra = Sysctl::ipv6(&uplink.name, "accept_ra");
     if accept_ra.read()? == "1" {
         accept_ra.ensure("2")?;
-        note(format_args!(
+        note!(
             "{} has a route or an address from a router advertisement: accept_ra is 2 now, so that it \
              keeps them while this host forwards",
             uplink.name
-        ));
+        );
     }
     Ok(())
 }

@@ -87,10 +87,10 @@ impl GatewayConflict {
         }
         let claim = self.claim(&neighbours);
         let claim = claim.map_or_else(String::new, |claim| format!("; {claim}"));
-        note(format_args!(
+        note!(
             "{subnet} is a part of {connected} on {name}: this host cannot reach hosts on {name} that have \
              addresses of {subnet}{claim}"
-        ));
+        );
         Ok(())
     }
 }

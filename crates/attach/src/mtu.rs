@@ -49,7 +49,7 @@ impl MtuChoice {
     pub fn resolve(self, host: &Connection) -> anyhow::Result<u32> {
         let (mtu, guess) = self.find(host)?;
         if let Some(why) = guess {
-            note(format_args!("took MTU {mtu}: {why}"));
+            note!("took MTU {mtu}: {why}");
         }
         Ok(mtu)
     }

@@ -104,9 +104,7 @@ pub(crate) fn status(request: &StatusRequest) -> anyhow::Result<()> {
     });
     match missing.unwrap_or_else(|error| Err(error.into())) {
         Ok(missing) => missing.iter().for_each(note),
-        Err(error) => note(format_args!(
-            "cannot try whether rates can be limited: {error:#}"
-        )),
+        Err(error) => note!("cannot try whether rates can be limited: {error:#}"),
     }
     Ok(())
 }

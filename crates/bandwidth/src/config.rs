@@ -141,7 +141,7 @@ impl RawLimit {
         if self.rate == 0 {
             if is_chosen {
                 let (burst, rate) = (key("Burst"), key("Rate"));
-                note(format_args!("{burst} does nothing without {rate}"));
+                note!("{burst} does nothing without {rate}");
             }
             return Ok(None);
         }

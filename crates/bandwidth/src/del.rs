@@ -42,9 +42,7 @@ pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
     cni::step("remove records");
     let records = retired.into_iter().map(|(record, owner)| {
         record.remove()?;
-        note(format_args!(
-            "removed the record of {owner}, which the runtime does not list"
-        ));
+        note!("removed the record of {owner}, which the runtime does not list");
         Ok(())
     });
     cni::all([backstops, cni::all(records)])

@@ -49,10 +49,11 @@ pub(crate) fn delete(request: &DelRequest) -> anyhow::Result<()> {
     match senders.into_iter().find(|it| !own.contains(it)) {
         None => Ok(host.remove_link(&ifb)?),
         Some(sender) => {
-            note(format_args!(
+            note!(
                 "ifb {} is not deleted: {sender} sends to it, and is not known to be the link of {}",
-                ifb.name, request.attachment
-            ));
+                ifb.name,
+                request.attachment
+            );
             Ok(())
         }
     }

@@ -95,10 +95,10 @@ impl PodResources {
         };
         let devices = match checkpoint::read(&self.checkpoint, pod) {
             Err(error) if is_missing(&error) && kubelet_runs_beside(&self.checkpoint) => {
-                note(format_args!(
+                note!(
                     "podResources: {} is missing, so the kubelet allocated nothing",
                     self.checkpoint.display()
-                ));
+                );
                 return Ok(Allocation::default());
             }
             devices => devices?,
@@ -115,7 +115,7 @@ impl PodResources {
     pub(crate) fn expect_readable(&self) -> anyhow::Result<()> {
         match checkpoint::read(&self.checkpoint, "") {
             Err(error) if is_missing(&error) => {
-                note(format_args!("{error:#}"));
+                note!("{error:#}");
                 Ok(())
             }
             read => read.map(|_| ()),

@@ -105,10 +105,7 @@ pub(crate) fn probe(config: &Config) -> anyhow::Result<()> {
             config.when_full.report(reason)?;
         } else if ports >= NEARLY_FULL {
             let most = MAX_PORTS;
-            note(format_args!(
-                "bridge {} has {ports} of at most {most} ports",
-                link.name
-            ));
+            note!("bridge {} has {ports} of at most {most} ports", link.name);
         }
     }
     Ok(())

@@ -195,11 +195,11 @@ fn expect_end(
 }
 
 fn warn_of_pair(name: &str) {
-    note(format_args!(
+    note!(
         "{name} is a veth pair, as the Go plugin makes it: where bridged frames pass netfilter \
          (net.bridge.bridge-nf-call-iptables is 1), they pass twice, and masquerading and Services fail; when no \
          container uses it any more, remove it with: ip link delete {name}"
-    ));
+    );
 }
 
 #[cfg(test)]

@@ -141,12 +141,12 @@ fn set_sysctls() -> anyhow::Result<()> {
         }
     }
     if !changed.is_empty() {
-        note(format_args!(
+        note!(
             "set {} from 0 to 1, as Services need: frames that any bridge of this host forwards, such as \
              those of virtual machines, now pass the firewall's FORWARD rules; bridgeNfCall: \"bridge\" \
              leaves the value alone",
             changed.join(" and ")
-        ));
+        );
     }
     Ok(())
 }

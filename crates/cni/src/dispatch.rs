@@ -133,14 +133,14 @@ fn dispatch(plugin: &Plugin, environment: Environment, network: Network) -> anyh
 /// executable without `CNI_COMMAND`. nerdctl reads the first line, too.
 fn by_hand(plugin: &Plugin) -> ExitCode {
     let version = env!("CARGO_PKG_VERSION");
-    note(format_args!("CNI {} plugin v{version}", plugin.name));
+    note!("CNI {} plugin v{version}", plugin.name);
     let versions = SpecVersion::list(plugin.spec_versions);
-    note(format_args!("CNI protocol versions supported: {versions}"));
+    note!("CNI protocol versions supported: {versions}");
     let names: Vec<_> = suite().map(|(name, _)| name).collect();
-    note(format_args!(
+    note!(
         "plugins of this suite: {}; containernetworking/plugins has more",
         names.join(", ")
-    ));
+    );
     ExitCode::SUCCESS
 }
 
@@ -184,7 +184,7 @@ fn print_versions(plugin: &Plugin) -> Result<(), Error> {
 fn refuse(object: &ErrorObject) -> ExitCode {
     if let Err(unprinted) = print(&json!(object)) {
         let ErrorObject { msg, details, .. } = object;
-        note(format_args!("{msg}: {details}; {unprinted}"));
+        note!("{msg}: {details}; {unprinted}");
     }
     log::end(Err(object));
     ExitCode::FAILURE

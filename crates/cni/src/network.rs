@@ -245,7 +245,7 @@ impl Network {
         read.unknown.retain(|key| !is_common(key));
         if !read.unknown.is_empty() {
             let (name, keys) = (&self.name, read.unknown.join(", "));
-            note(format_args!("network {name}: unknown keys ignored: {keys}"));
+            note!("network {name}: unknown keys ignored: {keys}");
         }
         Ok(read.value)
     }

@@ -243,7 +243,7 @@ impl Drop for Process {
             self.child.wait().ok();
         } else {
             let (name, number) = (&self.name, self.child.id());
-            note(format_args!("{name} cannot be killed: process {number}"));
+            note!("{name} cannot be killed: process {number}");
         }
     }
 }

@@ -194,9 +194,9 @@ fn attachments(list: &Value, key: &str, network: &NetworkName) -> Result<Vec<Att
                 let key = format!("{key}[{index}]");
                 return Err(Error::invalid(key, reason.to_string()));
             }
-            Err(reason) => note(format_args!(
-                "{key}[{index}]: {reason}; no ADD takes that name, so the entry is left out"
-            )),
+            Err(reason) => {
+                note!("{key}[{index}]: {reason}; no ADD takes that name, so the entry is left out")
+            }
         }
     }
     Ok(valid)

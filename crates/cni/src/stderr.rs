@@ -11,6 +11,14 @@ pub fn note(line: impl Display) {
     drop(std::io::stderr().lock().write_all(line.as_bytes()));
 }
 
+/// Writes one line as the function of this name does, with the arguments of [`format!`].
+#[macro_export]
+macro_rules! note {
+    ($($line:tt)*) => {
+        $crate::note(::std::format_args!($($line)*))
+    };
+}
+
 /// Writes the error to standard error if `outcome` is one. For failures that must not make the verb
 /// fail.
 pub fn note_failure(outcome: Result<(), impl Into<anyhow::Error>>) {

@@ -30,7 +30,7 @@ impl Drop for Undo<'_> {
         for (name, step) in self.steps.drain(..).rev() {
             log::undo(name);
             if let Err(error) = step() {
-                note(format_args!("undo: {name}: {error:#}"));
+                note!("undo: {name}: {error:#}");
             }
         }
     }

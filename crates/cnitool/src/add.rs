@@ -67,9 +67,9 @@ fn note_unused(chain: &Chain<'_>, arguments: &Arguments) {
     };
     let keys = arguments.capabilities.keys();
     for key in keys.filter(|key| !taken.contains(key)) {
-        note(format_args!(
+        note!(
             "CAP_ARGS: no plugin of network {} gets {key}; the capabilities of its list are: {named}",
             chain.network.name
-        ));
+        );
     }
 }

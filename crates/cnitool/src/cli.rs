@@ -191,7 +191,7 @@ pub fn run() -> ExitCode {
     match execute(Cli::parse()) {
         Ok(status) => status,
         Err(error) => {
-            note(format_args!("cnitool: {error:#}"));
+            note!("cnitool: {error:#}");
             note_missing_root();
             ExitCode::FAILURE
         }

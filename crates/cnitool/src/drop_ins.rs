@@ -11,7 +11,7 @@ pub fn needed() -> impl Iterator<Item = (&'static str, &'static str)> {
     DROP_INS.into_iter().filter_map(|[manager, path, content]| {
         let is_needed = Path::new(manager).is_dir();
         if !is_needed {
-            note(format_args!("{path}: not needed, there is no {manager}"));
+            note!("{path}: not needed, there is no {manager}");
         }
         is_needed.then_some((path, content))
     })

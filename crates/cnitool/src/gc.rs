@@ -68,15 +68,13 @@ fn stale<'n>(
         match state {
             _ if is_listed => {}
             Liveness::Live if collect.valid.is_empty() => {}
-            Liveness::Live => note(format_args!(
-                "{attachment} is not listed, but is live: kept"
-            )),
-            Liveness::Young => note(format_args!(
+            Liveness::Live => note!("{attachment} is not listed, but is live: kept"),
+            Liveness::Young => note!(
                 "{attachment} was leased its address less than five minutes ago, and its ADD may \
                  still be running: kept"
-            )),
+            ),
             Liveness::Unseen(reason) if collect.valid.is_empty() => {
-                note(format_args!("{attachment} may be live: kept"));
+                note!("{attachment} may be live: kept");
                 unseen.get_or_insert(reason);
             }
             Liveness::Unseen(_) | Liveness::Gone => stale.push(candidate),
@@ -95,7 +93,7 @@ fn stale<'n>(
 fn read(directories: &Directories) -> anyhow::Result<Node> {
     let node = read_node(directories)?;
     for (_, reason) in &node.unread {
-        note(format_args!("{reason}; going on without it"));
+        note!("{reason}; going on without it");
     }
     Ok(node)
 }

@@ -17,7 +17,7 @@ pub fn scrape(directories: &Directories, pods: Option<usize>) -> anyhow::Result<
     let files = of_environment.map(PathBuf::from);
     let (text, unread) = Exporter::default().text(directories, pods, files)?;
     for reason in unread {
-        note(format_args!("cnitool: not read: {reason}"));
+        note!("cnitool: not read: {reason}");
     }
     Ok(text)
 }

@@ -65,9 +65,7 @@ fn release(socket: &Path, attachment: &Attachment) -> anyhow::Result<()> {
     match ask(socket, &request) {
         Err(Failure::NoDaemon { .. }) if has_lease => {
             let failure = failure.text();
-            note(format_args!(
-                "{failure}. It will release the lease of {attachment}"
-            ));
+            note!("{failure}. It will release the lease of {attachment}");
             Ok(())
         }
         Err(Failure::NoDaemon { .. }) => Ok(()),

@@ -199,9 +199,7 @@ fn if_answered<T: Default>(answer: anyhow::Result<T>) -> anyhow::Result<T> {
             if has_table() {
                 return Err(error);
             }
-            note(format_args!(
-                "{error:#}; it seems not to run, because it has no table"
-            ));
+            note!("{error:#}; it seems not to run, because it has no table");
             Ok(T::default())
         }
         Err(_) => Ok(T::default()),

@@ -38,7 +38,7 @@ pub fn follow(mut restore: impl FnMut()) -> anyhow::Result<Infallible> {
                     }
                 }
                 Err(error) if !is_waiting => {
-                    note(format_args!("{error:#}; waiting for it"));
+                    note!("{error:#}; waiting for it");
                     is_waiting = true;
                 }
                 Err(_) => {}

@@ -15,7 +15,7 @@ pub(crate) fn comparison() -> Comparison {
         match process::output_of(command.arg("--version"), b"", LONGEST_VERSION) {
             Err(error) if error.is_not_found() => {}
             Err(error) => {
-                note(format_args!("{:#}", anyhow::Error::from(error)));
+                note!("{:#}", anyhow::Error::from(error));
                 break;
             }
             Ok(output) => match parsed(&String::from_utf8_lossy(&output.stdout)) {

@@ -45,7 +45,7 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
     };
     match written {
         Err(error) if sources.is_none() => {
-            note(format_args!("RELOAD will not restore {owner}: {error:#}"));
+            note!("RELOAD will not restore {owner}: {error:#}");
         }
         written => written?,
     }
@@ -129,9 +129,7 @@ pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
     let retired = record::files().retire_stale(&is_stale)?;
     remove(retired, None, || {
         for owner in installation::remove(&is_stale)? {
-            note(format_args!(
-                "removed the permission of {owner}, which the runtime does not list"
-            ));
+            note!("removed the permission of {owner}, which the runtime does not list");
         }
         Ok(())
     })

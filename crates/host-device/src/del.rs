@@ -41,9 +41,7 @@ pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
         return_unrecorded(request, netns)?;
     }
     if let Some(reason) = remains(&owner, place.as_ref(), is_searched)? {
-        note(format_args!(
-            "the lease of {owner} stays until GC, because a process may use it: {reason}"
-        ));
+        note!("the lease of {owner} stays until GC, because a process may use it: {reason}");
         return Ok(());
     }
     early?;
@@ -96,9 +94,7 @@ pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
     }
     cni::step("remove records");
     cni::all(owners.iter().map(|owner| {
-        note(format_args!(
-            "removed {owner}, which the runtime does not list"
-        ));
+        note!("removed {owner}, which the runtime does not list");
         Witness::remove(owner)
     }))
 }
@@ -174,10 +170,10 @@ fn return_unrecorded(request: &DelRequest, netns: &Path) -> anyhow::Result<()> {
     let former = link.alias.clone().unwrap_or_default();
     let is_trusted = link.kind == LinkKind::Physical || former == configured;
     if former.parse::<InterfaceName>().is_err() || !is_trusted {
-        note(format_args!(
+        note!(
             "{} in the sandbox is no device that this plugin moved there: not moved",
             link.name
-        ));
+        );
         return Ok(());
     }
     let record = Record::of_reference(&link, former, netns)?;

@@ -78,9 +78,7 @@ pub(crate) fn expect_movable(host: &Connection, link: &Link) -> anyhow::Result<(
     }
     let routes = host.default_routes_in_use()?;
     if routes.iter().any(|it| it.uses(link.index)) {
-        note(format_args!(
-            "{name} has the host's default route, which is deleted when the device leaves"
-        ));
+        note!("{name} has the host's default route, which is deleted when the device leaves");
     }
     Ok(())
 }

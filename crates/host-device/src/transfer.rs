@@ -199,16 +199,16 @@ pub(crate) fn report(place: &Place, former: &Former) {
         Place::Renamed {
             now: (_, now),
             other,
-        } => note(format_args!(
+        } => note!(
             "{name} is back on the host as {now}, because a {other} link has its name: rename that \
              link, and GC of the network restores the name"
-        )),
-        Place::Missing if former.is_physical() => note(format_args!(
-            "{name} is neither on the host nor in the sandbox: not restored"
-        )),
-        Place::Missing => note(format_args!(
+        ),
+        Place::Missing if former.is_physical() => {
+            note!("{name} is neither on the host nor in the sandbox: not restored")
+        }
+        Place::Missing => note!(
             "{name} is not in the sandbox any more; it was a virtual link, which the kernel deletes \
              with its namespace"
-        )),
+        ),
     }
 }

@@ -81,9 +81,7 @@ fn take_over(request: &AddRequest, store: &Store) -> anyhow::Result<()> {
                 .unwrap_or(request.netns.clone())
         ),
     );
-    note(format_args!(
-        "release {addresses}: the former sandbox of {attachment} is gone"
-    ));
+    note!("release {addresses}: the former sandbox of {attachment} is gone");
     store.release(&held)
 }
 

@@ -137,9 +137,7 @@ impl RawConfig {
             ("", true) => Ok(Vec::new()),
             ("", false) => {
                 let keys = bounds.join(", ");
-                note(format_args!(
-                    "ipam: without subnet, these keys do nothing: {keys}"
-                ));
+                note!("ipam: without subnet, these keys do nothing: {keys}");
                 Ok(Vec::new())
             }
             (USE_POD_CIDR, true) => pod_cidr_sets(pod_cidrs),

@@ -38,9 +38,7 @@ pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
     let listed = own.chain(old).collect();
     let stale = store.leases_except(&listed)?;
     for Lease { address, holder } in &stale {
-        note(format_args!(
-            "release {address} of {holder}: the list of valid attachments does not name it"
-        ));
+        note!("release {address} of {holder}: the list of valid attachments does not name it");
     }
     store.release(&stale)
 }

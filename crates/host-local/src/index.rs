@@ -197,7 +197,7 @@ impl Index {
         {
             match self.write_state(date) {
                 Ok(()) => self.trust.set(Trust::Settled),
-                Err(error) => note(format_args!("record the state of the leases: {error:#}")),
+                Err(error) => note!("record the state of the leases: {error:#}"),
             }
         }
     }

@@ -44,7 +44,7 @@ pub(crate) fn rebuild(
     if !stale.is_empty() {
         let outcomes = leases.remove(stale.keys().copied());
         for ((address, reason), outcome) in stale.into_iter().zip(outcomes) {
-            note(format_args!("release {address}: {reason}"));
+            note!("release {address}: {reason}");
             note_failure(outcome);
         }
     }

@@ -49,9 +49,7 @@ pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
     let mut removed = firewall::remove(&is_stale, None, &displaced)?;
     let owners: BTreeSet<_> = removed.iter().map(|it| it.owner.as_str()).collect();
     for owner in owners {
-        note(format_args!(
-            "removed ports of {owner}, which the runtime does not list"
-        ));
+        note!("removed ports of {owner}, which the runtime does not list");
     }
     removed.retain(|it| stale.iter().all(|retired| retired.owner != it.owner));
     localnet::reset_forgotten(&removed)?;

@@ -234,9 +234,7 @@ impl<'a> Installation<'a> {
         let take_over = || {
             let is_gone = take_over_if_gone(connection, owner)?;
             if is_gone {
-                note(format_args!(
-                    "{port} was held by {owner}, whose sandbox or interface is gone: taken over"
-                ));
+                note!("{port} was held by {owner}, whose sandbox or interface is gone: taken over");
             }
             anyhow::Ok(is_gone)
         };
@@ -244,9 +242,7 @@ impl<'a> Installation<'a> {
             return Ok(());
         }
         if Attachment::is_same_container(owner, own) {
-            note(format_args!(
-                "{port} is already forwarded for {owner} of the same container"
-            ));
+            note!("{port} is already forwarded for {owner} of the same container");
             standby::join(own)?;
             self.behind.insert(owner.clone());
             return Ok(());

@@ -34,9 +34,9 @@ pub(crate) fn own_links(
     let mut links = Vec::new();
     for pod in pods {
         let Some(index) = host.link_towards(*pod)? else {
-            note(format_args!(
+            note!(
                 "there is no route to {pod}, so clients at 127.0.0.1 and some neighbours do not reach its ports"
-            ));
+            );
             continue;
         };
         let link = host.link_by_index(index)?;
@@ -147,9 +147,9 @@ pub(crate) fn reset_forgotten(removed: &[Element]) -> anyhow::Result<()> {
     };
     for name in forgotten.difference(&used) {
         if let Some(link) = found(Connection::open()?.link(name))? {
-            note(format_args!(
+            note!(
                 "reset route_localnet of {name}: /run/cni/localnet names no attachment that uses it"
-            ));
+            );
             set_if_present(link.index, 0)?;
         }
     }

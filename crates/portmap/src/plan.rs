@@ -42,9 +42,7 @@ impl Plan {
         let config = Config::parse(&request.network)?;
         let plan = Self::new(config, result, &request.attachment.interface);
         for mapping in plan.idle() {
-            note(format_args!(
-                "{mapping} is not forwarded: the container has no address of that family"
-            ));
+            note!("{mapping} is not forwarded: the container has no address of that family");
         }
         Ok(Some(plan).filter(|it| !it.forwards.is_empty()))
     }

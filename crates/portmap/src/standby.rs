@@ -16,7 +16,7 @@ use cni::note;
 /// and passes no port on.
 pub(crate) fn owners() -> BTreeSet<String> {
     list().owners().unwrap_or_else(|error| {
-        note(format_args!("{error:#}"));
+        note!("{error:#}");
         BTreeSet::new()
     })
 }

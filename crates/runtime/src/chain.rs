@@ -142,14 +142,14 @@ impl<'a> Chain<'a> {
         let mut outcomes = Vec::new();
         let cache = &self.directories.cache;
         for (attachment, entry) in cache.of_network(&self.network.name)? {
-            note(format_args!("DEL {attachment}"));
+            note!("DEL {attachment}");
             outcomes.push(self.del_as_added(&entry.sandbox(&attachment)));
         }
         if self.network.version < Verb::Gc.since() {
-            note(format_args!(
+            note!(
                 "attachments without a cached result stay: {}",
                 self.too_old(Verb::Gc)
-            ));
+            );
         } else {
             let mut call = Call::new(Verb::Gc);
             // The second key is the former name of the first.

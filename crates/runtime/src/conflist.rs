@@ -120,7 +120,7 @@ impl Conflist {
             match whole.and_then(Self::parse) {
                 Ok(list) if list.name.as_str() == name => return Ok(list),
                 Ok(list) => others.push(list.name.to_string()),
-                Err(error) => note(format_args!("{}: {error:#}", path.display())),
+                Err(error) => note!("{}: {error:#}", path.display()),
             }
         }
         let others = match others.as_slice() {

@@ -171,7 +171,7 @@ impl Drop for Replacement {
         if let Err(error) = fs::remove_file(&self.new)
             && self.new.exists()
         {
-            note(format_args!("remove {}: {error}", self.new.display()));
+            note!("remove {}: {error}", self.new.display());
         }
     }
 }

@@ -68,9 +68,7 @@ fn of_args(args: &CniArgs) -> Result<Vec<IpConfig>, Error> {
         let gateway = keys::parsed(text, "CNI_ARGS GATEWAY")?;
         let mut near = ips.iter_mut().filter(|it| it.address.contains(gateway));
         if near.by_ref().map(|it| it.gateway = Some(gateway)).count() == 0 {
-            note(format_args!(
-                "CNI_ARGS GATEWAY {gateway} is ignored: no address of IP is in its network"
-            ));
+            note!("CNI_ARGS GATEWAY {gateway} is ignored: no address of IP is in its network");
         }
     }
     Ok(ips)

@@ -21,11 +21,11 @@ pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
     let path = record::path(&config::data_dir(&request.network)?, &request.attachment);
     if let Some(record) = Record::read(&path)? {
         if !record.may_be_of(&request.attachment) {
-            note(format_args!(
+            note!(
                 "{} is not removed: it is the record of {}",
                 path.display(),
                 record.owner
-            ));
+            );
             return Ok(());
         }
         cni::step("restore the interface");

@@ -47,7 +47,7 @@ impl Record {
         };
         let record = bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok());
         if record.is_none() {
-            note(format_args!("{} is not a valid record", path.display()));
+            note!("{} is not a valid record", path.display());
         }
         Ok(record)
     }
@@ -132,9 +132,7 @@ pub(crate) fn collect(request: &GcRequest) -> anyhow::Result<()> {
             return Ok(());
         };
         let owner = record.owner;
-        note(format_args!(
-            "remove the record of {owner}, which the runtime does not list"
-        ));
+        note!("remove the record of {owner}, which the runtime does not list");
         files::remove(&path)
     }))
 }

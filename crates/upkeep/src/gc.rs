@@ -91,12 +91,10 @@ fn remove_if(
 ) -> anyhow::Result<Removal> {
     let attachment = &candidate.attachment;
     if !(has_leases(candidate) && has_entry(chain, candidate) && is_unused()?) {
-        note(format_args!(
-            "{attachment} changed after the node was read: not removed"
-        ));
+        note!("{attachment} changed after the node was read: not removed");
         return Ok(Removal::Kept);
     }
-    note(format_args!("DEL {attachment}"));
+    note!("DEL {attachment}");
     let unknown = Entry::default();
     let entry = candidate.cached.map_or(&unknown, |it| &it.entry);
     let sandbox = entry.sandbox(attachment);
@@ -108,10 +106,7 @@ fn remove_if(
     if let Some(lease) = remaining(candidate)
         && has_no_link(candidate)?
     {
-        note(format_args!(
-            "DEL {attachment} left {}",
-            lease.path.display()
-        ));
+        note!("DEL {attachment} left {}", lease.path.display());
         distrust_index(lease).with_context(|| format!("{attachment}: its lease remains"))?;
         delete()?;
         ensure!(remaining(candidate).is_none(), lasts(attachment, lease));

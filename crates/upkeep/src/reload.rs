@@ -33,7 +33,7 @@ pub fn reload(directories: &Directories, only: Option<&NetworkName>) -> anyhow::
         Conflist::find(&directories.networks, only.as_str())?;
     }
     for (attachment, reason) in reloads.failed() {
-        note(format_args!("{attachment}: {reason}"));
+        note!("{attachment}: {reason}");
     }
     note(reloads.summary());
     let failed =
@@ -82,7 +82,7 @@ fn remembered(
                 });
             }
             Ok(_) => {}
-            Err(error) => note(format_args!("{error:#}; the file is skipped")),
+            Err(error) => note!("{error:#}; the file is skipped"),
         }
     }
     Ok(remembered)
@@ -100,7 +100,7 @@ pub fn follow_firewalld(
 ) -> anyhow::Result<()> {
     let Err(error) = firewall::follow(|| {
         if let Err(error) = reload(directories, only) {
-            note(format_args!("cnitool: {error:#}"));
+            note!("cnitool: {error:#}");
         }
     });
     Err(error)
@@ -316,9 +316,7 @@ fn reloading(path: &SearchPath, remembered: &[Remembered]) -> BTreeSet<String> {
     programs.retain(|program| match verbs(program) {
         Ok(Some(verbs)) => verbs.iter().any(|verb| *verb == Verb::Reload.to_string()),
         Ok(None) => {
-            note(format_args!(
-                "plugin {program} does not support RELOAD: its rules are not restored"
-            ));
+            note!("plugin {program} does not support RELOAD: its rules are not restored");
             false
         }
         Err(_) => true,

@@ -90,9 +90,7 @@ impl Answers {
                 let reason = Some(format!("{error:#}"));
                 // A kubelet that does not read the devices may not run at all.
                 if self.plugins.iter().any(Plugin::is_read) && self.failure != reason {
-                    note(format_args!(
-                        "devices: no list of allocated devices: {error:#}"
-                    ));
+                    note!("devices: no list of allocated devices: {error:#}");
                     self.failure = reason;
                 }
             }
@@ -138,9 +136,7 @@ impl Answers {
     /// outlive the next registration: in some versions of the kubelet, its end would also end the
     /// newer stream.
     fn register_again(&self, name: &str) {
-        note(format_args!(
-            "devices: the kubelet no longer lists devices of {name}: the agent registers again"
-        ));
+        note!("devices: the kubelet no longer lists devices of {name}: the agent registers again");
         let plugins = self.plugins.iter();
         let of_name = plugins.filter(|it| it.resource.name == name);
         of_name.for_each(Plugin::end_streams);

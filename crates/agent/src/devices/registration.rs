@@ -188,7 +188,7 @@ impl Served {
                 what()
             );
         }
-        note(format_args!("devices: the kubelet reads {}", resource.name));
+        note!("devices: the kubelet reads {}", resource.name);
         Ok(())
     }
 }

@@ -58,7 +58,7 @@ pub(crate) async fn run(config: Config, shared: Shared, counters: Counters) -> a
                 pause.succeeded(unsteady);
                 report.note_strangers(&last);
                 for line in report.notes.difference(&last.notes) {
-                    note(format_args!("gc: {line}"));
+                    note!("gc: {line}");
                 }
                 health.set(PART, report.failure(&last));
                 last = report;

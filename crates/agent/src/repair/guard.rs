@@ -40,9 +40,7 @@ impl Guard {
         let guard = self.clone();
         thread::spawn(move || {
             if let Err(error) = guard.remove_policies(&events) {
-                note(format_args!(
-                    "repair: IPsec policies of portmap stay: {error:#}"
-                ));
+                note!("repair: IPsec policies of portmap stay: {error:#}");
             }
         });
         Ok(())

@@ -237,11 +237,11 @@ impl Part {
         let Some(file) = self.config.unless.as_deref().filter(|it| it.exists()) else {
             return loss;
         };
-        note(format_args!(
+        note!(
             "repair: {} lost something; nothing is repaired until {} is removed",
             names(&loss),
             file.display()
-        ));
+        );
         self.counters.declined.inc();
         consent::absence(file).await;
         loss.and(Some(Loss::of_anything()))
@@ -298,10 +298,10 @@ impl Part {
 /// Reports on standard error which tables lost something.
 fn report(loss: &Loss) {
     if !loss.tables.is_empty() {
-        note(format_args!(
+        note!(
             "repair: {} lost something that existing attachments need: calling RELOAD",
             names(loss)
-        ));
+        );
     }
 }
 

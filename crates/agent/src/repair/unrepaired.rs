@@ -40,7 +40,7 @@ impl Unrepaired {
         }
         for (owner, reason) in &found {
             if self.0.get(owner) != Some(reason) {
-                note(format_args!("repair: {}: {}", name(owner), reason.text()));
+                note!("repair: {}: {}", name(owner), reason.text());
             }
         }
         let is_new = found.keys().any(|it| !self.0.contains_key(it));

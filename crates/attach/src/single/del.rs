@@ -28,9 +28,7 @@ pub fn del<P: SandboxLink>(request: &DelRequest) -> anyhow::Result<()> {
     if sandbox.is_none()
         && let Some(reason) = remains(witness.as_ref())
     {
-        note(format_args!(
-            "the lease of {owner} stays until GC, because its link may exist: {reason}"
-        ));
+        note!("the lease of {owner} stays until GC, because its link may exist: {reason}");
         return Ok(());
     }
     let release = || {
@@ -90,10 +88,10 @@ pub(super) fn delete_named(
     for name in [attachment.interface.as_str(), &first_name(attachment)] {
         match sandbox.find_link(name)? {
             Some(link) if is_made(&link) => sandbox.remove_link(&link)?,
-            Some(link) => note(format_args!(
+            Some(link) => note!(
                 "{name} in the sandbox, {}, is not of this attachment: not deleted",
                 link.kind
-            )),
+            ),
             None => {}
         }
     }
@@ -136,9 +134,7 @@ pub fn gc<P: SandboxLink>(request: &GcRequest) -> anyhow::Result<()> {
     cni::step("remove records");
     cni::all(stale.iter().map(|(_, owner)| {
         Witness::remove(owner)?;
-        note(format_args!(
-            "removed {owner}, which the runtime does not list"
-        ));
+        note!("removed {owner}, which the runtime does not list");
         Ok(())
     }))
 }

@@ -91,7 +91,7 @@ pub(crate) fn end(outcome: Result<(), &ErrorObject>) {
         let line = line::line(&log, outcome, |name| std::env::var_os(name));
         if let Err(error) = line.and_then(|it| file::append(path, &it)) {
             let path = path.display();
-            note(format_args!("write to logFile {path}: {error}"));
+            note!("write to logFile {path}: {error}");
         }
     }
 }

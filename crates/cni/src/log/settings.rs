@@ -81,9 +81,7 @@ impl Settings {
 fn absolute(key: &str, path: PathBuf) -> Option<PathBuf> {
     if !path.is_absolute() && !path.as_os_str().is_empty() {
         let path = path.display();
-        note(format_args!(
-            "{key}: {path} is no absolute path; nothing is logged"
-        ));
+        note!("{key}: {path} is no absolute path; nothing is logged");
     }
     Some(path).filter(|path| path.is_absolute())
 }
@@ -91,9 +89,7 @@ fn absolute(key: &str, path: PathBuf) -> Option<PathBuf> {
 fn parsed(key: &str, text: &str) -> Level {
     let level = Level::deserialize(text.to_ascii_lowercase().into_deserializer());
     level.unwrap_or_else(|_: de::value::Error| {
-        note(format_args!(
-            "{key}: {text:?} is none of error, info, debug; info is what is logged"
-        ));
+        note!("{key}: {text:?} is none of error, info, debug; info is what is logged");
         Level::default()
     })
 }

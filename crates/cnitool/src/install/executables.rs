@@ -54,7 +54,7 @@ impl Selection {
         let skipped: Vec<_> = skipped.collect();
         for name in &skipped {
             if !released().any(|it| it == name) {
-                note(format_args!("{SKIP}: there is no {name} to be skipped"));
+                note!("{SKIP}: there is no {name} to be skipped");
             }
         }
         let keeps_existing = match update.to_ascii_lowercase().as_str() {
@@ -131,7 +131,7 @@ impl Executables {
         undo.keep();
         for (done, names) in choices {
             let (directory, names) = (self.directory.display(), names.join(", "));
-            note(format_args!("{directory}: {done}: {names}"));
+            note!("{directory}: {done}: {names}");
         }
         Ok(())
     }

@@ -89,7 +89,7 @@ impl Wanted {
         Aside::write(place.clone(), &content, 0o644, room)?.take_place(&mut undo)?;
         sync(directory)?;
         undo.keep();
-        note(format_args!("{}: written", place.display()));
+        note!("{}: written", place.display());
         Ok(())
     }
 }

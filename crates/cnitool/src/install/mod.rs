@@ -125,7 +125,7 @@ impl Install {
         let found = if_present(bounded::read(&place));
         match found.with_context(|| format!("read {}", place.display()))? {
             Some(found) if found == content => {
-                note(format_args!("{}: is there already", place.display()));
+                note!("{}: is there already", place.display());
                 Ok(None)
             }
             Some(_) if !self.force => bail!(

@@ -25,11 +25,11 @@ pub fn report_executables(directory: &Path) {
         if names.is_empty() || identity(fs::metadata(&place)) == own {
             continue;
         }
-        note(format_args!(
+        note!(
             "{}: has {}, too; a runtime that looks there first executes these: see cnitool doctor",
             place.display(),
             names.join(", ")
-        ));
+        );
     }
 }
 
@@ -40,17 +40,17 @@ pub fn report_configurations(directory: &Path, name: &OsStr) -> anyhow::Result<(
     paths.sort();
     let own = directory.join(name);
     if let Some(first) = paths.first().filter(|it| **it < own) {
-        note(format_args!(
+        note!(
             "{}: sorts before {}, so containerd and CRI-O use it",
             first.display(),
             name.display()
-        ));
+        );
     }
     if let Some(network) = network_of(&own) {
         let others = paths.iter().filter(|it| **it != own);
         for path in others.filter(|it| network_of(it).as_ref() == Some(&network)) {
             let path = path.display();
-            note(format_args!("{path}: has the network name {network}, too"));
+            note!("{path}: has the network name {network}, too");
         }
     }
     Ok(())

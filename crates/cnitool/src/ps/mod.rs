@@ -21,7 +21,7 @@ use crate::listing::printable;
 pub fn ps(directories: &Directories) -> Table {
     let node = Node::attachments(directories);
     for (_, reason) in &node.unread {
-        note(format_args!("cnitool: not read: {reason}"));
+        note!("cnitool: not read: {reason}");
     }
     Table {
         rows: Row::all(&node),

@@ -162,6 +162,6 @@ impl Exchange {
 
     fn note(&self, text: std::fmt::Arguments<'_>) {
         let id = self.client.id.get(1..).unwrap_or_default();
-        note(format_args!("{}: {text}", String::from_utf8_lossy(id)));
+        note!("{}: {text}", String::from_utf8_lossy(id));
     }
 }

@@ -25,7 +25,7 @@ pub(crate) fn run(arguments: impl Iterator<Item = String>) -> ExitCode {
     let flags = match Flags::parse(arguments) {
         Ok(flags) => flags,
         Err(error) => {
-            note(format_args!("{error:#}\n{}", flags::USAGE));
+            note!("{error:#}\n{}", flags::USAGE);
             return ExitCode::from(2);
         }
     };
@@ -36,7 +36,7 @@ pub(crate) fn run(arguments: impl Iterator<Item = String>) -> ExitCode {
     match served.and_then(|runtime| runtime.block_on(server::serve(flags))) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            note(format_args!("{error:#}"));
+            note!("{error:#}");
             ExitCode::FAILURE
         }
     }

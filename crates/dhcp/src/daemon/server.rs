@@ -41,10 +41,7 @@ pub(crate) async fn serve(flags: Flags) -> anyhow::Result<()> {
     // Clients that find no daemon mark records. So the socket exists before the records are read.
     load(&held).await?;
     take_over(&held).await?;
-    note(format_args!(
-        "listening on {}",
-        held.shared.flags.socket.display()
-    ));
+    note!("listening on {}", held.shared.flags.socket.display());
     tokio::select! {
         () = accept(&listener, &held) => {}
         _ = terminate.recv() => {}
@@ -117,7 +114,7 @@ async fn load(held: &Arc<Held>) -> anyhow::Result<()> {
         match Record::parse(&text) {
             Ok(record) if is_live && record.is_answered => held.start(record, None)?,
             Ok(record) => cni::note_failure(held.release_record(record).await),
-            Err(error) => note(format_args!("record of {owner}: {error:#}; DEL removes it")),
+            Err(error) => note!("record of {owner}: {error:#}; DEL removes it"),
         }
     }
     Ok(())
@@ -139,9 +136,7 @@ async fn take_over(held: &Arc<Held>) -> anyhow::Result<()> {
             Ok(addresses.any(|it| it.address == address.into()))
         };
         if let Ok(true) = at_interface(&mut record, &held.shared.flags.prefix, has_address).await {
-            note(format_args!(
-                "{owner}: asking for {address}, which another daemon leased"
-            ));
+            note!("{owner}: asking for {address}, which another daemon leased");
             record.write(&held.shared.files)?;
             held.start(record, None)?;
         }
@@ -157,7 +152,7 @@ async fn accept(listener: &UnixListener, held: &Arc<Held>) {
                 tokio::spawn(async move { drop(serve_client(stream, &held).await) });
             }
             Err(error) => {
-                note(format_args!("accept a client: {error}"));
+                note!("accept a client: {error}");
                 sleep(Duration::from_secs(1)).await;
             }
         }

@@ -279,7 +279,7 @@ impl Task {
     }
 
     fn note(&self, text: std::fmt::Arguments<'_>) {
-        note(format_args!("{}: {text}", self.owner));
+        note!("{}: {text}", self.owner);
     }
 }
 
