@@ -66,9 +66,7 @@ pub fn add<T: Topology>(request: &AddRequest, answer: Answer) -> anyhow::Result<
         Lease::BeforeLink(delegate) => add.lease_first(delegate),
         Lease::AfterLink(delegate) => add.link_first(delegate),
     }?;
-    let answered = answer.give(&result)?;
-    add.undo.keep();
-    Ok(answered)
+    Ok(answer.give_and_keep(&result, add.undo)?)
 }
 
 /// Rejects a chain in which an earlier plugin created an interface other than `lo`. This plugin

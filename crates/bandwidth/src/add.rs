@@ -19,8 +19,7 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
     if config.limits.is_empty() {
         let mut undo = Undo::default();
         remember(request, &config, allocation, &mut undo)?;
-        undo.keep();
-        return Ok(answer.give(result)?);
+        return Ok(answer.give_and_keep(result, undo)?);
     }
     let pair = Pair::find(request)?;
     let limiting = Limiting {
@@ -40,9 +39,7 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
     if config.limits.contains_key(&Direction::Egress) {
         limiting.delete_ifb()?;
     }
-    let answered = answer.give(result)?;
-    undo.keep();
-    Ok(answered)
+    Ok(answer.give_and_keep(result, undo)?)
 }
 
 /// Returns the configuration and the bandwidth that the kubelet allocated to the pod. The limits in

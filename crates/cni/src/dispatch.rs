@@ -13,7 +13,7 @@ use crate::error::UNSPECIFIED;
 use crate::files::identity;
 use crate::{
     AddRequest, AddResult, CheckRequest, DelRequest, Document, Error, ErrorObject, GcRequest,
-    Network, SpecVersion, StatusRequest, Verb, log, note, page, suite,
+    Network, SpecVersion, StatusRequest, Undo, Verb, log, note, page, suite,
 };
 
 /// A plugin: its name, the versions of the CNI specification that it supports, and a function for
@@ -43,8 +43,7 @@ pub struct Plugin {
     pub reload: Option<fn(&CheckRequest) -> anyhow::Result<()>>,
 }
 
-/// Permission to print the result of an ADD once. A plugin prints the result before it discards its
-/// rollback steps: if printing fails, ADD has failed and the rollback must run.
+/// Permission to print the result of an ADD once.
 #[derive(Debug)]
 pub struct Answer(SpecVersion);
 
@@ -61,6 +60,17 @@ impl Answer {
     pub fn give(self, result: &AddResult) -> Result<Answered, Error> {
         log::step("answer");
         print(&result.to_json(self.0)).map(Answered)
+    }
+
+    /// Prints `result`, and discards the rollback steps of this ADD. If printing fails, ADD has
+    /// failed, and the steps run.
+    ///
+    /// # Errors
+    /// As [`Self::give`].
+    pub fn give_and_keep(self, result: &AddResult, undo: Undo<'_>) -> Result<Answered, Error> {
+        let answered = self.give(result)?;
+        undo.keep();
+        Ok(answered)
     }
 }
 

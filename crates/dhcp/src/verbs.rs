@@ -31,9 +31,7 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
         release(&config.socket, &request.attachment)
     });
     let lease = lease.context("the DHCP daemon answers without a lease")?;
-    let answered = answer.give(&lease.result(config.priority))?;
-    undo.keep();
-    Ok(answered)
+    Ok(answer.give_and_keep(&lease.result(config.priority), undo)?)
 }
 
 fn asked(request: &AddRequest, config: &Config) -> anyhow::Result<Asked> {

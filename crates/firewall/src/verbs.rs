@@ -58,9 +58,7 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
         cni::step("add the addresses to the zone");
         sources.add()?;
     }
-    let answered = answer.give(result)?;
-    undo.keep();
-    Ok(answered)
+    Ok(answer.give_and_keep(result, undo)?)
 }
 
 /// Removes the attachment's elements, its addresses in firewalld's zone, and its record. If there

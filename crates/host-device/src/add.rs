@@ -44,9 +44,7 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
         Selector::UserSpace => add.without_link(lease, &mut undo)?,
         _ => add.with_device(lease, &mut undo)?,
     };
-    let answered = answer.give(&result)?;
-    undo.keep();
-    Ok(answered)
+    Ok(answer.give_and_keep(&result, undo)?)
 }
 
 struct Add<'a> {

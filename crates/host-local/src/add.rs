@@ -48,14 +48,13 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
         let store = &store;
         undo.push("release the lease", move || store.cancel(&[lease]));
     }
-    let answered = answer.give(&AddResult {
+    let result = AddResult {
         ips,
         routes: config.routes,
         dns,
         ..AddResult::default()
-    })?;
-    undo.keep();
-    Ok(answered)
+    };
+    Ok(answer.give_and_keep(&result, undo)?)
 }
 
 /// Releases the leases that the attachment has, if it is gone: the runtime may have lost it without

@@ -33,9 +33,7 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
     let sandbox = request.netns.to_string_lossy().into_owned();
     let prev_result = request.prev_result.clone();
     let made = || result(&link, sandbox, &addresses);
-    let answered = answer.give(&prev_result.unwrap_or_else(made))?;
-    undo.keep();
-    Ok(answered)
+    Ok(answer.give_and_keep(&prev_result.unwrap_or_else(made), undo)?)
 }
 
 /// Brings `lo` down, if the namespace still exists.

@@ -30,8 +30,7 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
     let stale = ports.borrow_mut().install(wait::FOR_DEL)?;
     cni::step("forget connections");
     ports.borrow().forget(&stale);
-    let answered = answer.give(result)?;
-    undo.keep();
+    let answered = answer.give_and_keep(result, undo)?;
     cni::step("drop the rollback");
     ports.borrow().finish();
     Ok(answered)

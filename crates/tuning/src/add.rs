@@ -48,9 +48,7 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
         it.mac = mac.or(it.mac.take());
         it.mtu = config.link.mtu.or(it.mtu);
     }
-    let answered = answer.give(&result)?;
-    undo.keep();
-    Ok(answered)
+    Ok(answer.give_and_keep(&result, undo)?)
 }
 
 fn set_sysctls<'a>(

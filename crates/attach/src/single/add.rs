@@ -51,9 +51,7 @@ pub fn add<P: SandboxLink>(request: &AddRequest, answer: Answer) -> anyhow::Resu
     }
     let link = add.make(&sandbox, parent.as_ref())?;
     let result = add.connect(&mut sandbox, &link, lease)?;
-    let answered = answer.give(&result)?;
-    undo.keep();
-    Ok(answered)
+    Ok(answer.give_and_keep(&result, undo)?)
 }
 
 /// Checks that the addresses which the configuration requires come from somewhere.
