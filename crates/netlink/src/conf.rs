@@ -4,12 +4,12 @@
 //! compares the directories of all namespaces for that, one by one (`proc_sys_compare` in
 //! `fs/proc/proc_sysctl.c`). With a thousand namespaces this takes a millisecond.
 
-use netlink_packet_core::DefaultNla;
+use netlink_packet_core::{DefaultNla, NLA_F_NESTED};
 use netlink_packet_route::link::{
     AfSpecInet, AfSpecInet6, AfSpecUnspec, In6AddrGenMode, InetDevConf, LinkAttribute,
 };
 
-use crate::attributes::{attribute, entry, nested};
+use crate::attributes::{Attributes, entry, value};
 
 /// IPv6 settings of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,7 +40,7 @@ impl Ipv6 {
     /// Reads the settings from the value of a link's attribute `IFLA_AF_SPEC`. Returns `None` if the
     /// link has no IPv6: the kernel lacks IPv6, or the link's MTU is under 1280 bytes.
     pub(crate) fn read(families: &[u8]) -> Option<Self> {
-        let conf = attribute(attribute(families, AF_INET6)?, INET6_CONF)?;
+        let conf = value(value(families, AF_INET6)?, INET6_CONF)?;
         Some(Self {
             is_disabled: entry(conf, DISABLE_IPV6)? != 0,
             link_local: LinkLocalOrigin::read(entry(conf, ADDR_GEN_MODE)?),
@@ -53,7 +53,7 @@ impl Ipv6 {
 /// Returns whether `route_localnet` is on, according to the value of a link's attribute
 /// `IFLA_AF_SPEC`; `false` if the attribute lacks this setting.
 pub(crate) fn routes_localnet(families: &[u8]) -> bool {
-    let conf = attribute(families, AF_INET).and_then(|it| attribute(it, CONF));
+    let conf = value(families, AF_INET).and_then(|it| value(it, CONF));
     // The array starts with the setting that has the number 1.
     let value = conf.and_then(|it| entry(it, usize::from(ROUTE_LOCALNET) - 1));
     value.is_some_and(|it| it != 0)
@@ -90,9 +90,10 @@ pub(crate) fn arp_notify() -> LinkAttribute {
 /// Returns the attribute that sets `route_localnet` of a link to `value`. This function builds the
 /// bytes itself, because netlink-packet-route omits values of 0.
 pub(crate) fn route_localnet(value: u32) -> LinkAttribute {
-    let value = DefaultNla::new(ROUTE_LOCALNET, value.to_ne_bytes().to_vec());
-    let inet = nested(AF_INET, &nested(CONF, &value));
-    LinkAttribute::Other(nested(AF_SPEC, &inet))
+    let value = Attributes::new().word(ROUTE_LOCALNET, value);
+    let inet = Attributes::new().nest(CONF, &value);
+    let families = Attributes::new().nest(AF_INET, &inet);
+    LinkAttribute::Other(DefaultNla::new(AF_SPEC | NLA_F_NESTED, families.to_vec()))
 }
 
 /// Numbers of nested attributes, in this order: `IFLA_AF_SPEC`, `AF_INET`, `IFLA_INET_CONF` and

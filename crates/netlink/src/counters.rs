@@ -7,7 +7,7 @@ use netlink_packet_route::link::Stats64;
 use netlink_packet_route::tc::{TcAttribute, TcMessage, TcStats2};
 use nix::libc::RTM_GETQDISC;
 
-use crate::attributes::attribute;
+use crate::attributes::value;
 use crate::message::Bytes;
 use crate::qdisc::{class_request, header};
 use crate::{Connection, Error, Handle, Message, Qdisc, Request};
@@ -112,7 +112,7 @@ impl LinkCounters {
         }
         let (_, link) = answer.subject()?;
         let attributes = answer.body.get(HEADER + size_of::<u32>()..)?;
-        let counters = Stats64::parse(attribute(attributes, LINK_64)?).ok()?;
+        let counters = Stats64::parse(value(attributes, LINK_64)?).ok()?;
         Some(Self {
             link,
             received: Counters {

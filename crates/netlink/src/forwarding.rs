@@ -2,7 +2,7 @@
 
 use nix::libc::{RTM_GETNETCONF, RTM_NEWNETCONF};
 
-use crate::attributes::attribute;
+use crate::attributes::{Attributes, value};
 use crate::message::Bytes;
 use crate::{Connection, Error, IpVersion, Message, Request};
 
@@ -14,9 +14,8 @@ impl Connection {
     /// # Errors
     /// [`Error::Refused`]: the kernel does not support the IP version.
     pub fn forwards(&self, version: IpVersion) -> Result<bool, Error> {
-        let mut question = vec![version.number(), 0, 0, 0];
-        question.extend([LINK_LENGTH, LINK].map(u16::to_ne_bytes).as_flattened());
-        question.extend(ALL_LINKS.to_ne_bytes());
+        let links = Attributes::new().word(LINK, ALL_LINKS);
+        let question = [&[version.number(), 0, 0, 0], &*links].concat();
         let operation = "read whether the host forwards";
         let request = Request::read(operation, RTM_GETNETCONF, &Bytes(question));
         Ok(self.objects(&[request], is_on)?.contains(&true))
@@ -27,7 +26,7 @@ impl Connection {
 /// Returns `None` if the answer lacks this attribute. netlink-packet-route cannot parse the answer,
 /// whose format is in `include/uapi/linux/netconf.h`.
 pub(crate) fn is_on(answer: &Message) -> Option<bool> {
-    let forwarding = attribute(answer.body.get(HEADER..)?, FORWARDING)?;
+    let forwarding = value(answer.body.get(HEADER..)?, FORWARDING)?;
     let is_on = forwarding.iter().any(|byte| *byte != 0);
     Some(is_on && answer.kind == RTM_NEWNETCONF)
 }
@@ -35,11 +34,9 @@ pub(crate) fn is_on(answer: &Message) -> Option<bool> {
 /// `struct netconfmsg` with the padding before the attributes, in bytes.
 const HEADER: usize = 4;
 
-/// The attribute `NETCONFA_IFINDEX`, its length in bytes with its header, and its value
-/// `NETCONFA_IFINDEX_ALL`.
+/// The attribute `NETCONFA_IFINDEX`, and its value `NETCONFA_IFINDEX_ALL`, -1.
 const LINK: u16 = 1;
-const LINK_LENGTH: u16 = 8;
-const ALL_LINKS: i32 = -1;
+const ALL_LINKS: u32 = u32::MAX;
 
 /// `NETCONFA_FORWARDING`.
 const FORWARDING: u16 = 2;

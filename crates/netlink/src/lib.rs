@@ -9,7 +9,7 @@
 //! kernel's state and carries out requests. [`Socket`] also serves other netlink families.
 
 mod address;
-mod attributes;
+pub mod attributes;
 mod bucket;
 mod conf;
 mod connection;

@@ -1,7 +1,5 @@
 //! Links as the kernel describes them.
 
-use std::fmt;
-
 use netlink_packet_core::Nla as _;
 use netlink_packet_route::link::{InfoBridge, IpVlanMode, LinkAttribute, LinkMessage, MacVlanMode};
 use nix::libc::{
@@ -13,7 +11,7 @@ use nix::libc::{
 
 use tun::Tap;
 
-use crate::attributes::{attribute, attributes, entry, short, text, word};
+use crate::attributes::{attributes, entry, short, text, value, word};
 use crate::{Ipv6, MacAddress, Message, PortFlag, conf};
 
 /// A network interface.
@@ -83,7 +81,8 @@ pub enum Multicast {
 }
 
 /// Kind of a link.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, derive_more::Display)]
+#[display(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum LinkKind {
     /// A network card, real or emulated.
@@ -98,39 +97,25 @@ pub enum LinkKind {
     /// An ifb device.
     Ifb,
     /// A VLAN link for the VLAN with this number; [`Link::peer`] is its parent.
+    #[display("VLAN {_0}")]
     Vlan(u16),
     /// A macvlan link; [`Link::peer`] is its parent.
+    #[display("macvlan in mode {_0}")]
     Macvlan(MacVlanMode),
     /// An ipvlan link; [`Link::peer`] is its parent.
+    #[display("ipvlan in mode {_0}")]
     Ipvlan(IpVlanMode),
     /// A link that drops what it sends.
     Dummy,
     /// A VRF link for the routing table with this number.
+    #[display("VRF of table {_0}")]
     Vrf(u32),
-    /// A tap link, which programs open by `/dev/net/tun`.
+    /// A tap link, which programs open by `/dev/net/tun`. Its name is that of `ip -details link`, and
+    /// records contain it.
+    #[display("{TUN}")]
     Tap(Box<Tap>),
     /// Any other virtual link, by its name in `ip -details link`.
     Other(String),
-}
-
-impl fmt::Display for LinkKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Physical => "physical",
-            Self::Loopback => "loopback",
-            Self::Bridge => "bridge",
-            Self::Veth => "veth",
-            Self::Ifb => "ifb",
-            Self::Vlan(vlan) => return write!(f, "VLAN {vlan}"),
-            Self::Macvlan(mode) => return write!(f, "macvlan in mode {mode}"),
-            Self::Ipvlan(mode) => return write!(f, "ipvlan in mode {mode}"),
-            Self::Dummy => "dummy",
-            Self::Vrf(table) => return write!(f, "VRF of table {table}"),
-            // As in `ip -details link`. Records contain this word.
-            Self::Tap(_) => TUN,
-            Self::Other(name) => name,
-        })
-    }
 }
 
 /// State of a link's other end.
@@ -208,8 +193,8 @@ impl Link {
             },
             ..Self::default()
         };
-        for (kind, value) in attributes(rest) {
-            link.read(kind, value);
+        for it in attributes(rest) {
+            link.read(it.kind, it.value);
         }
         link.is_operational &= link.is_up;
         Some(link)
@@ -240,11 +225,11 @@ impl Link {
     }
 
     fn read_info(&mut self, info: &[u8]) {
-        let data = attribute(info, IFLA_INFO_DATA).unwrap_or_default();
+        let data = value(info, IFLA_INFO_DATA).unwrap_or_default();
         // The first attribute of each of these kinds: its VLAN, mode or table.
-        let first = attribute(data, FIRST).unwrap_or_default();
+        let first = value(data, FIRST).unwrap_or_default();
         let (short, word) = (short(first).unwrap_or(0), word(first).unwrap_or(0));
-        if let Some(kind) = attribute(info, IFLA_INFO_KIND) {
+        if let Some(kind) = value(info, IFLA_INFO_KIND) {
             self.kind = match text(kind).as_str() {
                 "bridge" => LinkKind::Bridge,
                 "veth" => LinkKind::Veth,
@@ -254,7 +239,7 @@ impl Link {
                 "macvlan" => LinkKind::Macvlan(word.into()),
                 "ipvlan" => LinkKind::Ipvlan(short.into()),
                 "vrf" => LinkKind::Vrf(word),
-                TUN if attribute(data, TUN_TYPE) == Some(&[TYPE_TAP]) => {
+                TUN if value(data, TUN_TYPE) == Some(&[TYPE_TAP]) => {
                     LinkKind::Tap(Box::new(tap(data)))
                 }
                 other => LinkKind::Other(other.to_owned()),
@@ -264,8 +249,8 @@ impl Link {
             self.bridge_vlans = Some(BridgeVlans::read(data));
             self.nf_call = NfCall::read(data);
         }
-        if attribute(info, IFLA_INFO_SLAVE_KIND).map(text).as_deref() == Some("bridge") {
-            let port = attribute(info, IFLA_INFO_SLAVE_DATA);
+        if value(info, IFLA_INFO_SLAVE_KIND).map(text).as_deref() == Some("bridge") {
+            let port = value(info, IFLA_INFO_SLAVE_DATA);
             self.port = port.map(BridgePort::read);
         }
     }
@@ -275,7 +260,7 @@ impl BridgeVlans {
     fn read(data: &[u8]) -> Self {
         Self {
             filtering: is_on(data, BR_VLAN_FILTERING).unwrap_or_default(),
-            default: attribute(data, BR_VLAN_DEFAULT_PVID)
+            default: value(data, BR_VLAN_DEFAULT_PVID)
                 .and_then(short)
                 .unwrap_or_default(),
         }
@@ -302,14 +287,14 @@ impl BridgePort {
     fn read(data: &[u8]) -> Self {
         let is_on = |flag: &PortFlag| is_on(data, flag.attribute().kind()) == Some(true);
         Self {
-            is_enabled: attribute(data, BRPORT_STATE).is_some_and(|it| it != [BR_STATE_DISABLED]),
+            is_enabled: value(data, BRPORT_STATE).is_some_and(|it| it != [BR_STATE_DISABLED]),
             flags: PortFlag::ALL.into_iter().filter(is_on).collect(),
         }
     }
 }
 
 fn tap(data: &[u8]) -> Tap {
-    let id = |kind| attribute(data, kind).and_then(word);
+    let id = |kind| value(data, kind).and_then(word);
     Tap {
         multi_queue: is_on(data, TUN_MULTI_QUEUE).unwrap_or_default(),
         owner: id(TUN_OWNER),
@@ -319,7 +304,7 @@ fn tap(data: &[u8]) -> Tap {
 
 /// Returns whether the attribute `kind` in `data`, one byte, is not 0; `None` if it is missing.
 fn is_on(data: &[u8], kind: u16) -> Option<bool> {
-    attribute(data, kind).map(|it| it != [0])
+    value(data, kind).map(|it| it != [0])
 }
 
 /// Returns a message about the link with this index. If the index is 0, the link's name in

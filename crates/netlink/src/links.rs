@@ -1,6 +1,5 @@
 //! Reads, creates and deletes links.
 
-use netlink_packet_core::{DefaultNla, Emitable as _};
 use netlink_packet_route::AddressFamily;
 use netlink_packet_route::link::LinkMessage;
 use nix::libc::{
@@ -8,7 +7,7 @@ use nix::libc::{
     IFNAMSIZ, RTM_DELLINK, RTM_GETLINK,
 };
 
-use crate::attributes::nested;
+use crate::attributes::Attributes;
 use crate::link::message;
 use crate::message::Bytes;
 use crate::{Connection, Error, Link, LinkChange, LinkKind, Request, found};
@@ -76,7 +75,7 @@ impl Connection {
     /// # Errors
     /// [`Error::Refused`].
     pub fn links(&self) -> Result<Vec<Link>, Error> {
-        self.links_like(Vec::new())
+        self.links_like(Attributes::new())
     }
 
     /// Returns all links that are not ports of a bridge, bond or other master. On kernels before
@@ -86,7 +85,7 @@ impl Connection {
     /// # Errors
     /// [`Error::Refused`].
     pub fn links_without_master(&self) -> Result<Vec<Link>, Error> {
-        self.links_like(vec![number(IFLA_MASTER, NONE)])
+        self.links_like(Attributes::new().word(IFLA_MASTER, NONE))
     }
 
     /// Returns all bridges. Equivalent to `ip link show type bridge`.
@@ -94,8 +93,8 @@ impl Connection {
     /// # Errors
     /// [`Error::Refused`].
     pub fn bridges(&self) -> Result<Vec<Link>, Error> {
-        let kind = DefaultNla::new(IFLA_INFO_KIND, b"bridge".to_vec());
-        let mut bridges = self.links_like(vec![nested(IFLA_LINKINFO, &kind)])?;
+        let kind = Attributes::new().bytes(IFLA_INFO_KIND, b"bridge");
+        let mut bridges = self.links_like(Attributes::new().nest(IFLA_LINKINFO, &kind))?;
         bridges.retain(|it| it.kind == LinkKind::Bridge);
         Ok(bridges)
     }
@@ -105,7 +104,7 @@ impl Connection {
     /// # Errors
     /// [`Error::Refused`].
     pub fn ports(&self, bridge: u32) -> Result<Vec<Link>, Error> {
-        let mut ports = self.links_like(vec![number(IFLA_MASTER, bridge)])?;
+        let mut ports = self.links_like(Attributes::new().word(IFLA_MASTER, bridge))?;
         ports.retain(|port| port.master == Some(bridge));
         Ok(ports)
     }
@@ -137,7 +136,7 @@ impl Connection {
         self.execute([Request::change(operation, RTM_DELLINK, &message)])
     }
 
-    fn links_like(&self, attributes: Vec<DefaultNla>) -> Result<Vec<Link>, Error> {
+    fn links_like(&self, attributes: Attributes) -> Result<Vec<Link>, Error> {
         let request = Request::list("read links", RTM_GETLINK, &question(0, attributes));
         self.objects(&[request], Link::from_answer)
     }
@@ -158,29 +157,22 @@ pub(crate) fn link_named(name: &str) -> Request {
         ..IFNAMSIZ => IFLA_IFNAME,
         _ => IFLA_ALT_IFNAME,
     };
-    let name_attribute = DefaultNla::new(kind, [name.as_bytes(), &[0]].concat());
-    let message = question(0, vec![name_attribute]);
+    let message = question(0, Attributes::new().text(kind, name));
     Request::read(format!("read link {name}"), RTM_GETLINK, &message)
 }
 
 /// Returns the request that reads the link with this index.
 pub(crate) fn link_numbered(index: u32) -> Request {
-    let message = question(index, Vec::new());
+    let message = question(index, Attributes::new());
     Request::read(format!("read link number {index}"), RTM_GETLINK, &message)
 }
 
 /// Returns a message (`struct ifinfomsg` and attributes) that asks for links without their
 /// counters. No caller uses the counters, and they would be a large part of the kernel's answer.
-fn question(index: u32, mut attributes: Vec<DefaultNla>) -> Bytes {
-    attributes.push(number(IFLA_EXT_MASK, SKIP_STATISTICS));
+fn question(index: u32, attributes: Attributes) -> Bytes {
+    let attributes = attributes.word(IFLA_EXT_MASK, SKIP_STATISTICS);
     let header = [0, index, 0, 0].map(u32::to_ne_bytes);
-    let mut list = vec![0; attributes.as_slice().buffer_len()];
-    attributes.as_slice().emit(&mut list);
-    Bytes([header.as_flattened(), &list].concat())
-}
-
-fn number(kind: u16, value: u32) -> DefaultNla {
-    DefaultNla::new(kind, value.to_ne_bytes().to_vec())
+    Bytes([header.as_flattened(), &attributes].concat())
 }
 
 /// `RTEXT_FILTER_SKIP_STATS`

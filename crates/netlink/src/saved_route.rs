@@ -14,7 +14,7 @@ use nix::libc::{
     RTA_CACHEINFO, RTA_GATEWAY, RTA_MULTIPATH, RTA_OIF, RTA_TABLE, RTM_DELROUTE, RTM_NEWROUTE,
 };
 
-use crate::attributes::{attributes, entry, short, word};
+use crate::attributes::{Attributes, attributes, entry, short, word};
 use crate::message::{ALIGNMENT, Bytes};
 use crate::route::{ip, list};
 use crate::{Connection, Error, IpVersion, Message, Request, Route};
@@ -56,7 +56,7 @@ impl SavedRoute {
             source,
             header: *header,
             attributes: attributes(rest)
-                .map(|(kind, value)| (kind, value.to_vec()))
+                .map(|it| (it.kind, it.value.to_vec()))
                 .collect(),
         })
     }
@@ -203,15 +203,9 @@ impl SavedRoute {
     }
 
     fn bytes(&self) -> Bytes {
-        let mut bytes = self.header.to_vec();
-        for (kind, value) in &self.attributes {
-            let length = u16::try_from(ATTRIBUTE + value.len()).unwrap_or(u16::MAX);
-            bytes.extend(length.to_ne_bytes());
-            bytes.extend(kind.to_ne_bytes());
-            bytes.extend(value);
-            bytes.resize(bytes.len().next_multiple_of(ALIGNMENT), 0);
-        }
-        Bytes(bytes)
+        let attributes = self.attributes.iter();
+        let attributes = attributes.fold(Attributes::new(), |all, it| all.bytes(it.0, &it.1));
+        Bytes([&self.header, &*attributes].concat())
     }
 
     fn value(&self, kind: u16) -> Option<&[u8]> {
@@ -262,9 +256,6 @@ const OF_KERNEL: u8 = 2;
 
 /// `RTNH_F_ONLINK`: the gateway is on the link, whatever the routes say.
 const ONLINK: u8 = 4;
-
-/// Size of `struct nlattr` in bytes.
-const ATTRIBUTE: usize = 4;
 
 /// Numbers of attributes that nix lacks.
 const RTA_VIA: u16 = 18;

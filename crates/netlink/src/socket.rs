@@ -22,7 +22,7 @@ use nix::sys::socket::sockopt::{RcvBuf, RcvBufForce, SndBuf, SndBufForce};
 use nix::sys::socket::{MsgFlags, setsockopt};
 
 use crate::Message;
-use crate::attributes::{attribute, text};
+use crate::attributes::{text, value};
 use crate::message::{ALIGNMENT, HEADER};
 
 /// A netlink socket to the kernel; it belongs to the namespace in which it was opened.
@@ -369,7 +369,7 @@ fn outcome(body: &[u8], message: impl Fn(&[u8]) -> Option<String>) -> Option<Con
 /// request and the attributes after it.
 pub(crate) fn extended_message(bytes: &[u8]) -> Option<String> {
     const MESSAGE: u16 = 1;
-    attribute(bytes.get(HEADER..)?, MESSAGE).map(text)
+    value(bytes.get(HEADER..)?, MESSAGE).map(text)
 }
 
 /// Longest wait for an answer. The slowest request is to delete a link under load, because the

@@ -9,7 +9,7 @@ use netlink_packet_route::link::{
 };
 use nix::libc::{IFLA_AF_SPEC, RTM_DELLINK, RTM_GETLINK, RTM_SETLINK};
 
-use crate::attributes::{attribute, attributes, short};
+use crate::attributes::{attributes, short, value};
 use crate::link::{HEADER, message};
 use crate::{Connection, Error, Message, Request};
 
@@ -84,9 +84,9 @@ impl PortVlans {
     /// address family `AF_BRIDGE`.
     pub(crate) fn read(answer: &Message) -> Vec<Self> {
         let attributes_of_link = answer.body.get(HEADER..).unwrap_or_default();
-        let bridge = attribute(attributes_of_link, IFLA_AF_SPEC).unwrap_or_default();
-        let infos = attributes(bridge).filter(|it| it.0 == BRIDGE_VLAN_INFO);
-        infos.filter_map(|it| Self::of_one(it.1)).collect()
+        let bridge = value(attributes_of_link, IFLA_AF_SPEC).unwrap_or_default();
+        let infos = attributes(bridge).filter(|it| it.kind == BRIDGE_VLAN_INFO);
+        infos.filter_map(|it| Self::of_one(it.value)).collect()
     }
 
     /// Reads `struct bridge_vlan_info`.

@@ -16,7 +16,6 @@
 //! This crate knows tables, sets and rules, but not their purpose.
 
 mod accept_rules;
-mod attributes;
 mod change;
 mod comment;
 mod connection;
@@ -50,6 +49,8 @@ mod trace;
 mod tracked;
 mod update;
 mod watch;
+
+use netlink::attributes;
 
 pub use change::{Change, Counts, Updated};
 pub use connection::Connection;
