@@ -1,7 +1,6 @@
 //! Gateways whose addresses are in a connected network of another link.
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::net::IpAddr;
 
 use anyhow::bail;
@@ -25,14 +24,17 @@ pub struct GatewayConflict {
 }
 
 /// The reason why ADD refuses the gateway of a [`GatewayConflict`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, derive_more::Display)]
 pub enum GatewayRefusal {
     /// The containers' network is not a part of the connected network, but equal or wider, or does
     /// not contain the gateway.
+    #[display("the address may be in use there")]
     Network,
     /// A route of the host has the gateway as its next hop.
+    #[display("a route has the address as its next hop")]
     NextHop,
     /// The host has a permanent neighbour entry for the gateway's address.
+    #[display("a permanent neighbour entry has the address")]
     Neighbour,
 }
 
@@ -92,16 +94,6 @@ impl GatewayConflict {
              addresses of {subnet}{claim}"
         );
         Ok(())
-    }
-}
-
-impl fmt::Display for GatewayRefusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Network => "the address may be in use there",
-            Self::NextHop => "a route has the address as its next hop",
-            Self::Neighbour => "a permanent neighbour entry has the address",
-        })
     }
 }
 

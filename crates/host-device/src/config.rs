@@ -1,6 +1,5 @@
 //! The configuration: which device it means.
 
-use std::fmt;
 use std::path::{Component, Path, PathBuf};
 
 use cni::keys::parsed;
@@ -20,15 +19,19 @@ pub struct Config {
 }
 
 /// What identifies a device.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, derive_more::Display)]
 pub enum Selector {
     /// Its name or an alternative name.
+    #[display("the name {_0}")]
     Name(String),
     /// Its MAC.
+    #[display("the MAC {_0}")]
     Mac(MacAddress),
     /// Its directory below `/sys/devices`, or below a bus of `/sys/bus`.
+    #[display("a link in {}", _0.display())]
     Directory(PathBuf),
     /// A PCI device whose driver is for programs such as DPDK: there is no link to move.
+    #[display("a driver for programs")]
     UserSpace,
 }
 
@@ -72,17 +75,6 @@ impl Selector {
             (.., path) if !path.is_empty() => Some(Self::Directory(kernel_path(path)?)),
             _ => None,
         })
-    }
-}
-
-impl fmt::Display for Selector {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Name(name) => write!(f, "the name {name}"),
-            Self::Mac(mac) => write!(f, "the MAC {mac}"),
-            Self::Directory(path) => write!(f, "a link in {}", path.display()),
-            Self::UserSpace => f.write_str("a driver for programs"),
-        }
     }
 }
 
