@@ -5,11 +5,11 @@ use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Read as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
-use std::sync::mpsc;
+use std::sync::{LazyLock, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use nix::fcntl::OFlag;
 
 /// What to do with a symbolic link in place of a file.
@@ -182,15 +182,19 @@ pub fn lock(
     }
 }
 
-/// Returns the ID of the boot (random(4)).
+/// Returns the ID of the boot (random(4)), which this process reads only once.
 ///
 /// # Errors
 /// `/proc` does not show it.
 pub fn boot_id() -> anyhow::Result<String> {
-    let path = "/proc/sys/kernel/random/boot_id";
-    let id = fs::read_to_string(path).with_context(|| format!("read {path}"))?;
-    Ok(id.trim_end().to_owned())
+    static TEXT: LazyLock<io::Result<String>> = LazyLock::new(|| fs::read_to_string(BOOT_ID));
+    match &*TEXT {
+        Ok(text) => Ok(text.trim_end().to_owned()),
+        Err(error) => bail!("read {BOOT_ID}: {error}"),
+    }
 }
+
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 /// Returns the device and inode of a file. Two paths lead to the same file if these are equal.
 /// Returns `None` if `metadata` is an error.

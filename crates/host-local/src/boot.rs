@@ -10,8 +10,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::sync::LazyLock;
 
-use anyhow::bail;
-use cni::files::make_directory;
+use cni::files::{boot_id, make_directory};
 use cni::or_note;
 use serde::{Deserialize, Serialize};
 
@@ -88,17 +87,6 @@ static RUN: LazyLock<Option<String>> = LazyLock::new(marker);
 fn uuid() -> io::Result<String> {
     Ok(fs::read_to_string(UUID)?.trim().to_owned())
 }
-
-/// Returns the boot ID, which does not change in a process's lifetime.
-fn boot_id() -> anyhow::Result<String> {
-    static TEXT: LazyLock<io::Result<String>> = LazyLock::new(|| fs::read_to_string(BOOT_ID));
-    match &*TEXT {
-        Ok(text) => Ok(text.trim().to_owned()),
-        Err(error) => bail!("read {BOOT_ID}: {error}"),
-    }
-}
-
-const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 /// Each read returns another random UUID.
 const UUID: &str = "/proc/sys/kernel/random/uuid";

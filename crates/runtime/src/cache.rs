@@ -6,7 +6,6 @@
 use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -93,9 +92,8 @@ impl Cache {
         let path = path.context("no cache directory is configured")?;
         let entry = Entry::new(network, sandbox, result);
         let write = || {
-            let mut directories = fs::DirBuilder::new();
-            let directories = directories.recursive(true).mode(0o700);
-            path.parent().map_or(Ok(()), |it| directories.create(it))?;
+            let directory = path.parent().unwrap_or(&path);
+            files::make_directory(directory, 0o700)?;
             let file = files::open_writable(&path, File::options().create(true).truncate(true))?;
             serde_json::to_writer(file, &entry).map_err(std::io::Error::from)
         };
