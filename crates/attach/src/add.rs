@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use anyhow::Context as _;
 use cni::delegate::{Delegate, Started};
-use cni::result::Interface;
+use cni::result::{Interface, IpConfig};
 use cni::{
     AddRequest, AddResult, Answer, Answered, Attachment, CniArgs, Error, Undo, Verb, note_failure,
 };
@@ -31,7 +31,7 @@ use crate::{
 /// # Errors
 /// - Codes 2, 4 and 7: the configuration, an argument or the lease is invalid.
 /// - Other codes: a step failed.
-pub fn add<T: Topology>(request: &AddRequest, answer: Answer) -> anyhow::Result<Answered> {
+pub(crate) fn add<T: Topology>(request: &AddRequest, answer: Answer) -> anyhow::Result<Answered> {
     let args = request.args()?;
     let mac = asked_mac(&request.network, &args)?;
     let topology = T::parse(&request.network)?;
@@ -171,11 +171,7 @@ impl<T: Topology> Add<'_, T> {
         delegate.proceed()?;
         let side = self.topology.ensure_host_side(self.host, self.args);
         cni::step("lease addresses");
-        let lease = delegate.result();
-        // If the plugin printed an error, it leased nothing to this ADD. A lease of the attachment
-        // then belongs to a concurrent ADD, so the rollback must not release it.
-        let is_refused = lease.as_ref().is_err_and(Error::is_answer);
-        self.made.lease.set(!is_refused);
+        let lease = self.made.lease.wait_for(delegate);
         let (side, lease) = (side?, lease?);
         let desired = self.desired(side, &lease)?;
         self.connect(desired, lease)
@@ -199,7 +195,7 @@ impl<T: Topology> Add<'_, T> {
         self.protect(&pair, &early)?;
         self.wait_for_port(self.bring_up_port(&pair, &early)?)?;
         cni::step("lease addresses");
-        self.made.lease.set(true);
+        self.made.lease.expect();
         let lease = delegate.start(Verb::Add)?.result()?;
         let desired = self.desired(early.side, &lease)?;
         let pair = self.configure(pair, &desired)?;
@@ -363,12 +359,8 @@ impl<T: Topology> Add<'_, T> {
         let place = interfaces.len().saturating_sub(1);
         interfaces.extend(desired.side.vlan_link.iter().map(interface));
         let addressing = desired.container.addressing;
-        let ips = addressing.ips.into_iter().map(|mut ip| {
-            ip.interface = Some(place);
-            ip
-        });
         AddResult {
-            ips: ips.collect(),
+            ips: placed(addressing.ips, place).collect(),
             interfaces,
             routes: addressing.routes,
             dns: desired.dns.unwrap_or(lease.dns),
@@ -382,6 +374,12 @@ impl<T: Topology> Add<'_, T> {
 /// deleted.
 fn disable_ipv6(port: &str) {
     note_failure(Sysctl::ipv6(port, "disable_ipv6").ensure_if_present("1"));
+}
+
+/// Returns the addresses as those of the interface at this index of the result's interfaces.
+pub fn placed(ips: Vec<IpConfig>, place: usize) -> impl Iterator<Item = IpConfig> {
+    let interface = Some(place);
+    ips.into_iter().map(move |ip| IpConfig { interface, ..ip })
 }
 
 /// Returns `link` as an interface of the result. The `sandbox` is `None`, so a caller must set it

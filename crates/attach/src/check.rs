@@ -30,7 +30,7 @@ use crate::{
 /// - Codes 2, 4 and 7: the configuration or an argument is invalid, or `prevResult` is missing.
 /// - Code 100: the attachment differs from the configuration. One error names all differences.
 /// - The error of the IPAM plugin, with its code.
-pub fn check<T: Topology>(request: &CheckRequest) -> anyhow::Result<()> {
+pub(crate) fn check<T: Topology>(request: &CheckRequest) -> anyhow::Result<()> {
     request.args()?.expect_only(KNOWN_ARGS)?;
     let topology = T::parse(&request.network)?;
     let expected = request.chained()?;
@@ -202,9 +202,38 @@ impl<T: Topology> Check<'_, T> {
     }
 }
 
+/// Compares the link in the sandbox: with `compare`, and its MAC, addresses and routes with `expected`,
+/// the `prevResult`.
+///
+/// # Errors
+/// The sandbox cannot be read, or the attachment differs. One error names all differences.
+pub fn compare_link(
+    request: &CheckRequest,
+    expected: &AddResult,
+    compare: impl FnOnce(&Link, &Connection, &mut Differences) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let interface = &request.attachment.interface;
+    let namespace = Netns::open(&request.netns).map_err(Error::sandbox)?;
+    let sandbox = Sandbox::open(&namespace, interface)?;
+    let mut found = Differences::default();
+    let reported = expected.in_sandbox(interface);
+    found.extend(other_sandbox(&request.netns, reported.map(|it| it.1)));
+    match sandbox.find_link()? {
+        None => found.add(format!("{interface} in the sandbox is gone")),
+        Some(link) => {
+            compare(&link, sandbox.connection(), &mut found)?;
+            found.compare_mac(&link, reported.map(|it| it.1));
+            let place = reported.map(|it| it.0);
+            let addressing = Addressing::reported(Gateway::None, expected, place)?;
+            found.extend(sandbox.differences(&link, &addressing)?);
+        }
+    }
+    found.report(&request.attachment)
+}
+
 /// Returns a message if the sandbox of `reported`, the interface in `prevResult`, is not `asked`, the
 /// one in `CNI_NETNS`. Returns `None` if they are the same, or if `prevResult` names no sandbox.
-pub fn other_sandbox(asked: &Path, reported: Option<&Interface>) -> Option<String> {
+fn other_sandbox(asked: &Path, reported: Option<&Interface>) -> Option<String> {
     let reported = reported?.sandbox.as_ref()?;
     let inode = || identity(fs::metadata(asked));
     let is_same = asked == Path::new(reported)
@@ -228,7 +257,7 @@ fn on_host<'r>(expected: &'r AddResult, name: &str) -> Option<&'r Interface> {
 /// - Code 50: the kernel lacks a part of `nf_tables` that the configuration needs.
 /// - Code 50: every ADD would fail because of the state of the bridge.
 /// - The error of the IPAM plugin, with its code.
-pub fn status<T: Topology>(request: &StatusRequest) -> anyhow::Result<()> {
+pub(crate) fn status<T: Topology>(request: &StatusRequest) -> anyhow::Result<()> {
     let topology = T::parse(&request.network)?;
     topology.guard().probe()?;
     topology.probe_host_side()?;

@@ -27,7 +27,7 @@ use crate::{Removal, Topology, guard, host_link_name, is_host_end};
 /// All errors of the steps. If the pair cannot be deleted, or a link may be its host end, the
 /// elements and the lease stay, because the container's address must not be leased again while the
 /// pair exists.
-pub fn del<T: Topology>(request: &DelRequest) -> anyhow::Result<()> {
+pub(crate) fn del<T: Topology>(request: &DelRequest) -> anyhow::Result<()> {
     cni::step("start the IPAM plugin");
     // The executable of the IPAM plugin starts now, while DEL deletes the veth pair. DEL sends it
     // the request only after the deletion, so the plugin does not release the lease of an existing
@@ -166,7 +166,7 @@ fn delete_container_link<T: Topology>(
 /// two exceptions. If a veth pair cannot be deleted, GC keeps the elements of the pair's
 /// attachment, which protect the host from the container. It also releases no leases at all,
 /// because a container's address must not be leased again while the container's pair exists.
-pub fn gc(request: &GcRequest) -> anyhow::Result<()> {
+pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
     let valid: BTreeSet<_> = request.valid.iter().map(host_link_name).collect();
     // The alias alone does not prove that a link is the host's end of a veth pair: a container can
     // set any alias on a link of the host in its sandbox, and the link keeps the alias when it

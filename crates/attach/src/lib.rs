@@ -2,15 +2,14 @@
 //!
 //! The central type is [`Desired`], the desired state on the host and in the sandbox. A plugin
 //! computes it in [`Topology::desired`] from its configuration, the state of the bridge and the
-//! leased addresses. [`add()`] applies this state. [`check()`] compares the kernel with it.
-//! [`reload()`] restores the attachment's `nf_tables` elements after a reload of the host's
-//! firewall. A plugin registers these functions as its verbs. RELOAD is a verb of this suite, not
-//! of the CNI specification.
+//! leased addresses. ADD applies this state. CHECK compares the kernel with it. RELOAD, a verb of
+//! this suite, restores the attachment's `nf_tables` elements after a reload of the host's firewall.
+//! [`plugin()`] returns the plugin with these verbs.
 //!
 //! An attachment is one interface of one container in one network. Its tag,
 //! [`cni::Attachment::owner`], is the alias of the host's end of the veth pair and the comment of
 //! each `nf_tables` element. The name of the host's end is derived from the attachment, too.
-//! [`del()`] and [`gc()`] recognise the objects of an attachment by this name and the tag. They also
+//! DEL and GC recognise the objects of an attachment by this name and the tag. They also
 //! recognise a host's end whose name or alias an operator has changed (`is_host_end` in
 //! `names.rs`).
 //!
@@ -56,13 +55,15 @@ pub mod single;
 mod standby;
 mod witness;
 
+use cni::{Plugin, SpecVersion};
+
 pub use self::facts::{MASQUERADE, lack_of_pairs};
-pub use add::{add, interface};
+pub use add::{interface, placed};
 pub use addressing::{Addressing, Gateway};
-pub use check::{check, other_sandbox, status};
+pub use check::compare_link;
 pub use claim::ClaimedTable;
 pub use cni::keys::{RawDns, dns};
-pub use del::{del, delete_stale_links, find_host_link, forward, gc, remove_stale_elements};
+pub use del::{delete_stale_links, find_host_link, forward, remove_stale_elements};
 pub use desired::{
     Container, ContainerLink, Desired, HostSide, OtherAddress, Port, PortVlanSet, Topology,
     no_port_left,
@@ -82,11 +83,26 @@ pub use names::{
 };
 pub use owner_files::{OwnerFiles, Retired, Writing};
 pub use protection::Protection;
-pub use reload::reload;
 pub use reversible::{Reversible, Reverts};
+pub use rollback::Leased;
 pub use sandbox::Sandbox;
 pub use sandbox_record::{SandboxRecord, enter, enter_if_present};
 pub use witness::{Presence, Witness};
+
+/// Returns the plugin that connects a sandbox as `T` describes, with its page for operators.
+pub const fn plugin<T: Topology>(page: &'static str) -> Plugin {
+    Plugin {
+        name: T::NAME,
+        page,
+        spec_versions: SpecVersion::ALL,
+        add: add::add::<T>,
+        del: del::del::<T>,
+        check: check::check::<T>,
+        status: check::status::<T>,
+        gc: del::gc,
+        reload: Some(reload::reload::<T>),
+    }
+}
 
 /// Maximum number of ports of a bridge: `BR_MAX_PORTS` in `net/bridge/br_private.h` minus 1,
 /// because the kernel reserves the port number 0 (`find_portno()` in `net/bridge/br_if.c`).

@@ -24,7 +24,7 @@ use crate::{Addressing, Differences, Protection, Removal, Topology, find_host_li
 /// - Code 7: `prevResult` is missing.
 /// - Code 100: the veth pair or its bridge does not exist.
 /// - Code 100: the kernel refuses a request.
-pub fn reload<T: Topology>(request: &CheckRequest) -> anyhow::Result<()> {
+pub(crate) fn reload<T: Topology>(request: &CheckRequest) -> anyhow::Result<()> {
     request.args()?.expect_only(KNOWN_ARGS)?;
     let topology = T::parse(&request.network)?;
     if !topology.guard().is_needed() {

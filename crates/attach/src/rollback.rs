@@ -3,11 +3,65 @@
 use std::cell::Cell;
 
 use anyhow::bail;
-use cni::{AddRequest, Verb};
+use cni::delegate::Started;
+use cni::{AddRequest, AddResult, Error, Network, Verb};
 use netlink::{Connection, LinkChange, found};
 
 use crate::del;
-use crate::lease::uses_link;
+use crate::lease::{Lease, uses_link};
+
+/// Whether an ADD has a lease, or may have one: the IPAM plugin may have leased addresses before it
+/// failed. The rollback releases no other lease, because it belongs to a concurrent ADD of the
+/// attachment.
+#[derive(Debug, Default)]
+pub struct Leased(Cell<bool>);
+
+impl Leased {
+    /// Notes that the rollback releases the lease whatever the IPAM plugin answers: no concurrent ADD
+    /// has one.
+    pub(crate) fn expect(&self) {
+        self.0.set(true);
+    }
+
+    /// Waits for the lease.
+    ///
+    /// # Errors
+    /// The error of the IPAM plugin. If the plugin printed it, it leased nothing to this ADD.
+    pub fn wait_for(&self, plugin: Started<'_>) -> Result<AddResult, Error> {
+        let lease = plugin.result();
+        self.0.set(!lease.as_ref().is_err_and(Error::is_answer));
+        lease
+    }
+
+    /// Obtains the lease; `None` if the network has no IPAM plugin.
+    ///
+    /// # Errors
+    /// As [`Self::wait_for`], or the IPAM plugin cannot be started.
+    pub fn obtain(&self, lease: Lease<'_>) -> Result<Option<AddResult>, Error> {
+        let plugin = match lease {
+            Lease::None => return Ok(None),
+            Lease::BeforeLink(plugin) => plugin,
+            Lease::AfterLink(delegate) => delegate.start(Verb::Add)?,
+        };
+        self.wait_for(plugin).map(Some)
+    }
+
+    /// Releases the lease, if there is one.
+    ///
+    /// # Errors
+    /// The error of `expect_unused`, after which the lease stays, or of the IPAM plugin.
+    pub fn release(
+        &self,
+        network: &Network,
+        expect_unused: impl FnOnce() -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        if !self.0.get() {
+            return Ok(());
+        }
+        expect_unused()?;
+        del::forward(network, Verb::Del)
+    }
+}
 
 /// Which objects of an attachment this ADD created. The rollback removes only these, because a
 /// concurrent ADD of the same attachment may have created the other objects.
@@ -17,9 +71,8 @@ use crate::lease::uses_link;
 /// the elements.
 #[derive(Debug, Default)]
 pub(crate) struct Made {
-    /// Whether this ADD has a lease, or may have one: the IPAM plugin may have leased addresses
-    /// before it failed.
-    pub lease: Cell<bool>,
+    /// Whether this ADD has a lease.
+    pub lease: Leased,
     /// Whether this ADD has created the veth pair, or may have created it: the kernel can create a
     /// pair and still report an error.
     pub pair: Cell<bool>,
@@ -32,18 +85,17 @@ impl Made {
     /// The host's end of the veth pair still exists, although the IPAM plugin needs no link. The lease
     /// then stays, because the sandbox may still use the address.
     pub fn release_lease(&self, request: &AddRequest) -> anyhow::Result<()> {
-        if !self.lease.get() {
-            return Ok(());
-        }
-        let uses_link = uses_link(&request.network)?;
-        let port = del::find_host_link(&Connection::open()?, &request.attachment)?;
-        if let Some(port) = port.filter(|_| !uses_link) {
-            bail!(
-                "the host link {} still exists, so the lease stays",
-                port.name
-            );
-        }
-        del::forward(&request.network, Verb::Del)
+        self.lease.release(&request.network, || {
+            let uses_link = uses_link(&request.network)?;
+            let port = del::find_host_link(&Connection::open()?, &request.attachment)?;
+            if let Some(port) = port.filter(|_| !uses_link) {
+                bail!(
+                    "the host link {} still exists, so the lease stays",
+                    port.name
+                );
+            }
+            Ok(())
+        })
     }
 
     /// Deletes the veth pair, if this ADD created it.

@@ -1,6 +1,6 @@
 //! CNI plugin `bridge`: joins a sandbox to a Linux bridge by a veth pair.
 
-use cni::{Plugin, SpecVersion};
+use cni::Plugin;
 
 mod bridge;
 mod config;
@@ -17,14 +17,4 @@ pub use nf_call::FrameFilter;
 pub use raw::RawConfig;
 
 /// The plugin and its verbs.
-pub const PLUGIN: Plugin = Plugin {
-    name: "bridge",
-    page: include_str!("../README.md"),
-    spec_versions: SpecVersion::ALL,
-    add: attach::add::<Config>,
-    del: attach::del::<Config>,
-    check: attach::check::<Config>,
-    status: attach::status::<Config>,
-    gc: attach::gc,
-    reload: Some(attach::reload::<Config>),
-};
+pub const PLUGIN: Plugin = attach::plugin::<Config>(include_str!("../README.md"));

@@ -5,11 +5,11 @@ use std::cell::Cell;
 
 use anyhow::{Context as _, bail, ensure};
 use attach::{
-    Addressing, Container, ContainerLink, Gateway, Lease, Sandbox, Witness, forward,
-    interface as interface_of, uses_link,
+    Addressing, Container, ContainerLink, Gateway, Lease, Leased, Sandbox, Witness,
+    interface as interface_of, placed, uses_link,
 };
 use cni::result::Interface;
-use cni::{AddRequest, AddResult, Answer, Answered, Error, Undo, Verb};
+use cni::{AddRequest, AddResult, Answer, Answered, Error, Undo};
 use netlink::{Carrier, Connection, Dad, Link, LinkChange, Request};
 use netns::Netns;
 
@@ -26,7 +26,7 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
     let config = Config::parse(&request.network)?;
     let lease = Lease::prepare(&request.network, Gateway::None)?;
     let namespace = Netns::open(&request.netns).map_err(Error::sandbox)?;
-    let (leased, away) = (Cell::new(false), Cell::new(false));
+    let (leased, away) = (Leased::default(), Cell::new(false));
     let mut undo = Undo::default();
     let add = Add {
         request,
@@ -51,8 +51,8 @@ struct Add<'a> {
     request: &'a AddRequest,
     config: &'a Config,
     namespace: &'a Netns,
-    /// Whether this ADD has a lease, or may have one.
-    leased: &'a Cell<bool>,
+    /// Whether this ADD has a lease.
+    leased: &'a Leased,
     /// Whether the device has left the host, or may have left it.
     away: &'a Cell<bool>,
     /// Whether the IPAM plugin uses the device to release the lease.
@@ -85,12 +85,11 @@ impl<'a> Add<'a> {
         let (request, leased, away) = (self.request, self.leased, self.away);
         let uses_device = self.uses_device;
         undo.push("release the lease", move || {
-            let may_release = uses_device || !away.get();
-            ensure!(may_release, "the device is not back, so the lease stays");
-            if leased.get() {
-                forward(&request.network, Verb::Del)?;
-            }
-            Ok(())
+            leased.release(&request.network, || {
+                let may_release = uses_device || !away.get();
+                ensure!(may_release, "the device is not back, so the lease stays");
+                Ok(())
+            })
         });
     }
 
@@ -132,19 +131,9 @@ impl<'a> Add<'a> {
     }
 
     /// Calls the IPAM plugin. Returns `None` if the network has none.
-    fn lease(&self, lease: Lease<'_>) -> anyhow::Result<Option<AddResult>> {
+    fn lease(&self, lease: Lease<'_>) -> Result<Option<AddResult>, Error> {
         cni::step("lease addresses");
-        let started = match lease {
-            Lease::None => return Ok(None),
-            Lease::BeforeLink(started) => started,
-            Lease::AfterLink(delegate) => delegate.start(Verb::Add)?,
-        };
-        let lease = started.result();
-        // If the plugin printed an error, it leased nothing to this ADD, and the rollback must not
-        // release the lease of a concurrent one.
-        self.leased
-            .set(!lease.as_ref().is_err_and(Error::is_answer));
-        Ok(Some(lease?))
+        self.leased.obtain(lease)
     }
 
     /// Returns the host's link that the configuration names, after it has restored returned devices.
@@ -235,12 +224,8 @@ impl<'a> Add<'a> {
         lease: Option<AddResult>,
     ) -> AddResult {
         let lease = lease.unwrap_or_default();
-        let ips = addressing.ips.into_iter().map(|mut ip| {
-            ip.interface = Some(0);
-            ip
-        });
         AddResult {
-            ips: ips.collect(),
+            ips: placed(addressing.ips, 0).collect(),
             interfaces: vec![Interface {
                 sandbox: Some(self.request.netns.to_string_lossy().into_owned()),
                 ..interface

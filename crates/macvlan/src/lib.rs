@@ -1,8 +1,8 @@
 //! CNI plugin `macvlan`: gives a sandbox a link with a MAC of its own on a network card.
 
 use attach::single;
-use cni::{Plugin, SpecVersion};
-use facts::{Extent, Facts, HostSide, Task};
+use cni::Plugin;
+use facts::Facts;
 use netlink::{MacVlanMode, NewKind};
 
 mod config;
@@ -12,28 +12,13 @@ pub use config::Macvlan;
 pub use raw::RawConfig;
 
 /// The plugin and its verbs.
-pub const PLUGIN: Plugin = Plugin {
-    name: "macvlan",
-    page: include_str!("../README.md"),
-    spec_versions: SpecVersion::ALL,
-    add: single::add::<Macvlan>,
-    del: single::del::<Macvlan>,
-    check: single::check::<Macvlan>,
-    status: single::status::<Macvlan>,
-    gc: single::gc::<Macvlan>,
-    reload: None,
-};
+pub const PLUGIN: Plugin = single::plugin::<Macvlan>("macvlan", include_str!("../README.md"));
 
 /// What cnitool and the agent know of the plugin.
-pub const FACTS: Facts = Facts {
-    host_side: HostSide::Witness,
-    lacks: || {
-        single::lacks(
-            NewKind::Macvlan(MacVlanMode::Bridge, None),
-            "macvlan links (CONFIG_MACVLAN)",
-            PLUGIN.name,
-        )
-    },
-    tasks: |_, _| vec![(Task::MakeInterface, Extent::All)],
-    ..Facts::of(PLUGIN.name)
-};
+pub const FACTS: Facts = single::facts(PLUGIN.name, || {
+    single::lacks(
+        NewKind::Macvlan(MacVlanMode::Bridge, None),
+        "macvlan links (CONFIG_MACVLAN)",
+        PLUGIN.name,
+    )
+});

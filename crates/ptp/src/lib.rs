@@ -1,6 +1,6 @@
 //! CNI plugin `ptp`: connects a sandbox to the host by a veth pair and routes.
 
-use cni::{Plugin, SpecVersion};
+use cni::Plugin;
 use facts::{Extent, Facts, HostSide, Task};
 use netlink::Connection;
 
@@ -12,17 +12,7 @@ pub use config::Config;
 pub use raw::RawConfig;
 
 /// The plugin and its verbs.
-pub const PLUGIN: Plugin = Plugin {
-    name: "ptp",
-    page: include_str!("../README.md"),
-    spec_versions: SpecVersion::ALL,
-    add: attach::add::<Config>,
-    del: attach::del::<Config>,
-    check: attach::check::<Config>,
-    status: attach::status::<Config>,
-    gc: attach::gc,
-    reload: Some(attach::reload::<Config>),
-};
+pub const PLUGIN: Plugin = attach::plugin::<Config>(include_str!("../README.md"));
 
 /// What cnitool and the agent know of the plugin.
 pub const FACTS: Facts = Facts {

@@ -213,8 +213,9 @@ fn sources(folder: &str) -> Vec<String> {
 fn steps(plugin: &str) -> BTreeSet<String> {
     let mut sources = sources(&format!("{plugin}/src"));
     for (verb, folder) in [
-        ("attach::add", "attach/src"),
+        ("attach::plugin", "attach/src"),
         ("single::add", "attach/src/single"),
+        ("single::plugin", "attach/src/single"),
     ] {
         if sources.iter().any(|source| source.contains(verb)) {
             sources.extend(self::sources(folder));

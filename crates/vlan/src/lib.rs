@@ -1,8 +1,8 @@
 //! CNI plugin `vlan`: gives a sandbox a VLAN of a network card.
 
 use attach::single;
-use cni::{Plugin, SpecVersion};
-use facts::{Extent, Facts, HostSide, Task};
+use cni::Plugin;
+use facts::Facts;
 use netlink::NewKind;
 
 mod config;
@@ -12,28 +12,13 @@ pub use config::Vlan;
 pub use raw::RawConfig;
 
 /// The plugin and its verbs.
-pub const PLUGIN: Plugin = Plugin {
-    name: "vlan",
-    page: include_str!("../README.md"),
-    spec_versions: SpecVersion::ALL,
-    add: single::add::<Vlan>,
-    del: single::del::<Vlan>,
-    check: single::check::<Vlan>,
-    status: single::status::<Vlan>,
-    gc: single::gc::<Vlan>,
-    reload: None,
-};
+pub const PLUGIN: Plugin = single::plugin::<Vlan>("vlan", include_str!("../README.md"));
 
 /// What cnitool and the agent know of the plugin.
-pub const FACTS: Facts = Facts {
-    host_side: HostSide::Witness,
-    lacks: || {
-        single::lacks(
-            NewKind::Vlan(100),
-            "VLAN links (CONFIG_VLAN_8021Q)",
-            PLUGIN.name,
-        )
-    },
-    tasks: |_, _| vec![(Task::MakeInterface, Extent::All)],
-    ..Facts::of(PLUGIN.name)
-};
+pub const FACTS: Facts = single::facts(PLUGIN.name, || {
+    single::lacks(
+        NewKind::Vlan(100),
+        "VLAN links (CONFIG_VLAN_8021Q)",
+        PLUGIN.name,
+    )
+});

@@ -1,7 +1,7 @@
 //! ADD: records the sandbox, makes the link, obtains the lease and configures the link.
 
 use anyhow::ensure;
-use cni::{AddRequest, AddResult, Answer, Answered, Error, Undo, Verb};
+use cni::{AddRequest, AddResult, Answer, Answered, Error, Undo};
 use netlink::{Connection, Dad, Link, LinkChange, MacAddress, NewKind, NewLink, Request};
 use netns::Netns;
 
@@ -10,10 +10,9 @@ use super::desired::{
 };
 use super::made::{Made, MadeLink};
 use super::tap::NewTap;
-use crate::del::forward;
 use crate::lease::{Lease, uses_link};
 use crate::sandbox::Sandbox;
-use crate::{Addressing, Container, ContainerLink, Gateway, Witness, interface};
+use crate::{Addressing, Container, ContainerLink, Gateway, Witness, interface, placed};
 
 /// Makes the link in the sandbox, configures it, and returns the result. If a step fails, the
 /// rollback removes the link, the record and the lease.
@@ -253,24 +252,19 @@ impl Add<'_> {
         link: &Link,
         lease: Lease<'_>,
     ) -> anyhow::Result<Option<AddResult>> {
-        let outcome = match lease {
+        match lease {
             Lease::None => {
                 let takes = self.desired.addresses == Addresses::OrPrevious;
                 return Ok(self.request.prev_result.clone().filter(|_| takes));
             }
-            Lease::BeforeLink(started) => started.result(),
-            Lease::AfterLink(delegate) => {
+            Lease::BeforeLink(_) => {}
+            Lease::AfterLink(_) => {
                 let early = self.container(Addressing::default());
                 let up = sandbox.bring_up(link, &early);
                 up.map_err(|it| in_use(it, link))?;
-                self.made.lease.set(true);
-                delegate.start(Verb::Add)?.result()
             }
-        };
-        // A plugin that printed an error has leased nothing to this ADD.
-        let is_refused = outcome.as_ref().is_err_and(Error::is_answer);
-        self.made.lease.set(!is_refused);
-        Ok(Some(outcome?))
+        }
+        Ok(self.made.lease.obtain(lease)?)
     }
 
     fn container(&self, addressing: Addressing) -> Container {
@@ -299,10 +293,7 @@ impl Add<'_> {
         let mut made = interface(link);
         made.sandbox = Some(self.request.netns.to_string_lossy().into_owned());
         result.interfaces.push(made);
-        result.ips.extend(addressing.ips.into_iter().map(|mut ip| {
-            ip.interface = Some(place);
-            ip
-        }));
+        result.ips.extend(placed(addressing.ips, place));
         result.routes.extend(addressing.routes);
         result.dns = self.desired.dns.clone().unwrap_or(lease.dns);
         result.extra.extend(lease.extra);
@@ -323,16 +314,15 @@ impl Add<'_> {
     }
 
     fn release_lease(&self) -> anyhow::Result<()> {
-        if !self.made.lease.get() {
-            return Ok(());
-        }
-        ensure!(
-            uses_link(&self.request.network)?
-                || self.made.link.borrow().is_none()
-                || !self.has_link()?,
-            "the link still exists, so the lease stays"
-        );
-        forward(&self.request.network, Verb::Del)
+        self.made.lease.release(&self.request.network, || {
+            ensure!(
+                uses_link(&self.request.network)?
+                    || self.made.link.borrow().is_none()
+                    || !self.has_link()?,
+                "the link still exists, so the lease stays"
+            );
+            Ok(())
+        })
     }
 
     /// Removes the record, unless the sandbox has the link: then a concurrent ADD, or this one, made

@@ -5,13 +5,11 @@ use std::mem;
 
 use cni::{CheckRequest, CniArgs, Error, StatusRequest, Verb};
 use netlink::{Connection, Link};
-use netns::Netns;
 
 use super::desired::{Kind, Place, SandboxLink, Single};
-use crate::check::other_sandbox;
+use crate::Differences;
+use crate::check::compare_link;
 use crate::del::forward;
-use crate::sandbox::Sandbox;
-use crate::{Addressing, Differences, Gateway};
 
 /// Calls CHECK of the IPAM plugin first, then compares kind, parent, MAC, state, addresses and
 /// routes of the link.
@@ -26,31 +24,14 @@ pub fn check<P: SandboxLink>(request: &CheckRequest) -> anyhow::Result<()> {
     cni::step("ask the IPAM plugin");
     forward(&request.network, Verb::Check)?;
     cni::step("compare");
-    let namespace = Netns::open(&request.netns).map_err(Error::sandbox)?;
-    let sandbox = Sandbox::open(&namespace, &request.attachment.interface)?;
-    let mut found = Differences::default();
-    let reported = expected.in_sandbox(&request.attachment.interface);
-    found.extend(other_sandbox(&request.netns, reported.map(|it| it.1)));
-    match sandbox.find_link()? {
-        None => found.add(format!(
-            "{} in the sandbox is gone",
-            request.attachment.interface
-        )),
-        Some(link) => {
-            compare_link(&desired, &link, sandbox.connection(), &mut found)?;
-            found.compare_mac(&link, reported.map(|it| it.1));
-            let place = reported.map(|it| it.0);
-            let addressing = Addressing::reported(Gateway::None, expected, place)?;
-            found.extend(sandbox.differences(&link, &addressing)?);
-        }
-    }
-    found.report(&request.attachment)
+    compare_link(request, expected, |link, sandbox, found| {
+        compare(&desired, (link, sandbox), found)
+    })
 }
 
-fn compare_link(
+fn compare(
     desired: &Single,
-    link: &Link,
-    sandbox: &Connection,
+    (link, sandbox): (&Link, &Connection),
     found: &mut Differences,
 ) -> anyhow::Result<()> {
     let name = &link.name;

@@ -4,11 +4,13 @@ use std::cell::{Cell, RefCell};
 
 use netlink::{Connection, Error, Link};
 
+use crate::rollback::Leased;
+
 /// What this ADD has made. The rollback removes nothing else, because it may be a concurrent ADD's.
 #[derive(Default)]
 pub(super) struct Made {
     pub link: RefCell<Option<MadeLink>>,
-    pub lease: Cell<bool>,
+    pub lease: Leased,
     pub record: Cell<bool>,
 }
 

@@ -1,9 +1,11 @@
 //! Interfaces without a pair: links that live in a sandbox alone, such as macvlan links.
 //!
 //! A plugin parses its configuration to a [`Single`], the desired state, in
-//! [`SandboxLink::parse`]. [`add()`] applies it, [`check()`] compares the sandbox with it. [`del()`]
-//! and [`gc()`] remove the link and then the lease. A [`Witness`](crate::Witness) stands for the
-//! link on the host.
+//! [`SandboxLink::parse`]. ADD applies it, CHECK compares the sandbox with it. DEL and GC remove the
+//! link and then the lease. A [`Witness`](crate::Witness) stands for the link on the host.
+
+use cni::{Plugin, SpecVersion};
+use facts::{Extent, Facts, HostSide, Lack, Task};
 
 mod add;
 mod check;
@@ -17,3 +19,28 @@ pub use check::{check, status};
 pub use del::{del, gc};
 pub use desired::{Addresses, Kind, Mac, Parent, Place, SandboxLink, Single, lacks, mtu};
 pub use tap::NewTap;
+
+/// Returns the plugin with this name, whose links `P` describes, with its page for operators.
+pub const fn plugin<P: SandboxLink>(name: &'static str, page: &'static str) -> Plugin {
+    Plugin {
+        name,
+        page,
+        spec_versions: SpecVersion::ALL,
+        add: add::<P>,
+        del: del::<P>,
+        check: check::<P>,
+        status: status::<P>,
+        gc: gc::<P>,
+        reload: None,
+    }
+}
+
+/// Returns the facts of the plugin with this name. `lacks` reports what it needs and the kernel lacks.
+pub const fn facts(name: &'static str, lacks: fn() -> anyhow::Result<Vec<Lack>>) -> Facts {
+    Facts {
+        host_side: HostSide::Witness,
+        lacks,
+        tasks: |_, _| vec![(Task::MakeInterface, Extent::All)],
+        ..Facts::of(name)
+    }
+}
