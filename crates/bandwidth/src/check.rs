@@ -33,7 +33,7 @@ pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
     };
     let mut differences = Differences::default();
     if let Some(asked) = config.limits.get(&Direction::Ingress) {
-        let place = limiting.place(Direction::Ingress);
+        let place = pair.place(Direction::Ingress);
         differences.extend(limiting.difference(place, asked, limiting.traffic)?);
     }
     if let Some(asked) = config.limits.get(&Direction::Egress) {
@@ -52,7 +52,7 @@ impl Limiting<'_> {
             let is_down = (!ifb.is_up).then(|| format!("its ifb {} is down", ifb.name));
             return Ok(difference.into_iter().chain(is_down).collect());
         }
-        let place = self.place(Direction::Egress);
+        let place = self.pair.place(Direction::Egress);
         let at_end = self.difference(place, asked, self.traffic)?;
         let mut differences = Vec::from_iter(at_end);
         let backstop = self.backstop(&asked.limit(self.pair.host_link.mtu)?)?;

@@ -63,20 +63,21 @@ impl Config {
     /// other than 0, since runtimes send 0 for unset values.
     fn of(own: RawConfig, runtime: RuntimeConfig) -> Result<Self, Error> {
         let of_runtime = runtime.bandwidth.unwrap_or_default();
+        let annotated;
         let (raw, parent, priority) = if own.is_given() {
-            (own.limits(), "", Priority::Allocated)
-        } else if of_runtime.limits().iter().any(|it| it.rate != 0) {
-            let parent = "runtimeConfig.bandwidth.";
-            (of_runtime.limits(), parent, Priority::Lower)
+            (&own, "", Priority::Allocated)
+        } else if DIRECTIONS.iter().any(|it| of_runtime.limit(*it)[0] != 0) {
+            (&of_runtime, "runtimeConfig.bandwidth.", Priority::Lower)
         } else {
-            (annotated(&runtime.annotations)?, "", Priority::Lower)
+            annotated = self::annotated(&runtime.annotations)?;
+            (&annotated, "", Priority::Lower)
         };
         let default_burst = own.default_burst.unwrap_or_default();
         let pod_resources = PodResources::parse(&own, priority)?;
         let mut limits = BTreeMap::new();
-        for raw in raw {
-            let asked = raw.asked(parent, default_burst)?;
-            limits.extend(asked.map(|it| (raw.direction, it)));
+        for direction in DIRECTIONS {
+            let asked = raw.asked(direction, parent, default_burst)?;
+            limits.extend(asked.map(|it| (direction, it)));
         }
         let (shaped, unshaped) = match (own.shaped_subnets, own.unshaped_subnets) {
             (None, None) => (of_runtime.shaped_subnets, of_runtime.unshaped_subnets),
@@ -101,55 +102,48 @@ struct RuntimeConfig {
     annotations: BTreeMap<String, String>,
 }
 
-/// Rate and burst of one direction. A value of 0 counts as unset.
-struct RawLimit {
-    direction: Direction,
-    rate: u64,
-    burst: u64,
-}
-
 impl RawConfig {
     /// Returns whether the plugin's own keys set a rate or a burst. Then the runtime's limits do not
     /// apply.
     pub fn is_given(&self) -> bool {
-        let keys = [
-            self.ingress_rate,
-            self.ingress_burst,
-            self.egress_rate,
-            self.egress_burst,
-        ];
-        keys.iter().any(Option::is_some)
+        let mut keys = DIRECTIONS.iter().flat_map(|it| self.keys(*it));
+        keys.any(|it| it.is_some())
     }
 
-    fn limits(&self) -> [RawLimit; 2] {
-        let limit = |direction, rate: Option<u64>, burst: Option<u64>| RawLimit {
-            direction,
-            rate: rate.unwrap_or_default(),
-            burst: burst.unwrap_or_default(),
-        };
-        [
-            limit(Direction::Ingress, self.ingress_rate, self.ingress_burst),
-            limit(Direction::Egress, self.egress_rate, self.egress_burst),
-        ]
+    /// Returns the rate and the burst of a direction.
+    fn keys(&self, direction: Direction) -> [Option<u64>; 2] {
+        match direction {
+            Direction::Ingress => [self.ingress_rate, self.ingress_burst],
+            Direction::Egress => [self.egress_rate, self.egress_burst],
+        }
     }
-}
 
-impl RawLimit {
-    fn asked(&self, parent: &str, default_burst: u64) -> Result<Option<Asked>, Error> {
-        let is_chosen = self.burst != 0 && !SENTINELS.contains(&self.burst);
-        let key = |end| format!("{parent}{}{end}", self.direction.word());
-        if self.rate == 0 {
+    /// Returns the rate and the burst of a direction. A value of 0 counts as unset.
+    fn limit(&self, direction: Direction) -> [u64; 2] {
+        self.keys(direction).map(Option::unwrap_or_default)
+    }
+
+    fn asked(
+        &self,
+        direction: Direction,
+        parent: &str,
+        default_burst: u64,
+    ) -> Result<Option<Asked>, Error> {
+        let [rate, burst] = self.limit(direction);
+        let is_chosen = burst != 0 && !SENTINELS.contains(&burst);
+        let key = |end| format!("{parent}{}{end}", direction.word());
+        if rate == 0 {
             if is_chosen {
                 let (burst, rate) = (key("Burst"), key("Rate"));
                 note!("{burst} does nothing without {rate}");
             }
             return Ok(None);
         }
-        let rate = BitsPerSecond::try_from(self.rate)
+        let rate = BitsPerSecond::try_from(rate)
             .map_err(|error| Error::invalid(key("Rate"), error.to_string()))?;
         let (burst, burst_key) = match default_burst {
-            _ if is_chosen => (self.burst, Some(key("Burst"))),
-            0 => (self.burst, None),
+            _ if is_chosen => (burst, Some(key("Burst"))),
+            0 => (burst, None),
             default => (default, Some("defaultBurst".to_owned())),
         };
         Ok(Some(Asked {
@@ -161,21 +155,17 @@ impl RawLimit {
     }
 }
 
-/// Reads the rates from the pod's annotations: ingress, then egress. A missing annotation gives the
-/// rate 0. Annotations contain no burst.
-fn annotated(annotations: &BTreeMap<String, String>) -> Result<[RawLimit; 2], Error> {
-    let rates = ANNOTATIONS.map(|key| {
+/// Reads the rates from the pod's annotations, which contain no burst.
+fn annotated(annotations: &BTreeMap<String, String>) -> Result<RawConfig, Error> {
+    let [ingress, egress] = ANNOTATIONS.map(|key| {
         let text = annotations.get(key);
-        text.map_or(Ok(0), |text| annotated_rate(key, text))
+        text.map(|it| annotated_rate(key, it)).transpose()
     });
-    let limit = |direction, rate| RawLimit {
-        direction,
-        rate,
-        burst: 0,
-    };
-    let [ingress, egress] = rates;
-    let ingress = limit(Direction::Ingress, ingress?);
-    Ok([ingress, limit(Direction::Egress, egress?)])
+    Ok(RawConfig {
+        ingress_rate: ingress?,
+        egress_rate: egress?,
+        ..RawConfig::default()
+    })
 }
 
 fn annotated_rate(key: &str, text: &str) -> Result<u64, Error> {
@@ -186,6 +176,9 @@ fn annotated_rate(key: &str, text: &str) -> Result<u64, Error> {
         Error::invalid(key, reason)
     })
 }
+
+/// The directions in the order in which errors report them.
+const DIRECTIONS: [Direction; 2] = [Direction::Ingress, Direction::Egress];
 
 type Subnets = Option<Vec<String>>;
 

@@ -34,13 +34,12 @@ pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
 /// # Errors
 /// All errors that occurred. An error does not stop the removal of other objects.
 pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
-    let (files, is_stale) = (record::files(), request.stale());
-    let owners = files.owners()?.into_iter().filter(|it| is_stale(it));
-    let retired: Vec<_> = owners.map(|it| (files.retire(&it), it)).collect();
+    let retired = record::files().retire_stale(request.stale())?;
     cni::step("remove backstops");
     let backstops = attach::remove_stale_elements(request, backstop::tables(), &[]);
     cni::step("remove records");
-    let records = retired.into_iter().map(|(record, owner)| {
+    let records = retired.into_iter().map(|record| {
+        let owner = record.owner.clone();
         record.remove()?;
         note!("removed the record of {owner}, which the runtime does not list");
         Ok(())

@@ -5,7 +5,6 @@ use netlink::{Connection, Link, LinkKind};
 use nix::errno::Errno;
 use nix::net::if_::if_nametoindex;
 use sha2::{Digest as _, Sha512};
-use tc::LinkIngress;
 
 use crate::pair::{self, Pair};
 
@@ -17,7 +16,7 @@ pub(crate) fn behind(pair: &Pair, attachment: &Attachment) -> anyhow::Result<Opt
     let Some(ifb) = find(&pair.host, attachment)? else {
         return Ok(None);
     };
-    let is_behind = LinkIngress::new(&pair.host, &pair.host_link).redirects_to(&ifb)?;
+    let is_behind = tc::redirects(&pair.host, &pair.host_link, &ifb)?;
     Ok(is_behind.then_some(ifb))
 }
 
@@ -37,26 +36,23 @@ pub(crate) fn delete(request: &DelRequest) -> anyhow::Result<()> {
     };
     let mut senders = Vec::new();
     for link in host.links()? {
-        if LinkIngress::new(host, &link).redirects_to(&ifb)? {
+        if tc::redirects(host, &link, &ifb)? {
             senders.push(link.name);
         }
     }
-    let own = if senders.is_empty() {
-        Vec::new()
-    } else {
-        pair::host_links(request, host)?
-    };
-    match senders.into_iter().find(|it| !own.contains(it)) {
-        None => Ok(host.remove_link(&ifb)?),
-        Some(sender) => {
-            note!(
-                "ifb {} is not deleted: {sender} sends to it, and is not known to be the link of {}",
-                ifb.name,
-                request.attachment
-            );
-            Ok(())
-        }
+    if !senders.is_empty() {
+        let own = pair::host_links(request, host)?;
+        senders.retain(|it| !own.contains(it));
     }
+    if let Some(sender) = senders.first() {
+        note!(
+            "ifb {} is not deleted: {sender} sends to it, and is not known to be the link of {}",
+            ifb.name,
+            request.attachment
+        );
+        return Ok(());
+    }
+    Ok(host.remove_link(&ifb)?)
 }
 
 /// Returns the ifb with the name that the Go plugin gives to it. The name does not depend on the

@@ -8,7 +8,7 @@
 use anyhow::Context as _;
 use cni::{AddRequest, Error, Undo};
 use netlink::Link;
-use tc::{Held, Limit, LinkEgress, LinkIngress, Traffic};
+use tc::{Held, Limit, Traffic};
 
 use crate::backstop::{self, Backstop};
 use crate::pair::Pair;
@@ -24,17 +24,7 @@ pub(crate) struct Limiting<'a> {
 }
 
 impl<'a> Limiting<'a> {
-    /// Returns the place of the limit of a direction: what the sandbox receives waits at the host's
-    /// end of the pair, and what it sends at its own end.
-    pub fn place(self, direction: Direction) -> LinkEgress<'a> {
-        let (link, end) = self.pair.end(direction);
-        match direction {
-            Direction::Ingress => LinkEgress::new(&self.pair.host, link, end),
-            Direction::Egress => LinkEgress::new(&self.pair.sandbox, link, end),
-        }
-    }
-
-    /// Adds to an error of [`Self::place`] the path of the sandbox, if the place is in the sandbox.
+    /// Adds to an error of [`Pair::place`] the path of the sandbox, if the place is in the sandbox.
     fn located<T>(self, direction: Direction, found: Result<T, tc::Error>) -> anyhow::Result<T> {
         match direction {
             Direction::Ingress => Ok(found?),
@@ -77,14 +67,11 @@ impl<'a> Limiting<'a> {
             Direction::Ingress => cni::step("limit what the sandbox receives"),
             Direction::Egress => cni::step("limit what the sandbox sends"),
         }
-        let place = self.place(direction);
+        let place = self.pair.place(direction);
         let held = self.located(direction, place.held())?;
         self.with_backstop((direction, &held, limit), undo, |undo| {
             if !held.is_limited() {
-                undo.push("remove the limit", move || {
-                    let (link, end) = self.pair.end(direction);
-                    Ok(LinkEgress::new(&end.connect()?, link, end).remove()?)
-                });
+                undo.push("remove the limit", move || Ok(place.remove_anew()?));
             }
             place.ensure(&held, limit, self.traffic)
         })
@@ -101,7 +88,7 @@ impl<'a> Limiting<'a> {
         limit: &Limit,
         undo: &mut Undo<'a>,
     ) -> anyhow::Result<()> {
-        let place = self.place(direction);
+        let place = self.pair.place(direction);
         let held = match place.held() {
             Err(tc::Error::Foreign { .. }) => Held::default(),
             held => self.located(direction, held)?,
@@ -146,7 +133,8 @@ impl<'a> Limiting<'a> {
         direction: Direction,
         asked: Option<&Asked>,
     ) -> anyhow::Result<()> {
-        let held = self.located(direction, self.place(direction).held())?;
+        let place = self.pair.place(direction);
+        let held = self.located(direction, place.held())?;
         let ifb = match direction {
             Direction::Ingress => None,
             Direction::Egress => self.find_ifb()?,
@@ -154,7 +142,7 @@ impl<'a> Limiting<'a> {
         if asked.is_some() || ifb.is_none() && (held.is_own() || !held.is_limited()) {
             return Ok(());
         }
-        let link = ifb.map_or_else(|| self.pair.end(direction).0.name.clone(), |it| it.name);
+        let link = ifb.as_ref().unwrap_or(place.link).name.as_str();
         let reason = format!(
             "{link} has a limit that this plugin did not set; only DEL by the plugin that set it removes it"
         );
@@ -181,7 +169,7 @@ impl<'a> Limiting<'a> {
             record::write(&owner, &record)?;
             backstop::remove(&owner)?;
         }
-        self.located(direction, self.place(direction).remove())
+        self.located(direction, self.pair.place(direction).remove())
     }
 
     /// Deletes the ifb of the Go plugin after this plugin has limited what the sandbox sends.
@@ -196,7 +184,7 @@ impl<'a> Limiting<'a> {
         let Pair {
             host, host_link, ..
         } = self.pair;
-        LinkIngress::new(host, host_link).remove(&ifb)?;
+        tc::stop_redirecting(host, host_link, &ifb)?;
         Ok(host.remove_link(&ifb)?)
     }
 

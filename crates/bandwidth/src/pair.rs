@@ -3,7 +3,7 @@
 use cni::{AddRequest, DelRequest, Error};
 use netlink::{Connection, Link, LinkKind};
 use netns::Netns;
-use tc::End;
+use tc::{End, LinkEgress};
 
 use crate::Direction;
 
@@ -14,11 +14,11 @@ pub(crate) struct Pair {
     /// The host's end.
     pub host_link: Link,
     /// The container's end, in the sandbox.
-    pub container_link: Link,
+    container_link: Link,
     /// The sandbox.
     namespace: Netns,
     /// A connection to the sandbox.
-    pub sandbox: Connection,
+    sandbox: Connection,
 }
 
 impl Pair {
@@ -34,10 +34,8 @@ impl Pair {
     pub fn find(request: &AddRequest) -> anyhow::Result<Self> {
         cni::step("find the pair");
         let host = Connection::open()?;
-        let namespace = Netns::open(&request.netns).map_err(Error::sandbox)?;
+        let (namespace, sandbox) = attach::enter(&request.netns)?;
         let interface = &request.attachment.interface;
-        let sandbox = End::Container(&namespace).connect();
-        let sandbox = sandbox.map_err(Error::sandbox)?;
         let invalid = |reason| Error::invalid("prevResult", reason);
         let container_link = sandbox.find_link(interface.as_str())?;
         let container_link = container_link
@@ -67,11 +65,15 @@ impl Pair {
         })
     }
 
-    /// Returns the end at which the packets of a direction wait.
-    pub fn end(&self, direction: Direction) -> (&Link, End<'_>) {
+    /// Returns the place of the limit of a direction: what the sandbox receives waits at the host's end,
+    /// and what it sends at its own end.
+    pub fn place(&self, direction: Direction) -> LinkEgress<'_> {
         match direction {
-            Direction::Ingress => (&self.host_link, End::Host),
-            Direction::Egress => (&self.container_link, End::Container(&self.namespace)),
+            Direction::Ingress => LinkEgress::new(&self.host, &self.host_link, End::Host),
+            Direction::Egress => {
+                let end = End::Container(&self.namespace);
+                LinkEgress::new(&self.sandbox, &self.container_link, end)
+            }
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Packets queue where they leave into a veth pair ([`LinkEgress`]): packets to a container at the
 //! host's end, packets from it at its own end. The Go plugin `bandwidth` redirects packets from a
-//! container to an ifb device instead; [`LinkIngress`] removes that.
+//! container to an ifb device instead; [`stop_redirecting`] ends that.
 //!
 //! This crate compares every wanted setting with the kernel's setting and changes only what
 //! differs. It also replaces and removes TBFs of the Go plugin `bandwidth`
@@ -15,9 +15,9 @@ mod counted;
 mod error;
 mod limit;
 mod link_egress;
-mod link_ingress;
 mod probe;
 mod queue;
+mod redirection;
 mod reference;
 mod traffic;
 mod tree;
@@ -26,6 +26,6 @@ pub use counted::{CountedLimit, counted_limits};
 pub use error::{Error, lacks, module};
 pub use limit::{BitsPerSecond, Burst, Limit, OutOfRange};
 pub use link_egress::{Held, LinkEgress};
-pub use link_ingress::LinkIngress;
 pub use probe::missing;
+pub use redirection::{redirects, stop_redirecting};
 pub use traffic::{Case, End, Traffic};

@@ -11,14 +11,15 @@ use netlink::{
     Connection, Filter, Handle, HeldBucket, Link, Packets, Place, Qdisc, QdiscKind, Request,
 };
 
-use crate::queue::{BELOW_LEAF, OURS, Queue};
+use crate::queue::{BELOW_LEAF, LEAF, LEAF_OF_LEAF, OURS, Queue};
 use crate::{Case, End, Error, Limit, Traffic, module};
 
 /// A link, for setting, reading and removing a limit of its egress packets.
 #[derive(Clone, Copy)]
 pub struct LinkEgress<'a> {
     pub(crate) connection: &'a Connection,
-    pub(crate) link: &'a Link,
+    /// The link.
+    pub link: &'a Link,
     pub(crate) end: End<'a>,
 }
 
@@ -107,9 +108,15 @@ impl<'a> LinkEgress<'a> {
 
     /// Returns the wanted queue below the root qdisc with the handle `root`, or at its place.
     pub(crate) fn queue(&self, root: Handle, limit: &Limit, traffic: &Traffic) -> Queue {
-        match traffic {
-            Traffic::All => Queue::at_root(self.link.index, root, limit),
-            _ => Queue::below_class(self.link.index, CLASS, limit),
+        let [place, leaf] = match traffic {
+            Traffic::All => [(Handle::ROOT, root), (Handle::new(root.major, 1), LEAF)],
+            _ => [(CLASS, LEAF), (BELOW_LEAF, LEAF_OF_LEAF)],
+        }
+        .map(|(parent, handle)| Place::new(self.link.index, parent, handle));
+        Queue {
+            limit: *limit,
+            place,
+            leaf,
         }
     }
 
@@ -129,15 +136,19 @@ impl<'a> LinkEgress<'a> {
         Ok(())
     }
 
-    /// Returns whether the limit with the root qdisc `root` applies to `traffic`. The kernel can
-    /// then change the limit without a new root qdisc.
+    /// Returns whether the limit with the root qdisc `root` applies to `traffic`: it is a TBF for all
+    /// traffic, or an HTB whose default class and filters limit exactly `traffic`. The kernel can then
+    /// change the limit without a new root qdisc.
     ///
     /// # Errors
     /// [`Error::Netlink`].
     fn can_change(&self, root: &Qdisc, traffic: &Traffic) -> Result<bool, Error> {
-        match traffic {
-            Traffic::All => Ok(tbf(root).is_some()),
-            Traffic::Only(_) | Traffic::AllBut(_) => self.is_classified(root, traffic),
+        match (&root.kind, traffic) {
+            (kind, Traffic::All) => Ok(matches!(kind, QdiscKind::Tbf(_))),
+            (QdiscKind::Htb { default, .. }, _) if *default == default_class(traffic, self.end) => {
+                self.has_filters(traffic)
+            }
+            _ => Ok(false),
         }
     }
 
@@ -152,6 +163,15 @@ impl<'a> LinkEgress<'a> {
             self.connection.execute([self.delete_request()])?;
         }
         Ok(())
+    }
+
+    /// Removes the limit as [`Self::remove`] does, over a new connection: for a rollback, because the
+    /// connection itself may have failed.
+    ///
+    /// # Errors
+    /// As [`Self::remove`], or the connection cannot be opened.
+    pub fn remove_anew(&self) -> Result<(), Error> {
+        LinkEgress::new(&self.end.connect()?, self.link, self.end).remove()
     }
 
     /// Returns a text for the operator if CHECK does not accept the link's limit as `limit` for
@@ -204,7 +224,7 @@ impl<'a> LinkEgress<'a> {
             return Ok(Held::default());
         };
         let (above, leaf, class) = match root.kind {
-            QdiscKind::Htb { .. } => (first, second, self.class()?),
+            QdiscKind::Htb { .. } => (first, second, self.class(CLASS)?),
             _ if root.handle.major == OURS => (Some(root.clone()), first, None),
             _ => {
                 let below = Handle::new(MAJOR_OF_REFERENCE, 1);
@@ -246,19 +266,9 @@ impl<'a> LinkEgress<'a> {
         Request::delete_qdisc(self.link.index, Handle::ROOT)
     }
 
-    /// Returns whether `root` is an HTB whose default class and filters limit exactly `traffic`.
-    fn is_classified(&self, root: &Qdisc, traffic: &Traffic) -> Result<bool, Error> {
-        match root.kind {
-            QdiscKind::Htb { default, .. } if default == default_class(traffic, self.end) => {
-                self.has_filters(traffic)
-            }
-            _ => Ok(false),
-        }
-    }
-
-    /// Returns the token bucket of the limited HTB class; `None` if the class does not exist.
-    pub(crate) fn class(&self) -> Result<Option<HeldBucket>, Error> {
-        let class = self.connection.class(self.link.index, CLASS)?;
+    /// Returns the token bucket of an HTB class; `None` if the class does not exist.
+    pub(crate) fn class(&self, handle: Handle) -> Result<Option<HeldBucket>, Error> {
+        let class = self.connection.class(self.link.index, handle)?;
         Ok(class.and_then(|it| match it.kind {
             QdiscKind::Htb { class, .. } => class,
             _ => None,

@@ -14,37 +14,18 @@ use crate::{BitsPerSecond, Error, Limit, module};
 /// The wanted TBF for a limit, with the wanted `fq_codel` below it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Queue {
-    limit: Limit,
-    /// Place of the TBF.
+    pub limit: Limit,
+    /// Place of the TBF. At the root, the TBF limits the rate. Below an HTB class, it only splits
+    /// segments, because the class limits the rate.
     pub place: Place,
     /// Place of the `fq_codel`.
-    leaf: Place,
+    pub leaf: Place,
 }
 
 /// A request with the kernel module that it needs.
 pub(crate) type Step = (&'static str, Request);
 
 impl Queue {
-    /// Returns the wanted root TBF of the link with this index. The TBF limits the rate; `root` is
-    /// its handle.
-    pub fn at_root(link: u32, root: Handle, limit: &Limit) -> Self {
-        Self {
-            limit: *limit,
-            place: Place::new(link, Handle::ROOT, root),
-            leaf: Place::new(link, Handle::new(root.major, 1), LEAF),
-        }
-    }
-
-    /// Returns the wanted TBF below this HTB class. The TBF only splits segments, because the class
-    /// limits the rate.
-    pub fn below_class(link: u32, class: Handle, limit: &Limit) -> Self {
-        Self {
-            limit: *limit,
-            place: Place::new(link, class, LEAF),
-            leaf: Place::new(link, BELOW_LEAF, LEAF_OF_LEAF),
-        }
-    }
-
     /// Returns the requests that change the existing TBF `tbf`, and `leaf`, the qdisc below it,
     /// into the wanted ones. Returns no requests if both are as wanted. If `tbf` or `leaf` does not
     /// exist, a request creates it: the kernel may support `fq_codel` now, even if it did not
@@ -197,7 +178,7 @@ fn longest(held: &HeldBucket) -> u32 {
 /// programs are unlikely to choose these numbers.
 pub(crate) const OURS: u16 = 0xb0;
 
-const LEAF: Handle = Handle::new(OURS + 1, 0);
+pub(crate) const LEAF: Handle = Handle::new(OURS + 1, 0);
 /// The only class of the TBF below an HTB class.
 pub(crate) const BELOW_LEAF: Handle = Handle::new(OURS + 1, 1);
-const LEAF_OF_LEAF: Handle = Handle::new(OURS + 2, 0);
+pub(crate) const LEAF_OF_LEAF: Handle = Handle::new(OURS + 2, 0);

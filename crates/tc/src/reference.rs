@@ -34,10 +34,7 @@ impl LinkEgress<'_> {
     }
 
     fn has_class_of_reference(&self, rate: BitsPerSecond, bits: u64) -> Result<bool, Error> {
-        let class = self.connection.class(self.link.index, LIMITED)?;
-        let Some(QdiscKind::Htb { class, .. }) = class.map(|class| class.kind) else {
-            return Ok(false);
-        };
+        let class = self.class(LIMITED)?;
         let wanted = TokenBucket {
             rate: rate.bytes(),
             burst: burst(bits),

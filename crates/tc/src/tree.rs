@@ -54,14 +54,12 @@ impl LinkEgress<'_> {
     /// the filters of the earlier limit (`None` if the earlier limit was a TBF).
     fn is_whole(&self, before: Option<&[Filter]>, traffic: &Traffic) -> Result<bool, Error> {
         let held = self.held()?;
-        let Some(root) = held.root else {
-            return Ok(false);
-        };
-        if matches!(root.kind, QdiscKind::Tbf(_)) {
-            return Ok(true);
+        match held.root.map(|it| it.kind) {
+            None => Ok(false),
+            Some(QdiscKind::Tbf(_)) => Ok(true),
+            Some(_) => Ok(held.class.is_some()
+                && (before == Some(self.filters()?.as_slice()) || self.has_filters(traffic)?)),
         }
-        Ok(held.class.is_some()
-            && (before == Some(self.filters()?.as_slice()) || self.has_filters(traffic)?))
     }
 
     /// Returns the requests that limit `traffic` of a link without a qdisc. Also returns the
