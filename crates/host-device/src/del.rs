@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use attach::{Presence, Retired, Witness, forward, uses_link};
+use attach::{Presence, Retired, Witness, forward, release_around, uses_link};
 use cni::{DelRequest, GcRequest, InterfaceName, Verb, note};
 use netlink::{Connection, LinkKind};
 
@@ -77,21 +77,18 @@ pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
         cni::step("release leases");
         forward(&request.network, Verb::Gc)
     };
-    let releases_early =
+    let is_early =
         uses_link(&request.network).unwrap_or_default() && owners.iter().all(|it| is_known(it));
-    let early = if releases_early { release() } else { Ok(()) };
-    cni::step("return devices");
-    cni::all(owners.iter().map(|owner| {
-        let place = return_device(record::files().retire(owner), None)?;
-        match remains(owner, place.as_ref(), true)? {
-            Some(reason) => anyhow::bail!("{owner} may use its lease: {reason}"),
-            None => Ok(()),
-        }
-    }))?;
-    early?;
-    if !releases_early {
-        release()?;
-    }
+    release_around(is_early, release, || {
+        cni::step("return devices");
+        cni::all(owners.iter().map(|owner| {
+            let place = return_device(record::files().retire(owner), None)?;
+            match remains(owner, place.as_ref(), true)? {
+                Some(reason) => anyhow::bail!("{owner} may use its lease: {reason}"),
+                None => Ok(()),
+            }
+        }))
+    })?;
     cni::step("remove records");
     cni::all(owners.iter().map(|owner| {
         note!("removed {owner}, which the runtime does not list");

@@ -7,7 +7,7 @@ use netlink::{Connection, Link};
 
 use super::desired::{SandboxLink, first_name};
 use crate::del::{finish, forward};
-use crate::lease::uses_link;
+use crate::lease::{release_around, uses_link};
 use crate::witness::{Presence, Witness};
 
 /// Deletes the link and releases the lease. What is missing counts as removed.
@@ -40,14 +40,8 @@ pub fn del<P: SandboxLink>(request: &DelRequest) -> anyhow::Result<()> {
         let named = |it| delete_named(it, &request.attachment, P::makes_link);
         sandbox.as_ref().map_or(Ok(()), named)
     };
-    if sandbox.is_some() && uses_link(&request.network).unwrap_or_default() {
-        let released = release();
-        delete()?;
-        released?;
-    } else {
-        delete()?;
-        release()?;
-    }
+    let is_early = sandbox.is_some() && uses_link(&request.network).unwrap_or_default();
+    release_around(is_early, release, delete)?;
     cni::step("remove the record");
     Witness::remove(&owner)
 }
@@ -123,14 +117,8 @@ pub fn gc<P: SandboxLink>(request: &GcRequest) -> anyhow::Result<()> {
         }))
     };
     // `release` reports an invalid configuration.
-    if are_known && uses_link(&request.network).unwrap_or_default() {
-        let released = release();
-        delete()?;
-        released?;
-    } else {
-        delete()?;
-        release()?;
-    }
+    let is_early = are_known && uses_link(&request.network).unwrap_or_default();
+    release_around(is_early, release, delete)?;
     cni::step("remove records");
     cni::all(stale.iter().map(|(_, owner)| {
         Witness::remove(owner)?;
