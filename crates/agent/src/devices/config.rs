@@ -88,7 +88,7 @@ impl Config {
             .map(|it| it.count(it.resource.kind.unit(), speed))
             .collect();
         for (offer, count) in self.offers.iter().zip(&counts) {
-            let (name, key) = (&offer.resource.name, offer.resource.kind.prefix());
+            let (name, key) = (&offer.resource.name, offer.resource.kind);
             ensure!(
                 *count > 0,
                 "{key}: unitMbit of {name} is more than the speed of the uplink, {speed} Mbit/s"
@@ -172,7 +172,7 @@ impl RawConfig {
         ] {
             if let Some(rate) = rate {
                 let offer = rate.offer(direction, &self.domain);
-                offers.push(offer.with_context(|| direction.name().to_owned())?);
+                offers.push(offer.with_context(|| direction.to_string())?);
             }
         }
         if let Some(count) = self.tun {

@@ -15,16 +15,19 @@ pub(crate) struct Resource {
 }
 
 /// What a device of a resource is: a share of bandwidth, or a permission.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, derive_more::Display)]
 pub(crate) enum Kind {
     /// A share of the uplink's capacity: its direction, and its rate in Mbit/s.
+    #[display("{_0}")]
     Rate(Direction, u32),
     /// The permission to use `/dev/net/tun`.
+    #[display("tun")]
     Tun,
 }
 
 /// A direction, as the pod sees it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, derive_more::Display)]
+#[display(rename_all = "lowercase")]
 pub(crate) enum Direction {
     /// Towards the pod.
     Ingress,
@@ -49,7 +52,7 @@ impl Resource {
     /// scheduler counts devices of different names separately.
     pub fn new(domain: &str, kind: Kind) -> Self {
         let name = match kind {
-            Kind::Rate(direction, unit) => format!("{domain}/{}-{unit}mbit", direction.name()),
+            Kind::Rate(direction, unit) => format!("{domain}/{direction}-{unit}mbit"),
             Kind::Tun => format!("{domain}/tun"),
         };
         Self { name, kind }
@@ -84,14 +87,6 @@ impl Stock {
 }
 
 impl Kind {
-    /// Returns the first word in the IDs of the devices: the direction, or `tun`.
-    pub fn prefix(self) -> &'static str {
-        match self {
-            Self::Rate(direction, _) => direction.name(),
-            Self::Tun => "tun",
-        }
-    }
-
     /// Returns the rate of a device, in Mbit/s; 1 for [`Self::Tun`], whose devices have no rate.
     pub fn unit(self) -> u32 {
         match self {
@@ -104,12 +99,12 @@ impl Kind {
     /// with leading zeros. The ID does not depend on the capacity, so the IDs in the kubelet's
     /// checkpoint stay valid when the capacity changes.
     fn id(self, number: u32) -> String {
-        format!("{}-{number:05}", self.prefix())
+        format!("{self}-{number:05}")
     }
 
     /// Returns the number in the ID of a device; `None` for an ID that [`Self::id`] does not make.
     pub fn number(self, id: &str) -> Option<u32> {
-        let digits = id.strip_prefix(self.prefix())?.strip_prefix('-')?;
+        let (_, digits) = id.rsplit_once('-')?;
         let number = digits.parse().ok()?;
         (self.id(number) == id).then_some(number)
     }
@@ -128,16 +123,6 @@ impl Kind {
                 host_path: TUN.to_owned(),
                 permissions: "rw".to_owned(),
             }],
-        }
-    }
-}
-
-impl Direction {
-    /// Returns the word for the direction in names of resources and in the configuration.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Ingress => "ingress",
-            Self::Egress => "egress",
         }
     }
 }
