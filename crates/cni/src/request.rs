@@ -195,7 +195,7 @@ fn attachments(list: &Value, key: &str, network: &NetworkName) -> Result<Vec<Att
                 return Err(Error::invalid(key, reason.to_string()));
             }
             Err(reason) => {
-                note!("{key}[{index}]: {reason}; no ADD takes that name, so the entry is left out")
+                note!("{key}[{index}]: {reason}; no ADD takes that name, so the entry is left out");
             }
         }
     }

@@ -204,7 +204,7 @@ pub(crate) fn report(place: &Place, former: &Former) {
              link, and GC of the network restores the name"
         ),
         Place::Missing if former.is_physical() => {
-            note!("{name} is neither on the host nor in the sandbox: not restored")
+            note!("{name} is neither on the host nor in the sandbox: not restored");
         }
         Place::Missing => note!(
             "{name} is not in the sandbox any more; it was a virtual link, which the kernel deletes \
