@@ -85,6 +85,26 @@ fn device_for_a_program_such_as_dpdk_is_reported_and_not_moved() {
     host.snapshot().assert_same_as(&before);
 }
 
+/// By its name, the IPAM plugin uses the link to release the lease.
+#[test]
+fn failed_add_of_a_device_for_a_program_releases_the_lease() {
+    let host = Host::new();
+    fake_sysfs(&host);
+    let plugin = host.plugin("host-local").command();
+    host.script("dhcp", &format!("exec {}", plugin.get_program().display()));
+    let network = host.nic().without("device").with("ipam.type", "dhcp");
+    let network = network.with("pciBusID", "0000:00:1b.0");
+    let a = host.sandbox("a");
+    let closed = ["sh", "-c", "exec \"$@\" >/dev/full", "sh"].map(str::to_owned);
+    let outcome = network.on("ADD", &a).under(&closed).run();
+    assert!(!outcome.status.success(), "{outcome:?}");
+    assert!(host.leases("pods").is_empty(), "{outcome:?}");
+    network.add(&a);
+    assert_eq!(host.leases("pods").len(), 1);
+    network.del(&a);
+    assert!(host.leases("pods").is_empty());
+}
+
 #[test]
 fn invalid_keys_are_refused() {
     let host = Host::new();

@@ -68,6 +68,9 @@ impl<'a> Add<'a> {
         let words = "device of a program".to_owned();
         Witness::new(&request.netns, &sandbox, words)?.write(&owner)?;
         undo.push("remove the record", move || Witness::remove(&owner));
+        if self.uses_device {
+            self.release_at_rollback(undo);
+        }
         let lease = self.lease(lease)?;
         let addressing = match &lease {
             Some(lease) => Addressing::leased(Gateway::None, lease, u32::MAX)?,
