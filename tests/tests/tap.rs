@@ -1,8 +1,10 @@
 //! tap: every key, traffic of a program without privileges, and what is left.
 
 use std::fs;
+use std::thread;
 
 use serde_json::{Value, json};
+use tests::faults::strace;
 use tests::{Host, Machine, Network, Opening, Place as _, Sandbox, eventually, other_user};
 
 fn has_record(sandbox: &Sandbox) -> bool {
@@ -123,6 +125,35 @@ fn multi_queue_link_is_opened_once_for_each_queue() {
     assert!(open(None).is_ok());
 }
 
+/// The first request makes the link, and the second one sets its owner.
+#[test]
+fn queue_that_another_program_opened_before_the_link_has_its_owner_fails_add() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let mut slow = strace(&host.dir().join("trace"));
+    let delay = ["-e", "inject=ioctl:delay_exit=1000000:when=1"];
+    slow.extend(delay.map(str::to_owned));
+    let network = host.tap().with("multiQueue", true).with("owner", 1);
+    let call = network.on("ADD", &a).under(&slow);
+    let user = other_user();
+    let queues = Some(1);
+    let outcome = thread::scope(|scope| {
+        let adding = scope.spawn(|| call.run());
+        let mut machine = None;
+        while machine.is_none() && !adding.is_finished() {
+            machine = Machine::start(&host, &a, Opening { user, queues }).ok();
+        }
+        assert!(machine.is_some(), "the program opens the link");
+        adding.join().unwrap()
+    });
+    outcome
+        .error()
+        .expect(100, &["has opened eth0", "repeat ADD"]);
+    assert!(a.links() == ["lo"] && !has_record(&a));
+    assert!(host.leases("pods").is_empty());
+    network.add(&a);
+}
+
 #[test]
 fn link_is_a_port_of_a_bridge_in_the_sandbox() {
     let host = Host::new();
@@ -215,6 +246,15 @@ fn missing_device_file_is_reported_and_nothing_is_left() {
     network.on("ADD", &a).error().expect(100, &words);
     let refused = network.call("STATUS").error();
     refused.expect(50, &[words[0], words[1], "No such file"]);
+    host.sh("touch /dev/net/tun && chmod 000 /dev/net/tun");
+    let add = network
+        .on("ADD", &a)
+        .with_capabilities(&["net_admin", "sys_admin"]);
+    let words = [
+        "open /dev/net/tun; run the plugin as root",
+        "Permission denied",
+    ];
+    add.error().expect(100, &words);
     assert!(a.links() == ["lo"] && !has_record(&a));
     host.sh("umount /dev/net");
     network.add(&a);

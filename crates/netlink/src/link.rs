@@ -40,6 +40,8 @@ pub struct Link {
     pub is_operational: bool,
     /// State of the link's other end, such as a switch or a veth peer.
     pub carrier: Carrier,
+    /// Number of queues of a multi-queue tap link that programs have opened; 0 for other links.
+    pub open_queues: u32,
     /// The administrator or a program switched promiscuous mode on.
     pub is_promiscuous: bool,
     /// Multicast packets that the link receives.
@@ -240,6 +242,7 @@ impl Link {
                 "ipvlan" => LinkKind::Ipvlan(short.into()),
                 "vrf" => LinkKind::Vrf(word),
                 TUN if value(data, TUN_TYPE) == Some(&[TYPE_TAP]) => {
+                    self.open_queues = open_queues(data);
                     LinkKind::Tap(Box::new(tap(data)))
                 }
                 other => LinkKind::Other(other.to_owned()),
@@ -293,6 +296,12 @@ impl BridgePort {
     }
 }
 
+/// Returns the number of queues that a program reads or has disabled (`IFF_DETACH_QUEUE`).
+fn open_queues(data: &[u8]) -> u32 {
+    let counts = [TUN_QUEUES, TUN_DISABLED_QUEUES].map(|it| value(data, it));
+    counts.into_iter().flatten().filter_map(word).sum()
+}
+
 fn tap(data: &[u8]) -> Tap {
     let id = |kind| value(data, kind).and_then(word);
     Tap {
@@ -336,6 +345,8 @@ const TUN_OWNER: u16 = 1;
 const TUN_GROUP: u16 = 2;
 const TUN_TYPE: u16 = 3;
 const TUN_MULTI_QUEUE: u16 = 7;
+const TUN_QUEUES: u16 = 8;
+const TUN_DISABLED_QUEUES: u16 = 9;
 const BRPORT_STATE: u16 = 1;
 const BR_STATE_DISABLED: u8 = 0;
 

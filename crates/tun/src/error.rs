@@ -16,10 +16,12 @@ pub enum Error {
         source: io::Error,
     },
     /// The kernel refused a request.
-    #[error("{operation}")]
+    #[error("{operation}{remedy}")]
     Refused {
         /// The request, in words.
         operation: String,
+        /// What the operator can do.
+        remedy: &'static str,
         /// The kernel's reason.
         #[source]
         source: io::Error,

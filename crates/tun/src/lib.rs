@@ -29,7 +29,8 @@ pub struct Tap {
     pub group: Option<u32>,
 }
 
-/// A new link, which the kernel removes with this value unless [`Self::keep`] is called.
+/// A new link. Unless [`Self::keep`] is called, the kernel removes the link with this value, if no
+/// program has opened another queue.
 #[derive(Debug)]
 pub struct Device {
     file: File,
@@ -39,7 +40,7 @@ pub struct Device {
 impl Tap {
     /// Makes a link, down, in the network namespace of the calling thread, with this `SELinux`
     /// context or that of this process. With a context, the `main` of the executable has to call
-    /// [`run`].
+    /// [`run`]. Every program may open its queues until [`Device::restrict`] is called.
     ///
     /// # Errors
     /// - [`Error::Open`]: the device file is missing, or the kernel has no such links.
@@ -57,23 +58,37 @@ impl Tap {
             }
             Some(context) => self.create_as(&device, context)?,
         }
-        if let Some(owner) = self.owner {
-            device.set("set the owner of", Setting::Owner(owner))?;
-        }
-        if let Some(group) = self.group {
-            device.set("set the group of", Setting::Group(group))?;
-        }
         Ok(device)
     }
 }
 
 impl Device {
+    /// Lets only programs of the owner and the group of `tap` open the link from now on.
+    ///
+    /// # Errors
+    /// [`Error::Refused`].
+    pub fn restrict(&self, tap: &Tap) -> Result<(), Error> {
+        if let Some(owner) = tap.owner {
+            self.set(
+                &format!("let user {owner} alone open"),
+                Setting::Owner(owner),
+            )?;
+        }
+        if let Some(group) = tap.group {
+            self.set(
+                &format!("let group {group} alone open"),
+                Setting::Group(group),
+            )?;
+        }
+        Ok(())
+    }
+
     /// Lets the link exist without a program that has opened it. Together with [`Tap::create`],
     /// equivalent to `ip tuntap add mode tap`.
     ///
     /// # Errors
-    /// [`Error::Refused`]: the kernel removes the link.
-    pub fn keep(self) -> Result<(), Error> {
+    /// [`Error::Refused`].
+    pub fn keep(&self) -> Result<(), Error> {
         self.set("keep", Setting::Persistent)
     }
 
@@ -84,9 +99,12 @@ impl Device {
     fn refused(&self, words: &str) -> impl FnOnce(io::Error) -> Error + use<> {
         let operation = format!("{words} tap {}", self.name);
         |source| Error::Refused {
-            operation: match source.kind() {
-                ErrorKind::PermissionDenied => operation + ", for which CAP_NET_ADMIN is needed",
-                _ => operation,
+            operation,
+            remedy: match source.kind() {
+                ErrorKind::PermissionDenied => ", for which CAP_NET_ADMIN is needed",
+                ErrorKind::ResourceBusy => "; delete the link of this name, or choose another name",
+                ErrorKind::InvalidInput => "; the plugin's user namespace has no such number",
+                _ => "",
             },
             source,
         }
@@ -122,7 +140,11 @@ fn open() -> Result<File, Error> {
     opened.map_err(|source| Error::Open {
         remedy: match source.kind() {
             ErrorKind::NotFound => "; load the kernel module tun (modprobe tun)",
-            _ => "",
+            ErrorKind::PermissionDenied => {
+                "; run the plugin as root, and if it is in a container, give it this device"
+            }
+            // ENODEV and ENXIO: the file exists, the driver does not.
+            _ => "; if the kernel module tun is missing, load it (modprobe tun)",
         },
         source,
     })

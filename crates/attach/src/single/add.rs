@@ -152,7 +152,7 @@ impl Add<'_> {
     }
 
     /// Makes a tap link and sets what netlink sets. If ADD is killed meanwhile, the kernel removes the
-    /// link.
+    /// link, unless another program has opened a queue.
     fn make_tap(
         &self,
         inside: &Connection,
@@ -165,10 +165,14 @@ impl Add<'_> {
         changes.extend(mac.map(LinkChange::Mac));
         changes.extend(self.desired.mtu.map(LinkChange::Mtu));
         let device = self.namespace.run(|| tap.create(name))??;
-        let link = inside.change_link(name, &changes)?;
-        device.keep()?;
-        self.made.link.replace(Some(MadeLink::Numbered(link.index)));
-        Ok(link)
+        let made = tap.complete(&device, inside, (name, &changes));
+        let index = match &made {
+            Ok(link) => Some(link.index),
+            // As long as `device` exists, a link of this name is this one.
+            Err(_) => inside.find_link(name).ok().flatten().map(|it| it.index),
+        };
+        self.made.link.replace(index.map(MadeLink::Numbered));
+        made
     }
 
     /// Makes the link at the place of its parent. If the name is taken on the host, the link gets

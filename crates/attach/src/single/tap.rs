@@ -1,5 +1,6 @@
 //! Tap links, which netlink changes but does not make.
 
+use anyhow::ensure;
 use cni::{Error, InterfaceName};
 use netlink::{Connection, Link, LinkChange, LinkKind};
 use tun::{Device, Tap};
@@ -45,6 +46,29 @@ impl NewTap {
     /// Makes the link, down, in the network namespace of the calling thread.
     pub(super) fn create(&self, name: &str) -> Result<Device, tun::Error> {
         self.tap.create(name, self.context.as_deref())
+    }
+
+    /// Lets only the owner and the group open the new link, makes `changes`, and keeps the link.
+    ///
+    /// # Errors
+    /// - The kernel refuses a request.
+    /// - Another program has opened a queue before. It would keep the queue.
+    pub(super) fn complete(
+        &self,
+        device: &Device,
+        sandbox: &Connection,
+        (name, changes): (&str, &[LinkChange<'_>]),
+    ) -> anyhow::Result<Link> {
+        device.restrict(&self.tap)?;
+        let link = sandbox.change_link(name, changes)?;
+        let is_restricted = self.tap.owner.or(self.tap.group).is_some();
+        ensure!(
+            link.open_queues <= 1 || !is_restricted,
+            "a program in the sandbox has opened {name} before ADD could restrict that to its \
+             owner and group; end this program, and repeat ADD"
+        );
+        device.keep()?;
+        Ok(link)
     }
 
     /// Reports queues, owner, group and bridge that differ.
