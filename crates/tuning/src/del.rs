@@ -1,7 +1,7 @@
 //! DEL: restores the settings that the interface had before ADD.
 
 use cni::{DelRequest, files, note, note_failure};
-use netlink::{Connection, Error, found};
+use netlink::{Connection, found};
 
 use crate::config;
 use crate::record::{self, Record};
@@ -16,7 +16,8 @@ use crate::record::{self, Record};
 /// touch the record of another attachment, and then restores nothing.
 ///
 /// # Errors
-/// `dataDir` is invalid, or the record cannot be read or removed.
+/// `dataDir` is invalid, the sandbox cannot be entered, or the record cannot be read or removed. The
+/// record stays.
 pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
     let path = record::path(&config::data_dir(&request.network)?, &request.attachment);
     if let Some(record) = Record::read(&path)? {
@@ -29,24 +30,25 @@ pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
             return Ok(());
         }
         cni::step("restore the interface");
-        note_failure(restore(request, &record));
+        restore(request, &record)?;
     }
     cni::step("remove the record");
     files::remove(&path)
 }
 
-fn restore(request: &DelRequest, record: &Record) -> Result<(), Error> {
-    let is_same = |it: u64| record.sandbox.is_none_or(|of_add| of_add == it);
-    let Some(netns) = request
-        .netns
-        .as_ref()
-        .filter(|it| record::sandbox(it).is_some_and(is_same))
-    else {
+/// # Errors
+/// The sandbox cannot be entered, which no process there can cause.
+fn restore(request: &DelRequest, record: &Record) -> anyhow::Result<()> {
+    let Some(netns) = &request.netns else {
         return Ok(());
     };
-    let Some((_, connection)) = Connection::open_if_present(netns)? else {
+    let now = record::sandbox(netns);
+    if now.is_some() && record.sandbox.is_some() && now != record.sandbox {
         return Ok(());
-    };
-    let interface = request.attachment.interface.as_str();
-    found(record.former.apply(&connection, interface)).map(drop)
+    }
+    if let Some((_, connection)) = Connection::open_if_present(netns)? {
+        let interface = request.attachment.interface.as_str();
+        note_failure(found(record.former.apply(&connection, interface)).map(drop));
+    }
+    Ok(())
 }
