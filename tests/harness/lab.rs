@@ -341,14 +341,15 @@ impl Lab {
         }
     }
 
-    /// Checks that ADD of another sandbox works and DEL leaves nothing.
+    /// Checks that ADD of another sandbox, maybe into a VRF, works and DEL leaves nothing.
     fn works(&mut self) -> Result<(), String> {
         let (b, chain) = (self.sandbox(), self.chain());
         let result = chain.add(&b)?;
         chain.check_first(chain.len(), (&b, &result))?;
         let _machine = Machine::behind(&chain, &self.host, &b);
         let has_v6 = b.addresses("eth0").len() > 1;
-        if !(b.pings("10.1.0.1") && (!has_v6 || b.pings("fd00:1::1"))) {
+        let by = if b.has_link("blue") { "blue" } else { "eth0" };
+        if !(b.pings_from(by, "10.1.0.1") && (!has_v6 || b.pings_from(by, "fd00:1::1"))) {
             return Err("the next sandbox does not reach its gateways".to_owned());
         }
         let reached = || tcp_by_port(&self.host, "127.0.0.1:8080", (&b, 80));
@@ -358,8 +359,7 @@ impl Lab {
         chain.remove(Removal::Del, (&b, &result))?;
         b.remove();
         if self.host.has_link("cni0") {
-            // A new bridge has a new MAC. Without `accept_dad` 0 it has checked its link-local
-            // address for duplicates by now.
+            // A new bridge has a new MAC. Without `accept_dad` 0, it has checked its address by now.
             self.host.ip("link set cni0 address 02:00:00:00:00:01");
             self.host.set_sysctl("net/ipv6/conf/cni0/accept_dad", "0");
         }

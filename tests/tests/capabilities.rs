@@ -132,6 +132,31 @@ fn every_verb_works_with_the_capabilities_of_the_readme() {
     }
 }
 
+/// What ADD changed stays on record, so a removal with all capabilities reverts it.
+#[test]
+fn a_removal_that_cannot_enter_the_sandbox_fails_and_keeps_the_record() {
+    for (plugin, removal) in [
+        ("sbr", Removal::Del),
+        ("sbr", Removal::Gc),
+        ("tuning", Removal::Del),
+    ] {
+        let host = Host::new();
+        let chain = Chain::new(&host, &["bridge", plugin]);
+        let a = host.sandbox("a");
+        let result = chain.add(&a).unwrap();
+        let directory = std::path::Path::new("/run/cni").join(plugin);
+        let records = || directory.read_dir().unwrap().count();
+        let remove = chain.removal(1, removal, (&a, &result));
+        let outcome = remove.clone().with_capabilities(&[NET]).run();
+        assert!(!outcome.status.success(), "{plugin}: {outcome:?}");
+        assert!(outcome.stdout.contains("CAP_SYS_ADMIN"), "{outcome:?}");
+        assert_eq!(records(), 1, "{plugin}");
+        remove.ok();
+        assert_eq!(records(), 0, "{plugin}");
+        assert_eq!(a.ip("rule").lines().count(), 3);
+    }
+}
+
 /// The plugin only talks to its daemon.
 #[test]
 fn dhcp_needs_no_capability_and_its_daemon_three() {

@@ -1,6 +1,7 @@
 //! Sandboxes with several interfaces of different plugins, as Multus makes them.
 
 use std::path::Path;
+use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 use tests::{Host, Network, Place as _, Sandbox, at_once};
@@ -59,7 +60,7 @@ impl<'h> Part<'h> {
 }
 
 /// Attaches a sandbox: the cluster's network first, then a macvlan and the host's card `ens5`, each
-/// with policy routing, and a macvlan on the first one.
+/// with policy routing, a macvlan on the first one, and a tap, in a VRF if the kernel has VRFs.
 fn attach<'h>(host: &'h Host, a: &Sandbox) -> Vec<Part<'h>> {
     let subnet = |it: &str| json!([[{"subnet": it}]]);
     let pods = host.bridge_v4().with("ipam.ranges", subnet("10.9.0.0/24"));
@@ -71,6 +72,12 @@ fn attach<'h>(host: &'h Host, a: &Sandbox) -> Vec<Part<'h>> {
     let inner = host.card().with("name", "inner").without("ipam");
     let inner = inner.with("master", "net1").with("linkInContainer", true);
     let by_source = |name: &str| host.bandwidth().with("type", "sbr").with("name", name);
+    let machines = host.tap().with("name", "machines");
+    let machines = machines.with("ipam.ranges", subnet("10.8.0.0/24"));
+    let apart = host.bandwidth().with("type", "vrf");
+    let apart = apart.with("name", "machines").with("vrfname", "blue");
+    let apart = has_vrfs(a).then_some(apart);
+    let machines = [machines].into_iter().chain(apart).collect();
     let tuned = host.bandwidth().with("type", "tuning");
     let tuned = tuned.with("sysctl", json!({"net.ipv4.conf.IFNAME.arp_filter": "1"}));
     [
@@ -78,9 +85,21 @@ fn attach<'h>(host: &'h Host, a: &Sandbox) -> Vec<Part<'h>> {
         ("net1", vec![lan, by_source("lan")]),
         ("net2", vec![rack, by_source("rack")]),
         ("net3", vec![inner]),
+        ("net4", machines),
     ]
     .map(|(interface, plugins)| Part::attach(interface, &plugins, a))
     .into()
+}
+
+fn has_vrfs(a: &Sandbox) -> bool {
+    let words = "link add trial type vrf table 99".split(' ');
+    let mut ip = Command::new("ip");
+    let ip = ip.args(words).stderr(Stdio::null());
+    let is_made = a.enter(|| ip.status()).unwrap().success();
+    if is_made {
+        a.ip("link delete trial");
+    }
+    is_made
 }
 
 /// The address of each interface's network on the host.
@@ -106,7 +125,11 @@ fn expect_left(a: &Sandbox, left: &[&Part<'_>]) {
         let source = source.split('/').next().unwrap();
         assert!(a.pings_from(source, gateway), "{interface} {gateway}");
     }
-    assert_eq!(a.links().len(), left.len() + 1, "{:?}", a.links());
+    let vrf = left
+        .iter()
+        .filter(|it| it.plugins.len() == 2 && it.interface == "net4");
+    let links = a.links();
+    assert_eq!(links.len(), left.len() + vrf.count() + 1, "{links:?}");
 }
 
 /// Creates what all attachments share.
@@ -122,13 +145,13 @@ fn prepare(host: &Host) {
 }
 
 fn expect_nothing_left(host: &Host, a: &Sandbox) {
-    let leases = ["pods", "lan", "rack"].map(|it| host.leases(it).len());
-    assert_eq!(leases, [0; 3]);
-    let records = ["witness", "host-device", "sbr", "tuning"].map(|it| {
+    let leases = ["pods", "lan", "rack", "machines"].map(|it| host.leases(it).len());
+    assert_eq!(leases, [0; 4]);
+    let records = ["witness", "host-device", "sbr", "tuning", "vrf"].map(|it| {
         let directory = Path::new("/run/cni").join(it);
         directory.read_dir().map_or(0, Iterator::count)
     });
-    assert_eq!(records, [0; 4]);
+    assert_eq!(records, [0; 5]);
     assert_eq!(a.ip("rule").lines().count(), 3, "{}", a.ip("rule"));
 }
 
@@ -137,7 +160,7 @@ fn interfaces_go_in_any_order_while_each_network_is_collected() {
     let host = Host::new();
     prepare(&host);
     let before = host.snapshot();
-    for order in [[0, 1, 2, 3], [3, 2, 1, 0], [2, 0, 3, 1]] {
+    for order in [[0, 1, 2, 3, 4], [4, 3, 2, 1, 0], [2, 4, 0, 3, 1]] {
         let a = host.sandbox(&format!("a{}", order[0]));
         let parts = attach(&host, &a);
         for (done, place) in order.iter().enumerate() {

@@ -7,7 +7,7 @@ use std::thread;
 
 use serde_json::{Value, json};
 use tests::interface::Interface;
-use tests::{Example, Host, Network, Outcome, Place as _, Sandbox};
+use tests::{Example, Host, Network, Outcome, Place as _, Sandbox, eventually};
 
 fn vrf<'h>(interface: &Interface<'h>, name: &str) -> Network<'h> {
     interface.chained("vrf").with("vrfname", name)
@@ -81,7 +81,8 @@ fn addresses_and_routes_move_into_the_vrf_and_back() {
     let check = interface.bridge.check(&a, &interface.result);
     assert_eq!(check.ifname("net1").ok(), Value::Null);
     interface.run("DEL", &network, &a).ok();
-    assert_eq!(routes(&a), before);
+    // The kernel adds local routes of IPv6 addresses in the background.
+    assert!(eventually(|| routes(&a) == before), "{:?}", routes(&a));
     assert!(!a.has_link("blue"));
     interface.run("DEL", &network, &a).ok();
 }
@@ -122,7 +123,8 @@ fn next_hops_of_multipath_routes_move_without_those_of_other_interfaces() {
     let call = network.on("ADD", &a).ifname("net2").under(&closed);
     let now = routes(&a);
     assert!(!call.run().status.success());
-    assert_eq!(routes(&a), now, "a failed ADD restores the routes");
+    let are_restored = eventually(|| routes(&a) == now);
+    assert!(are_restored, "a failed ADD restores the routes");
     assert!(!a.has_link("blue") && !Path::new("/run/cni/vrf/cni:n2:a:net2").exists());
     a.ip("link add blue type vrf table 7");
     assert!(!call.run().status.success());
@@ -194,7 +196,6 @@ fn concurrent_adds_get_tables_of_their_own() {
     let tables = links
         .iter()
         .map(|it| it["linkinfo"]["info_data"]["table"].as_u64().unwrap());
-    // Two ADDs may claim a table for one VRF; the kernel creates it once.
     let tables: BTreeSet<_> = tables.collect();
     assert!(tables.len() == 3 && !tables.contains(&1), "{tables:?}");
     for it in &interfaces {
@@ -203,10 +204,6 @@ fn concurrent_adds_get_tables_of_their_own() {
             Value::Null
         );
     }
-    assert!(
-        !a.ip("route show table all").contains("throw"),
-        "no table stays claimed"
-    );
 }
 
 fn refused(outcome: &Outcome, code: u64, words: &[&str]) {

@@ -21,14 +21,14 @@
 //!
 //! [`OwnerFiles`] stores one file for each attachment, usually the record that later verbs read.
 //! Plugins that create no veth pair use it: `portmap`, `firewall` and `bandwidth`.
-//! [`SandboxRecord`] is such a record of what `sbr` and `vrf` change in a sandbox, with DEL and GC.
+//! [`SandboxRecord`] is such a record of what `sbr` and `vrf` change in a sandbox, with DEL and GC; they
+//! hold a [`SandboxLock`] meanwhile.
 //!
 //! "The Go plugins" in the comments are those of containernetworking/plugins.
 
 mod add;
 mod addressing;
 mod check;
-mod claim;
 mod del;
 mod desired;
 mod differences;
@@ -50,6 +50,7 @@ mod reversible;
 mod rollback;
 mod routed;
 mod sandbox;
+mod sandbox_lock;
 mod sandbox_record;
 pub mod single;
 mod standby;
@@ -61,7 +62,6 @@ pub use self::facts::{MASQUERADE, lack_of_pairs};
 pub use add::{interface, placed};
 pub use addressing::{Addressing, Gateway};
 pub use check::compare_link;
-pub use claim::ClaimedTable;
 pub use cni::keys::{RawDns, dns};
 pub use del::{delete_stale_links, find_host_link, forward, remove_stale_elements};
 pub use desired::{
@@ -86,6 +86,7 @@ pub use protection::Protection;
 pub use reversible::{Reversible, Reverts};
 pub use rollback::Leased;
 pub use sandbox::Sandbox;
+pub use sandbox_lock::SandboxLock;
 pub use sandbox_record::{SandboxRecord, enter, enter_if_present};
 pub use witness::{Presence, Witness};
 

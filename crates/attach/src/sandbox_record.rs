@@ -3,13 +3,14 @@
 
 use std::path::Path;
 
+use anyhow::Context as _;
 use cni::{DelRequest, Error, GcRequest, note, note_failure};
 use netlink::Connection;
 use netns::Netns;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::{OwnerFiles, Witness, Writing};
+use crate::{OwnerFiles, SandboxLock, Witness, Writing};
 
 /// The record of an attachment: the sandbox, and what ADD changes there.
 pub trait SandboxRecord: Serialize + DeserializeOwned {
@@ -19,11 +20,11 @@ pub trait SandboxRecord: Serialize + DeserializeOwned {
     /// Returns the sandbox.
     fn sandbox(&self) -> &Witness;
 
-    /// Reverts the changes in the sandbox, to which `connection` leads.
+    /// Reverts the changes in the sandbox, to which `connection` leads. The caller has locked it.
     ///
     /// # Errors
     /// The failures of all steps together.
-    fn revert(&self, namespace: &Netns, connection: &Connection) -> anyhow::Result<()>;
+    fn revert(&self, connection: &Connection) -> anyhow::Result<()>;
 
     /// Returns the directory of all records.
     fn files() -> OwnerFiles {
@@ -41,6 +42,30 @@ pub trait SandboxRecord: Serialize + DeserializeOwned {
         record.ok()
     }
 
+    /// Returns the record of an earlier ADD of the attachment `owner` in the sandbox to which
+    /// `connection` leads, even if a DEL has retired it.
+    fn of_earlier_add(owner: &str, connection: &Connection) -> Option<Self> {
+        let text = Self::files().find_also_retired(owner)?;
+        let is_here = |it: &Self| {
+            let sandbox = it.sandbox();
+            sandbox
+                .is_of(connection, &sandbox.netns)
+                .unwrap_or_default()
+        };
+        Self::read(&text).filter(is_here)
+    }
+
+    /// Rollback: gives the attachment `owner` its `former` record again, if it had one.
+    ///
+    /// # Errors
+    /// The record cannot be written or removed.
+    fn restore(owner: &str, former: Option<Self>) -> anyhow::Result<()> {
+        match former {
+            Some(record) => record.write(owner),
+            None => Self::files().retire(owner).remove(),
+        }
+    }
+
     /// Writes the record of the attachment with the tag `owner`.
     ///
     /// # Errors
@@ -56,7 +81,7 @@ pub trait SandboxRecord: Serialize + DeserializeOwned {
     /// otherwise make DEL fail for ever.
     ///
     /// # Errors
-    /// The record cannot be read or removed.
+    /// The sandbox cannot be entered, or the record cannot be read or removed. The record stays.
     fn del(
         request: &DelRequest,
         unrecorded: impl FnOnce(&DelRequest) -> anyhow::Result<()>,
@@ -71,7 +96,7 @@ pub trait SandboxRecord: Serialize + DeserializeOwned {
     /// GC: does the same for the attachments of this network that the runtime does not list.
     ///
     /// # Errors
-    /// The records cannot be read or removed.
+    /// A sandbox cannot be entered, or its record cannot be read or removed. This record stays.
     fn gc(request: &GcRequest) -> anyhow::Result<()> {
         let is_stale = request.stale();
         let owners = Self::files().owners()?;
@@ -84,14 +109,17 @@ pub trait SandboxRecord: Serialize + DeserializeOwned {
     }
 }
 
+/// If the sandbox cannot be entered or locked, nothing is reverted, so the record stays. No process
+/// in the sandbox can cause that.
 fn remove<R: SandboxRecord>(owner: &str, netns: Option<&Path>) -> anyhow::Result<()> {
     let retired = R::files().retire(owner);
     if let Some(record) = retired.text().and_then(R::read) {
-        let sandbox = record.sandbox().open(netns);
-        note_failure(sandbox.and_then(|it| match it {
-            Some((namespace, connection)) => record.revert(&namespace, &connection),
-            None => Ok(()),
-        }));
+        let sandbox = record.sandbox();
+        let kept = || format!("enter the sandbox of {owner}, whose record stays");
+        if let Some((namespace, connection)) = sandbox.open(netns).with_context(kept)? {
+            let _lock = SandboxLock::take(&namespace).with_context(kept)?;
+            note_failure(record.revert(&connection));
+        }
     }
     retired.remove()
 }

@@ -9,7 +9,7 @@ use ipnetwork::IpNetwork;
 use netlink_packet_route::AddressFamily;
 use netlink_packet_route::route::{RouteAttribute, RouteMessage, RouteType};
 use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleFlags, RuleMessage};
-use nix::libc::{RTM_DELROUTE, RTM_DELRULE, RTM_GETRULE, RTM_NEWROUTE, RTM_NEWRULE};
+use nix::libc::{RTM_DELRULE, RTM_GETRULE, RTM_NEWROUTE, RTM_NEWRULE};
 
 use crate::route::list;
 use crate::{Connection, Error, IpVersion, LinkKind, Message, Request};
@@ -41,7 +41,7 @@ impl Connection {
 
     /// Returns the lowest number, from `first` on, of a routing table that no VRF link, no policy
     /// rule and no route of either family uses. The tables `main`, `local` and `default` are never
-    /// free. A table that only [`Request::claim_table`] marks counts as free.
+    /// free.
     ///
     /// # Errors
     /// [`Error::Refused`] and [`Error::Unanswered`].
@@ -83,24 +83,6 @@ impl Request {
         let operation = format!("delete rule from {from} to table {}", it.table);
         Self::change(operation, RTM_DELRULE, &message)
     }
-
-    /// Returns a request that marks the routing table `table` as taken while the caller fills it.
-    /// The kernel refuses a second mark, so only one of several concurrent callers gets the table.
-    /// The mark has no effect on packets: it makes the kernel go on to the next policy rule, as it
-    /// does at the end of a table. Equivalent to `ip route add throw default metric 4294967295 table
-    /// TABLE`.
-    pub fn claim_table(table: u32) -> Self {
-        Self::create(format!("claim table {table}"), RTM_NEWROUTE, &claim(table))
-    }
-
-    /// Returns a request that removes the mark of [`Self::claim_table`].
-    pub fn release_table(table: u32) -> Self {
-        Self::change(
-            format!("release table {table}"),
-            RTM_DELROUTE,
-            &claim(table),
-        )
-    }
 }
 
 impl Rule {
@@ -140,13 +122,9 @@ impl Rule {
     }
 }
 
-/// Returns the table of a route; `None` for the mark of [`Request::claim_table`].
+/// Returns the table of a route of any type.
 fn table_of_route(answer: &Message) -> Option<u32> {
     let message: RouteMessage = answer.read(RTM_NEWROUTE)?;
-    let mark = RouteAttribute::Priority(u32::MAX);
-    if message.header.kind == RouteType::Throw && message.attributes.contains(&mark) {
-        return None;
-    }
     let tables = message.attributes.iter().find_map(|it| match it {
         RouteAttribute::Table(table) => Some(*table),
         _ => None,
@@ -163,18 +141,6 @@ fn rule(from: IpNetwork, table: u32) -> RuleMessage {
     message.attributes = vec![
         RuleAttribute::Source(from.ip()),
         RuleAttribute::Table(table),
-    ];
-    message
-}
-
-fn claim(table: u32) -> RouteMessage {
-    let mut message = RouteMessage::default();
-    message.header.address_family = AddressFamily::Inet;
-    message.header.table = table.try_into().unwrap_or_default();
-    message.header.kind = RouteType::Throw;
-    message.attributes = vec![
-        RouteAttribute::Priority(u32::MAX),
-        RouteAttribute::Table(table),
     ];
     message
 }

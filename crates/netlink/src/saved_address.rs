@@ -42,6 +42,20 @@ impl SavedAddress {
         })
     }
 
+    /// Returns the bytes in which the kernel described the address.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        Message::new(RTM_NEWADDR, &self.message).body
+    }
+
+    /// Returns the address that [`Self::to_bytes`] described; `None` for other bytes.
+    pub fn from_bytes(body: Vec<u8>) -> Option<Self> {
+        Self::from_answer(&Message {
+            kind: RTM_NEWADDR,
+            body,
+            ..Message::default()
+        })
+    }
+
     /// Returns a request that adds the address again. The kernel performs duplicate address
     /// detection only if it had not ended for the address.
     pub fn addition(&self) -> Request {

@@ -9,7 +9,8 @@ use std::iter;
 use std::net::IpAddr;
 
 use netlink_packet_core::{NLM_F_APPEND, NLM_F_CREATE, NLM_F_REPLACE};
-use netlink_packet_route::route::{RouteAttribute, RouteMessage, RouteType};
+use netlink_packet_route::AddressFamily;
+use netlink_packet_route::route::{RouteAttribute, RouteMessage, RouteScope, RouteType};
 use nix::libc::{
     RTA_CACHEINFO, RTA_GATEWAY, RTA_MULTIPATH, RTA_OIF, RTA_TABLE, RTM_DELROUTE, RTM_NEWROUTE,
 };
@@ -59,6 +60,47 @@ impl SavedRoute {
                 .map(|it| (it.kind, it.value.to_vec()))
                 .collect(),
         })
+    }
+
+    /// Returns the bytes in which the kernel described the route.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        self.bytes().0
+    }
+
+    /// Returns the route that [`Self::to_bytes`] described; `None` for other bytes.
+    pub fn from_bytes(body: Vec<u8>) -> Option<Self> {
+        Self::from_answer(&Message {
+            kind: RTM_NEWROUTE,
+            body,
+            ..Message::default()
+        })
+    }
+
+    /// Returns the requests that make the IPv4 source of the route local in the route's table, and
+    /// revert that; `None` if the route has no such source. `link` is the index of the link that has
+    /// the address. Equivalent to `ip route add local SOURCE dev LINK table TABLE`.
+    pub fn local_source(&self, link: u32) -> Option<(Request, Request)> {
+        let IpAddr::V4(source) = self.source? else {
+            return None;
+        };
+        let table = self.route.table;
+        let mut message = RouteMessage::default();
+        message.header.address_family = AddressFamily::Inet;
+        message.header.destination_prefix_length = 32;
+        message.header.table = table.try_into().unwrap_or_default();
+        message.header.scope = RouteScope::Host;
+        message.header.kind = RouteType::Local;
+        message.attributes = vec![
+            RouteAttribute::Destination(source.into()),
+            RouteAttribute::Oif(link),
+            RouteAttribute::Table(table),
+        ];
+        let operation = |verb| format!("{verb} local route {source} in table {table}");
+        let addition = Request::create(operation("add"), RTM_NEWROUTE, &message);
+        Some((
+            addition,
+            Request::change(operation("delete"), RTM_DELROUTE, &message),
+        ))
     }
 
     /// Returns whether the packets need no gateway.

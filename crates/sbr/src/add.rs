@@ -2,13 +2,13 @@
 
 use std::net::IpAddr;
 
-use attach::{ClaimedTable, Reverts, SandboxRecord as _, Witness, enter};
+use attach::{Reverts, SandboxLock, SandboxRecord as _, Witness, enter};
 use cni::{AddRequest, Answer, Answered, Undo, note};
 use netlink::{Connection, Request, Rule};
 
 use crate::Config;
 use crate::desired::{self, Routes, Source, is_rule_of};
-use crate::record::{Record, Ruled, delete_rules, restore};
+use crate::record::{Record, Ruled, delete_rules};
 
 /// Adds rules and tables for the addresses of the interface in `prevResult`, and returns this
 /// result.
@@ -20,7 +20,8 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
     let (result, attachment) = (request.chained()?, &request.attachment);
     let interface = &attachment.interface;
     let sources = desired::sources(&config, result, interface)?;
-    let (_, connection) = enter(&request.netns)?;
+    let (namespace, connection) = enter(&request.netns)?;
+    let _lock = SandboxLock::take(&namespace)?;
     let link = connection.link(interface.as_str())?.index;
     if sources.is_empty() {
         let nothing = "so there is nothing to route";
@@ -45,7 +46,6 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
     let cleared = clears.make(&connection, changes.unwrap_or_default());
     undo.push("restore the table main", || clears.run(&connection));
     cleared?;
-    drop(adding);
     let answered = answer.give(result)?;
     undo.keep();
     Ok(answered)
@@ -67,8 +67,6 @@ struct Adding<'a> {
     /// The attachment's tag.
     owner: String,
     record: Record,
-    /// The tables that this ADD has claimed.
-    claimed: Vec<ClaimedTable<'a>>,
 }
 
 impl<'a> Adding<'a> {
@@ -79,22 +77,19 @@ impl<'a> Adding<'a> {
         sandbox: Witness,
         undo: &mut Undo<'a>,
     ) -> Self {
-        let text = Record::files().find_also_retired(&owner);
-        let former = text.as_deref().and_then(Record::read);
-        let former = former.filter(|it| {
-            let is_same = it.sandbox.is_of(connection, &sandbox.netns);
-            is_same.is_ok_and(|it| it)
-        });
+        let former = Record::of_earlier_add(&owner, connection);
+        let rules = former.as_ref().map(|it| it.rules.clone());
         let recorded = owner.clone();
-        undo.push("restore the record", move || restore(&recorded, text));
+        undo.push("restore the record", move || {
+            Record::restore(&recorded, former)
+        });
         Self {
             connection,
             owner,
             record: Record {
                 sandbox,
-                rules: former.map(|it| it.rules).unwrap_or_default(),
+                rules: rules.unwrap_or_default(),
             },
-            claimed: Vec::new(),
         }
     }
 
@@ -113,7 +108,7 @@ impl<'a> Adding<'a> {
             let table = match (config, former.map(|it| it.table)) {
                 (Config::Shared(table), _) => self.shared(from, *table)?,
                 (Config::Own { .. }, Some(table)) => table,
-                (Config::Own { .. }, None) => self.claim(from, first)?,
+                (Config::Own { .. }, None) => self.free(from, first)?,
             };
             first = table.saturating_add(1);
             assigned.push((source, table));
@@ -130,22 +125,15 @@ impl<'a> Adding<'a> {
         Ok(table)
     }
 
-    /// Claims a free table for `from`. Records each table before it tries to claim it.
-    fn claim(&mut self, from: IpAddr, first: u32) -> anyhow::Result<u32> {
-        let before = self.record.rules.len();
-        let (owner, record) = (&self.owner, &mut self.record);
-        let claimed = ClaimedTable::new(self.connection, first, |table| {
-            record.rules.truncate(before);
-            record.rules.push(Ruled {
-                from,
-                table,
-                is_own: true,
-            });
-            record.write(owner)
+    /// Returns a free table for `from`, and records it. The sandbox is locked.
+    fn free(&mut self, from: IpAddr, first: u32) -> anyhow::Result<u32> {
+        let table = self.connection.free_table(first)?;
+        self.record(Ruled {
+            from,
+            table,
+            is_own: true,
         })?;
-        let number = claimed.number;
-        self.claimed.push(claimed);
-        Ok(number)
+        Ok(table)
     }
 
     fn record(&mut self, ruled: Ruled) -> anyhow::Result<()> {

@@ -2,9 +2,8 @@
 
 use std::net::IpAddr;
 
-use attach::{SandboxRecord, Witness, Writing};
+use attach::{SandboxRecord, Witness};
 use netlink::{Connection, Request, Rule, found};
-use netns::Netns;
 use serde::{Deserialize, Serialize};
 
 use crate::desired::is_rule_of;
@@ -36,30 +35,22 @@ impl SandboxRecord for Record {
         &self.sandbox
     }
 
-    fn revert(&self, _: &Netns, connection: &Connection) -> anyhow::Result<()> {
+    fn revert(&self, connection: &Connection) -> anyhow::Result<()> {
         let rules = delete_rules(connection, |rule| {
             let mut recorded = self.rules.iter();
             recorded.any(|it| it.table == rule.table && is_rule_of(it.from, rule))
         });
-        let own = || self.rules.iter().filter(|it| it.is_own);
-        let mut requests: Vec<_> = own().map(|it| Request::release_table(it.table)).collect();
-        if let Some(link) = connection.find_link(&self.sandbox.link)? {
-            let routes = connection.saved_routes()?.into_iter();
-            let routes = routes.filter_map(|it| it.through(link.index));
-            let routes = routes.filter(|route| own().any(|it| it.table == route.route.table));
-            requests.extend(routes.map(|it| it.removal(link.index)));
-        }
-        let outcomes = connection.attempt(&requests)?.into_iter();
+        let Some(link) = connection.find_link(&self.sandbox.link)? else {
+            return rules;
+        };
+        let is_own = |table| self.rules.iter().any(|it| it.is_own && it.table == table);
+        let routes = connection.saved_routes()?.into_iter();
+        let routes = routes.filter_map(|it| it.through(link.index));
+        let routes = routes.filter(|it| is_own(it.route.table));
+        let removals: Vec<_> = routes.map(|it| it.removal(link.index)).collect();
+        let outcomes = connection.attempt(&removals)?.into_iter();
         let routes = cni::all(outcomes.map(|it| Ok(found(it).map(drop)?)));
         cni::all([rules, routes])
-    }
-}
-
-/// Gives the attachment `owner` the record `text` again; none, if it had none.
-pub(crate) fn restore(owner: &str, text: Option<String>) -> anyhow::Result<()> {
-    match text {
-        Some(text) => Record::files().write(owner, &text, Writing::All),
-        None => Record::files().retire(owner).remove(),
     }
 }
 

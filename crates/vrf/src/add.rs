@@ -1,7 +1,7 @@
 //! ADD: moves the interface into the VRF. A failed ADD moves it back.
 
 use anyhow::bail;
-use attach::{SandboxRecord as _, Witness, enter};
+use attach::{SandboxLock, SandboxRecord as _, Witness, enter};
 use cni::{AddRequest, Answer, Answered, Undo};
 use netlink::{Connection, Monitor};
 use netns::Netns;
@@ -11,6 +11,7 @@ use crate::port::{MAIN, Move, Port};
 use crate::{Config, Record};
 
 /// Creates the VRF unless it exists, moves the interface into it, and returns `prevResult`.
+/// Completes an earlier ADD that was killed.
 ///
 /// # Errors
 /// - The interface has another master.
@@ -19,80 +20,82 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
     let config = Config::parse(&request.network)?;
     let result = request.chained()?;
     let (namespace, connection) = enter(&request.netns)?;
+    let _lock = SandboxLock::take(&namespace)?;
     let link = connection.link(request.attachment.interface.as_str())?;
-    let there = Vrf::of(&connection, &config)?;
-    let mut undo = Undo::default();
-    match link.master {
-        None => {
-            let vrf = make(request, &connection, (&config, there), &mut undo)?;
-            join(&namespace, &connection, (link.index, vrf), &mut undo)?;
-        }
-        // An earlier ADD has moved it.
-        Some(master) if there.is_some_and(|it| it.index == master) => {}
-        Some(master) => bail!(
+    let vrf = Vrf::of(&connection, &config)?;
+    if let Some(master) = link
+        .master
+        .filter(|it| vrf.is_none_or(|vrf| vrf.index != *it))
+    {
+        bail!(
             "{} has the master {}, so it cannot join {}",
             link.name,
             connection.link_by_index(master)?.name,
             config.name
-        ),
+        );
+    }
+    let owner = request.attachment.owner();
+    let earlier = Record::of_earlier_add(&owner, &connection);
+    let moving = earlier.and_then(|it| it.moving);
+    let port = match (moving.filter(|it| it.link == link.index), link.master) {
+        (None, None) => Some(Port::read(&connection, link.index)?),
+        (moving, _) => moving,
+    };
+    let join = Join {
+        request,
+        config: &config,
+        sandbox: (&namespace, &connection),
+        owner,
+    };
+    let mut undo = Undo::default();
+    if let Some(port) = port {
+        join.run(&port, &mut undo)?;
     }
     let answered = answer.give(result)?;
     undo.keep();
     Ok(answered)
 }
 
-/// Writes the record, and returns the VRF, which it creates unless it is `there`.
-fn make<'a>(
-    request: &AddRequest,
-    connection: &'a Connection,
-    (config, there): (&'a Config, Option<Vrf>),
-    undo: &mut Undo<'a>,
-) -> anyhow::Result<Vrf> {
-    cni::step("create the VRF");
-    let owner = request.attachment.owner();
-    let interface = request.attachment.interface.to_string();
-    let record = Record {
-        sandbox: Witness::new(&request.netns, connection, interface)?,
-        vrf: config.name.to_string(),
-        table: None,
-    };
-    let recorded = owner.clone();
-    undo.push("remove the record", move || {
-        Record::files().retire(&recorded).remove()
-    });
-    record.write(&owner)?;
-    if there.is_none() {
-        undo.push("delete the VRF", || {
-            Vrf::delete_if_empty(connection, config.name.as_str())
-        });
-    }
-    Vrf::make(connection, config, |table| {
-        let table = Some(table);
-        Record {
-            table,
-            ..record.clone()
-        }
-        .write(&owner)
-    })
+struct Join<'a> {
+    request: &'a AddRequest,
+    config: &'a Config,
+    sandbox: (&'a Netns, &'a Connection),
+    /// The attachment's tag.
+    owner: String,
 }
 
-/// Moves the interface with the index `link` into the VRF.
-fn join<'a>(
-    namespace: &Netns,
-    connection: &'a Connection,
-    (link, vrf): (u32, Vrf),
-    undo: &mut Undo<'a>,
-) -> anyhow::Result<()> {
-    cni::step("move the interface");
-    let port = Port::read(connection, link)?;
-    let mut monitor = namespace.run(Monitor::open)??;
-    let entry = Move {
-        master: vrf.index,
-        tables: (MAIN, vrf.table),
-    };
-    let moved = port.change(connection, &mut monitor, entry);
-    undo.push("move the interface back", move || {
-        port.change(connection, &mut monitor, Move::BACK)
-    });
-    moved
+impl Join<'_> {
+    /// Records what the interface has, creates the VRF unless it exists, and moves the interface.
+    fn run<'a>(&'a self, port: &Port, undo: &mut Undo<'a>) -> anyhow::Result<()> {
+        let ((namespace, connection), config) = (self.sandbox, self.config);
+        cni::step("create the VRF");
+        let interface = self.request.attachment.interface.to_string();
+        let mut record = Record {
+            sandbox: Witness::new(&self.request.netns, connection, interface)?,
+            vrf: config.name.to_string(),
+            moving: Some(port.clone()),
+        };
+        undo.push("remove the record", || Record::restore(&self.owner, None));
+        record.write(&self.owner)?;
+        if Vrf::of(connection, config)?.is_none() {
+            undo.push("delete the VRF", || {
+                Vrf::delete_if_empty(connection, config.name.as_str())
+            });
+        }
+        let vrf = Vrf::make(connection, config)?;
+        cni::step("move the interface");
+        let mut monitor = namespace.run(Monitor::open)??;
+        let entry = Move {
+            master: vrf.index,
+            tables: (MAIN, vrf.table),
+        };
+        let back = port.clone();
+        undo.push("move the interface back", move || {
+            back.change(connection, Move::BACK)
+        });
+        port.change(connection, entry)?;
+        port.wait(connection, &mut monitor)?;
+        record.moving = None;
+        record.write(&self.owner)
+    }
 }

@@ -1,6 +1,6 @@
 //! DEL and GC: move the interface out of the VRF, and delete a VRF without other ports.
 
-use attach::{SandboxRecord as _, enter_if_present};
+use attach::{SandboxLock, SandboxRecord as _, enter_if_present};
 use cni::{DelRequest, GOING_ON, GcRequest, or_note};
 
 use crate::Config;
@@ -10,7 +10,7 @@ use crate::record::{Record, leave};
 /// other port, and removes the record.
 ///
 /// # Errors
-/// The record cannot be read or removed.
+/// The sandbox cannot be entered, or the record cannot be read or removed.
 pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
     cni::step("move the interface out of the VRF");
     Record::del(request, leave_unrecorded)
@@ -30,6 +30,7 @@ fn leave_unrecorded(request: &DelRequest) -> anyhow::Result<()> {
     let Some(config) = or_note(Config::parse(&request.network), GOING_ON) else {
         return Ok(());
     };
+    let _lock = SandboxLock::take(&namespace)?;
     let interface = request.attachment.interface.as_str();
-    leave((&namespace, &connection), interface, config.name.as_str())
+    leave(&connection, interface, (config.name.as_str(), None))
 }

@@ -1,8 +1,7 @@
 //! The VRF link: finds, creates and deletes it.
 
 use anyhow::bail;
-use attach::ClaimedTable;
-use netlink::{Connection, Link, LinkChange, LinkKind, NewKind, NewLink, Request, created, found};
+use netlink::{Connection, Link, LinkChange, LinkKind, NewKind, NewLink, Request, found};
 
 use crate::Config;
 
@@ -46,34 +45,24 @@ impl Vrf {
         }
     }
 
-    /// Returns the VRF that the configuration names, or creates it, and sets it up. Calls `record`
-    /// with each table before it tries to claim it. If a concurrent ADD creates the VRF first,
-    /// returns that one.
-    pub fn make(
-        connection: &Connection,
-        config: &Config,
-        record: impl Fn(u32) -> anyhow::Result<()>,
-    ) -> anyhow::Result<Self> {
-        let name = config.name.as_str();
-        for _ in 0..ATTEMPTS {
-            if let Some(vrf) = Self::of(connection, config)? {
-                let up = Request::change_link_number(vrf.index, &LinkChange::Up);
-                if found(connection.execute([up]))?.is_some() {
-                    return Ok(vrf);
-                }
-                continue;
-            }
-            let claim = || ClaimedTable::new(connection, FIRST_TABLE, &record);
-            let (table, _claimed) = match config.table {
-                Some(table) => (table, None),
-                None => claim().map(|it| (it.number, Some(it)))?,
-            };
-            created(connection.add_link(&NewLink::of(name, NewKind::Vrf(table))))?;
-        }
-        bail!("other processes delete the VRF {name} again and again")
+    /// Returns the VRF that the configuration names, or creates it, and sets it up. The caller has
+    /// locked the sandbox.
+    pub fn make(connection: &Connection, config: &Config) -> anyhow::Result<Self> {
+        let create = || -> anyhow::Result<Self> {
+            let free = || connection.free_table(FIRST_TABLE);
+            let table = config.table.map_or_else(free, Ok)?;
+            let name = config.name.as_str();
+            connection.add_link(&NewLink::of(name, NewKind::Vrf(table)))?;
+            let index = connection.link(name)?.index;
+            Ok(Self { index, table })
+        };
+        let vrf = Self::of(connection, config)?.map_or_else(create, Ok)?;
+        connection.execute([Request::change_link_number(vrf.index, &LinkChange::Up)])?;
+        Ok(vrf)
     }
 
-    /// Deletes the VRF unless it has ports.
+    /// Deletes the VRF unless it has ports. The caller has locked the sandbox, so no ADD joins the VRF
+    /// meanwhile.
     pub fn delete_if_empty(connection: &Connection, name: &str) -> anyhow::Result<()> {
         let Some(vrf) = Self::find(connection, name)? else {
             return Ok(());
@@ -91,6 +80,3 @@ impl Vrf {
 
 /// The first table that ADD may choose, as for the Go plugin.
 const FIRST_TABLE: u32 = 1;
-
-/// Number of attempts to create the VRF while concurrent DELs delete it.
-const ATTEMPTS: usize = 10;

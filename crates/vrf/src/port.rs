@@ -8,15 +8,20 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use anyhow::ensure;
-use netlink::{Connection, Error, LinkChange, Monitor, Request, SavedAddress, SavedRoute, Wait};
+use cni::hex;
+use netlink::{Carrier, Connection, Error, LinkChange, Monitor, Request};
+use netlink::{SavedAddress, SavedRoute, Wait};
+use serde::{Deserialize, Serialize};
 
 /// The addresses and routes of an interface.
-pub(crate) struct Port {
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "Digits", try_from = "Digits")]
+pub struct Port {
     /// Index of the interface.
-    link: u32,
+    pub(crate) link: u32,
     addresses: Vec<SavedAddress>,
     /// The routes through the interface in all tables but `local`, in the order of their addition:
-    /// those to gateways come first.
+    /// those to gateways come last.
     routes: Vec<SavedRoute>,
 }
 
@@ -50,13 +55,8 @@ impl Port {
         })
     }
 
-    /// Moves the interface, and restores what it had. `monitor` was opened in the sandbox.
-    pub fn change(
-        &self,
-        connection: &Connection,
-        monitor: &mut Monitor,
-        to: Move,
-    ) -> anyhow::Result<()> {
+    /// Moves the interface, and restores what it had. What an earlier call has done stays.
+    pub fn change(&self, connection: &Connection, to: Move) -> anyhow::Result<()> {
         let link = self.link;
         // The kernel would keep these next hops in their table, and use them again.
         let shared = self.routes.iter().filter(|it| it.is_shared(link));
@@ -64,42 +64,49 @@ impl Port {
         done(connection.attempt(&removals)?)?;
         let master = LinkChange::Master(to.master);
         connection.execute([Request::change_link_number(link, &master)])?;
-        self.restore_addresses(connection, monitor)?;
+        self.restore_addresses(connection)?;
         self.remove_others(connection, to.tables)?;
-        let additions: Vec<_> = self.routes.iter().map(|it| self.addition(it, to)).collect();
-        done(connection.attempt(&additions)?)?;
+        self.restore_routes(connection, to)?;
         let now = connection.link_by_index(link)?.master.unwrap_or_default();
         ensure!(now == to.master, "another process has moved the interface");
         Ok(())
     }
 
-    /// Adds the IPv6 addresses that the kernel deleted, and waits until it delivers packets to them.
-    fn restore_addresses(
-        &self,
-        connection: &Connection,
-        monitor: &mut Monitor,
-    ) -> anyhow::Result<()> {
-        let there = connection.addresses(self.link)?;
-        let is_missing = |it: &&SavedAddress| {
-            there
-                .iter()
-                .all(|other| other.address != it.address.address)
-        };
-        let missing: Vec<_> = self.addresses.iter().filter(is_missing).collect();
-        let additions: Vec<_> = missing.iter().map(|it| it.addition()).collect();
-        done(connection.attempt(&additions)?)?;
-        let works = missing.iter().filter(|it| !it.address.is_tentative);
+    /// Waits until the kernel delivers packets to the IPv6 addresses. `monitor` was opened in the
+    /// sandbox.
+    pub fn wait(&self, connection: &Connection, monitor: &mut Monitor) -> Result<(), Error> {
+        let works = self.addresses.iter().filter(|it| !it.address.is_tentative);
         let works: Vec<IpAddr> = works.map(|it| it.address.address.ip()).collect();
         let wait = Wait {
             link: self.link,
             what: "the local routes of the interface's IPv6 addresses",
             deadline: Duration::from_secs(10),
         };
-        let is_up = connection.link_by_index(self.link)?.is_operational;
-        if is_up {
-            monitor.wait_for_local_routes(connection, &wait, &works)?;
+        match connection.link_by_index(self.link)?.carrier {
+            Carrier::On => monitor.wait_for_local_routes(connection, &wait, &works),
+            Carrier::Off => Ok(()),
         }
-        Ok(())
+    }
+
+    /// Adds the IPv6 addresses that the kernel deleted, and those that it kept
+    /// (`keep_addr_on_down`) or derives from the MAC but checks for duplicates again. An address
+    /// that has passed this check needs no second one, because the interface was down only for a
+    /// moment, and programs use the address as soon as ADD returns.
+    fn restore_addresses(&self, connection: &Connection) -> anyhow::Result<()> {
+        let there = connection.addresses(self.link)?;
+        let now = |saved: &SavedAddress| {
+            let mut there = there.iter();
+            there.find(|it| it.address == saved.address.address)
+        };
+        let is_checked_again = |it: &&SavedAddress| {
+            !it.address.is_tentative && now(it).is_some_and(|it| it.is_tentative)
+        };
+        let checked = self.addresses.iter().filter(is_checked_again);
+        let deletions = checked.map(|it| Request::delete_address(self.link, it.address.address));
+        let is_lost = |it: &&SavedAddress| now(it).is_none() || is_checked_again(it);
+        let lost = self.addresses.iter().filter(is_lost);
+        let requests: Vec<_> = deletions.chain(lost.map(SavedAddress::addition)).collect();
+        done(connection.attempt(&requests)?)
     }
 
     /// Removes the routes to subnets that the kernel added, although the interface had none, because
@@ -118,6 +125,22 @@ impl Port {
         done(connection.attempt(&removals)?)
     }
 
+    /// Adds the routes. The kernel accepts an IPv4 route with a source only if the source is local in
+    /// the route's table or in the table `local` (`fib_valid_prefsrc`), but in a VRF it is local
+    /// only in the VRF's table. So routes of other tables need it in theirs for a moment.
+    fn restore_routes(&self, connection: &Connection, to: Move) -> anyhow::Result<()> {
+        let elsewhere = |it: &&SavedRoute| ![to.tables.0, to.tables.1].contains(&it.route.table);
+        let elsewhere = self.routes.iter().filter(elsewhere);
+        let sources = elsewhere.filter_map(|it| it.local_source(self.link));
+        let (mark, unmark): (Vec<_>, Vec<_>) = match to.master {
+            0 => (Vec::new(), Vec::new()),
+            _ => sources.unzip(),
+        };
+        let additions = self.routes.iter().map(|it| self.addition(it, to));
+        let requests: Vec<_> = mark.into_iter().chain(additions).chain(unmark).collect();
+        done(connection.attempt(&requests)?)
+    }
+
     fn addition(&self, route: &SavedRoute, to: Move) -> Request {
         let (from, table) = to.tables;
         if route.route.table != from || from == table {
@@ -133,6 +156,52 @@ fn done(outcomes: Vec<Result<(), Error>>) -> anyhow::Result<()> {
     let is_done = |it: &Error| it.is_already_exists() || it.is_not_found();
     let failures = outcomes.into_iter().filter_map(Result::err);
     cni::all(failures.filter(|it| !is_done(it)).map(|it| Err(it.into())))
+}
+
+/// A port in the record: the kernel's descriptions of addresses and routes, in hexadecimal digits.
+#[derive(Serialize, Deserialize)]
+struct Digits {
+    link: u32,
+    addresses: Vec<String>,
+    routes: Vec<String>,
+}
+
+impl From<Port> for Digits {
+    fn from(port: Port) -> Self {
+        let digits = |bytes: Vec<u8>| hex(&bytes, 2 * bytes.len());
+        let addresses = port.addresses.iter().map(|it| digits(it.to_bytes()));
+        let routes = port.routes.iter().map(|it| digits(it.to_bytes()));
+        Self {
+            link: port.link,
+            addresses: addresses.collect(),
+            routes: routes.collect(),
+        }
+    }
+}
+
+impl TryFrom<Digits> for Port {
+    type Error = &'static str;
+
+    fn try_from(digits: Digits) -> Result<Self, Self::Error> {
+        let addresses = digits.addresses.iter();
+        let addresses = addresses.map(|it| SavedAddress::from_bytes(bytes(it)?));
+        let routes = digits.routes.iter();
+        let routes = routes.map(|it| SavedRoute::from_bytes(bytes(it)?));
+        let invalid = "an address or a route is invalid";
+        Ok(Self {
+            link: digits.link,
+            addresses: addresses.collect::<Option<_>>().ok_or(invalid)?,
+            routes: routes.collect::<Option<_>>().ok_or(invalid)?,
+        })
+    }
+}
+
+/// Returns the bytes that hexadecimal digits name.
+fn bytes(digits: &str) -> Option<Vec<u8>> {
+    let pairs = (0..digits.len())
+        .step_by(2)
+        .map(|it| digits.get(it..it + 2));
+    pairs.map(|it| u8::from_str_radix(it?, 16).ok()).collect()
 }
 
 /// Number of the table `main`.

@@ -1,8 +1,7 @@
 //! What an ADD changes in a sandbox: its record, and the way back.
 
 use attach::{SandboxRecord, Witness};
-use netlink::{Connection, Monitor, Request, found};
-use netns::Netns;
+use netlink::Connection;
 use serde::{Deserialize, Serialize};
 
 use crate::link::Vrf;
@@ -15,8 +14,8 @@ pub struct Record {
     pub sandbox: Witness,
     /// Name of the VRF link.
     pub vrf: String,
-    /// The table that ADD claimed; `None` if the configuration names it or the VRF existed.
-    pub table: Option<u32>,
+    /// What the interface had before ADD moved it; `None` after the move.
+    pub(crate) moving: Option<Port>,
 }
 
 impl SandboxRecord for Record {
@@ -26,35 +25,37 @@ impl SandboxRecord for Record {
         &self.sandbox
     }
 
-    fn revert(&self, namespace: &Netns, connection: &Connection) -> anyhow::Result<()> {
-        if let Some(table) = self.table {
-            found(connection.execute([Request::release_table(table)]))?;
-        }
-        leave((namespace, connection), &self.sandbox.link, &self.vrf)
+    fn revert(&self, connection: &Connection) -> anyhow::Result<()> {
+        let interface = &self.sandbox.link;
+        leave(connection, interface, (&self.vrf, self.moving.as_ref()))
     }
 }
 
 /// Moves the interface out of the VRF called `name`, and deletes the VRF if it has no other port.
+/// `moving` is what the interface had if ADD was killed during the move.
 pub(crate) fn leave(
-    (namespace, connection): (&Netns, &Connection),
+    connection: &Connection,
     interface: &str,
-    name: &str,
+    (name, moving): (&str, Option<&Port>),
 ) -> anyhow::Result<()> {
-    let Some(vrf) = Vrf::find(connection, name)? else {
-        return Ok(());
+    let vrf = Vrf::find(connection, name)?;
+    let Some(link) = connection.find_link(interface)? else {
+        return Vrf::delete_if_empty(connection, name);
     };
-    let link = connection.find_link(interface)?;
-    let left = match link.filter(|it| it.master == Some(vrf.index)) {
-        Some(link) => {
+    let vrf = vrf.filter(|it| link.master == Some(it.index));
+    let moving = moving.filter(|it| it.link == link.index);
+    let left = match (vrf, moving) {
+        (Some(_), Some(port)) => port.change(connection, Move::BACK),
+        (None, Some(port)) if link.master.is_none() => port.change(connection, Move::BACK),
+        (Some(vrf), None) => {
             let port = Port::read(connection, link.index)?;
-            let mut monitor = namespace.run(Monitor::open)??;
             let exit = Move {
                 master: 0,
                 tables: (vrf.table, MAIN),
             };
-            port.change(connection, &mut monitor, exit)
+            port.change(connection, exit)
         }
-        None => Ok(()),
+        (None, _) => Ok(()),
     };
     cni::all([left, Vrf::delete_if_empty(connection, name)])
 }
