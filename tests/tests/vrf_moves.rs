@@ -1,5 +1,5 @@
-//! vrf: what an interface keeps when it moves and beside other verbs. Needs a kernel with
-//! VRFs: `.ci/run` runs this file in a virtual machine.
+//! vrf: what an interface keeps when it moves, also after a killed ADD. Needs a kernel with VRFs:
+//! `.ci/run` runs this file in a virtual machine.
 
 use std::path::Path;
 use std::thread;
@@ -78,6 +78,34 @@ fn routes_of_sbr_stay_although_they_have_a_source() {
     let local = a.ip("route show table all type local");
     assert!(!local.contains("table 100"), "{local}");
     returns(&interface, &a, &before);
+}
+
+#[test]
+fn an_add_after_a_killed_one_restores_what_the_interface_had() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let interface = Interface::new(&host, &a, 1);
+    a.ip("route add 10.9.0.0/16 via 10.1.0.1 mtu 1300");
+    a.ip("-6 route add fd00:9::/64 via fd00:1::1 metric 7");
+    a.ip("-6 address add fd00:1::99/64 dev net1 nodad");
+    let before = routes(&a);
+    let network = vrf(&interface, "blue");
+    interface.run("ADD", &network, &a).ok();
+    let inside = routes(&a);
+    returns(&interface, &a, &before);
+    for number in (1..).step_by(4) {
+        let kill = under(&host, &format!("signal=KILL:when={number}"));
+        let call = network.on("ADD", &a).ifname("net1").under(&kill);
+        if call.run().status.success() {
+            assert!(number > 5, "{number}");
+            break;
+        }
+        interface.run("ADD", &network, &a).ok();
+        assert_eq!(routes(&a), inside, "killed at message {number}");
+        interface.run("ADD", &network, &a).ok();
+        assert_eq!(routes(&a), inside, "the next ADD changes nothing");
+        returns(&interface, &a, &before);
+    }
 }
 
 /// Each DEL of the first interface would delete the VRF, which has no other port yet.
