@@ -45,9 +45,10 @@ pub struct Retired {
 
 impl OwnerFiles {
     /// Returns whether the attachment with the tag `owner` has a file in the directory. A record
-    /// that DEL or GC has renamed does not count.
+    /// that DEL or GC has renamed does not count. A file counts as existing if the kernel does not
+    /// tell, because what has no record may be removed.
     pub fn has(&self, owner: &str) -> bool {
-        self.file("", owner).exists()
+        self.file("", owner).try_exists().unwrap_or(true)
     }
 
     /// Returns the text of the record of the attachment `owner`.
