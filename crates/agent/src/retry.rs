@@ -9,24 +9,38 @@ use tokio::time::{Instant, sleep};
 pub(crate) struct Pauses {
     next: Duration,
     attempt: Instant,
+    /// The number of pauses that are [`SHORTEST`] before they become longer.
+    short: usize,
+    /// How many of these are left.
+    left: usize,
 }
 
 impl Pauses {
     /// Returns the pauses after an attempt that starts now.
     pub fn new() -> Self {
+        Self::with_short(0)
+    }
+
+    /// The same, with this number of short pauses before they become longer.
+    pub fn with_short(short: usize) -> Self {
         Self {
             next: SHORTEST,
             attempt: Instant::now(),
+            short,
+            left: short,
         }
     }
 
     /// Waits until the next attempt should start.
     pub async fn wait(&mut self) {
         if self.attempt.elapsed() > LONGEST {
-            self.next = SHORTEST;
+            *self = Self::with_short(self.short);
         }
         sleep(self.next).await;
-        self.next = (2 * self.next).min(LONGEST);
+        match self.left.checked_sub(1) {
+            Some(left) => self.left = left,
+            None => self.next = (2 * self.next).min(LONGEST),
+        }
         self.attempt = Instant::now();
     }
 }

@@ -20,7 +20,7 @@ mod tunnel;
 mod way;
 
 pub use self::apply::{Applied, Others};
-pub use self::changes::Changes;
+pub use self::changes::{Changes, Concerns};
 pub use self::kernel::Kernel;
 pub use self::message::PROTOCOL;
 pub use self::node::{Node, Nodes};

@@ -16,13 +16,12 @@ mod report;
 mod saved;
 mod watched;
 
-use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::future::pending;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use cluster::{Applied, Changes, Kernel, Others, Peers, Problem, State, Tunnel, Way};
+use cluster::{Applied, Changes, Concerns, Kernel, Others, Peers, Problem, State, Tunnel, Way};
 use futures::FutureExt as _;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -50,11 +49,9 @@ pub(crate) async fn run(config: Config, shared: Shared, counters: Counters) -> a
         own_node: OwnNode::new(node.clone(), config.access.clone()),
         watched: Watched::of(node.clone(), saved::read(&config.state_file).nodes),
         report: Report::new(shared.health.clone(), counters),
-        links: BTreeSet::new(),
-        tunnels: BTreeSet::new(),
+        concerns: Concerns::default(),
         deletions: None,
-        conflicts: Pauses::new(),
-        repairs: 0,
+        conflicts: Pauses::with_short(REPAIRS),
         retry: None,
         node,
         config,
@@ -78,16 +75,11 @@ struct Part {
     own_node: OwnNode,
     watched: Watched,
     report: Report,
-    /// Indexes of the links that routes use or used.
-    links: BTreeSet<u32>,
-    /// Indexes of the VXLAN devices.
-    tunnels: BTreeSet<u32>,
+    concerns: Concerns,
     /// Receives deletions in the rules that guard the tunnels.
     deletions: Option<Events<()>>,
-    /// Pauses between repairs of what another program changes again and again.
+    /// Pauses after events of other programs, which may go on.
     conflicts: Pauses,
-    /// The number of synchronizations in a row that changed something.
-    repairs: usize,
     /// When to try again what failed.
     retry: Option<Instant>,
 }
@@ -133,16 +125,16 @@ impl Part {
         if !has_tunnels && is_current {
             spawn_blocking(guard::remove).await??;
         }
-        self.links.extend(&applied.links);
-        self.tunnels.clone_from(&applied.tunnels);
-        let has_changed = applied.changes > 0;
-        self.repairs = if has_changed { self.repairs + 1 } else { 0 };
+        self.concerns.links.extend(&applied.links);
+        self.concerns.tunnels.clone_from(&applied.tunnels);
+        self.concerns.networks = peers.networks.into_keys().collect();
         let mut is_done = !applied.problems.iter().any(Problem::may_pass);
         if is_current {
             is_done &= self.keep_nodes().await;
             let is_written = self.write_conflist(applied.mtu).await;
             is_done &= is_written;
-            if is_written && self.node_failure().is_none() {
+            let has_devices = self.config.mode != Mode::Vxlan || applied.mtu.is_some();
+            if is_written && has_devices && self.node_failure().is_none() {
                 self.say_network();
             }
         }
@@ -252,7 +244,7 @@ impl Part {
             self.report.api(API, self.api.failure());
             let retry = self.retry.unwrap_or_else(Instant::now);
             tokio::select! {
-                change = changes.next(&self.links, &self.tunnels) => {
+                change = changes.next(&self.concerns) => {
                     change.context("the socket for events of routes ended")?;
                     break true;
                 }
@@ -275,8 +267,8 @@ impl Part {
             }
         };
         // Many events come together. One synchronization is enough for them. A repair causes events,
-        // too; after them there is nothing to repair, unless another program goes on.
-        if is_conflict && self.repairs > REPAIRS {
+        // too.
+        if is_conflict {
             self.conflicts.wait().await;
         } else {
             sleep(SETTLE).await;
@@ -284,7 +276,7 @@ impl Part {
         while let Some(event) = self.api.next().now_or_never() {
             event.map(|it| self.watched.take(it));
         }
-        while let Some(change) = changes.next(&self.links, &self.tunnels).now_or_never() {
+        while let Some(change) = changes.next(&self.concerns).now_or_never() {
             change.context("the socket for events of routes ended")?;
         }
         Ok(())
@@ -313,8 +305,9 @@ const FILE: &str = "cluster: state file";
 const CONFLIST: &str = "cluster: conflist";
 const CONDITION: &str = "cluster: condition";
 
-/// The number of repairs in a row after which the agent pauses between further ones.
-const REPAIRS: usize = 10;
+/// The number of events of other programs, at most five seconds apart, after which the pauses become
+/// longer.
+const REPAIRS: usize = 30;
 
 /// Time from the first event until routes are set again.
 const SETTLE: Duration = Duration::from_millis(50);

@@ -10,7 +10,7 @@ use kube::Api;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep_until, timeout};
 
 use super::api::Access;
 use super::object::{NETWORK_UNAVAILABLE, NodeObject};
@@ -21,6 +21,8 @@ pub(super) struct OwnNode {
     name: String,
     access: Access,
     request: JoinSet<anyhow::Result<()>>,
+    /// When the next request may be sent.
+    next: Instant,
 }
 
 impl OwnNode {
@@ -29,17 +31,23 @@ impl OwnNode {
             name,
             access,
             request: JoinSet::new(),
+            next: Instant::now(),
         }
     }
 
     /// Sets the condition `NetworkUnavailable` to false, unless a request is on its way. Some clouds
     /// create nodes with this condition, and no pod is scheduled to the node until a network ends it.
+    /// Sends a request at most every [`INTERVAL`], because another program may set the condition
+    /// again and again.
     pub fn set_network_available(&mut self) {
         if !self.request.is_empty() {
             return;
         }
         let (access, name) = (self.access.clone(), self.name.clone());
+        let time = self.next.max(Instant::now());
+        self.next = time + INTERVAL;
         self.request.spawn(async move {
+            sleep_until(time).await;
             let outcome = timeout(LONGEST_REQUEST, patch_condition(&access, &name)).await;
             let outcome = outcome.unwrap_or_else(|_| Err(anyhow!("no answer")));
             outcome.with_context(|| format!("set the condition {NETWORK_UNAVAILABLE} of {name}"))
@@ -75,6 +83,9 @@ async fn patch_condition(access: &Access, name: &str) -> anyhow::Result<()> {
     nodes.patch_status(name, &parameters, &patch).await?;
     Ok(())
 }
+
+/// The least time between two requests.
+const INTERVAL: Duration = Duration::from_secs(5);
 
 /// Time limit for a request.
 const LONGEST_REQUEST: Duration = Duration::from_secs(10);
