@@ -97,7 +97,8 @@ impl Masquerade {
 /// Returns the companion of the chain `policy`. It drops packets that conntrack can assign to no
 /// connection, if they come from a network in `own` and go to none in `exempt`. The kernel masquerades
 /// only packets of connections, so these would leave with a container's address. The chain is in the
-/// hook `forward`, so that it delays no packet that the host itself sends.
+/// hook `forward`, so that it delays no packet that the host itself sends. It does not see what a
+/// program of the host sends for a container, such as kube-proxy's IPVS or a transparent proxy.
 ///
 /// Returns `None` if all networks in `own` are single addresses: there would be a chain for each
 /// container, and each packet traverses all these chains.

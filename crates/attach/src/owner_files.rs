@@ -118,7 +118,7 @@ impl OwnerFiles {
             Ok(renamed?)
         };
         match create() {
-            Err(_) if self.has(owner) => Ok(false),
+            Err(_) if path.try_exists().is_ok_and(|it| it) => Ok(false),
             created => created.map(|()| true).with_context(|| unwritten(&path)),
         }
     }
@@ -191,7 +191,12 @@ impl OwnerFiles {
         owners.with_context(|| format!("read directory {}", self.0.display()))
     }
 
+    /// Writes a file, unless [`read`] would refuse it.
     fn write_whole(&self, path: &Path, text: &str) -> io::Result<()> {
+        if text.len() as u64 > LARGEST {
+            let reason = format!("the record has {} bytes, of at most {LARGEST}", text.len());
+            return Err(io::Error::new(ErrorKind::FileTooLarge, reason));
+        }
         let mut file = self.open(path, File::options().create(true).truncate(true))?;
         file.write_all(text.as_bytes())
     }

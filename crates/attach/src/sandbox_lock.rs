@@ -35,6 +35,7 @@ impl SandboxLock {
         let inode = inode.context("read the inode of the sandbox")?.ino();
         let path = Path::new(DIRECTORY).join(inode.to_string());
         let open = |path: &Path| {
+            make_directory(Path::new(PARENT), 0o755)?;
             make_directory(Path::new(DIRECTORY), 0o700)?;
             open_writable(path, File::options().create(true))
         };
@@ -52,6 +53,8 @@ impl Drop for SandboxLock {
     }
 }
 
+/// The directory of all records, which other users may read.
+const PARENT: &str = "/run/cni";
 const DIRECTORY: &str = "/run/cni/lock";
 
 const PATIENCE: Duration = Duration::from_secs(20);

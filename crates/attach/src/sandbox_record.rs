@@ -109,17 +109,21 @@ pub trait SandboxRecord: Serialize + DeserializeOwned {
     }
 }
 
-/// If the sandbox cannot be entered or locked, nothing is reverted, so the record stays. No process
-/// in the sandbox can cause that.
+/// If the sandbox cannot be entered or locked, nothing is reverted, so the record stays. A process in
+/// the sandbox can only cause a delay: it makes ADDs of the sandbox slow, which hold the lock.
 fn remove<R: SandboxRecord>(owner: &str, netns: Option<&Path>) -> anyhow::Result<()> {
+    let kept = || format!("enter the sandbox of {owner}, whose record stays");
+    let text = R::files().find_also_retired(owner);
+    let record = text.and_then(|it| R::read(&it));
+    let entered = record.map(|it| it.sandbox().open(netns)).transpose();
+    let Some((namespace, connection)) = entered.with_context(kept)?.flatten() else {
+        return R::files().retire(owner).remove();
+    };
+    let _lock = SandboxLock::take(&namespace).with_context(kept)?;
+    // An ADD that had the lock until now may have written another record.
     let retired = R::files().retire(owner);
     if let Some(record) = retired.text().and_then(R::read) {
-        let sandbox = record.sandbox();
-        let kept = || format!("enter the sandbox of {owner}, whose record stays");
-        if let Some((namespace, connection)) = sandbox.open(netns).with_context(kept)? {
-            let _lock = SandboxLock::take(&namespace).with_context(kept)?;
-            note_failure(record.revert(&connection));
-        }
+        note_failure(record.revert(&connection));
     }
     retired.remove()
 }

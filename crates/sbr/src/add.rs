@@ -107,8 +107,8 @@ impl<'a> Adding<'a> {
             let former = former.find(|it| it.from == from && it.is_own);
             let table = match (config, former.map(|it| it.table)) {
                 (Config::Shared(table), _) => self.shared(from, *table)?,
-                (Config::Own { .. }, Some(table)) => table,
-                (Config::Own { .. }, None) => self.free(from, first)?,
+                (Config::Own { .. }, Some(table)) if self.is_kept(from, table)? => table,
+                (Config::Own { .. }, _) => self.free(from, first)?,
             };
             first = table.saturating_add(1);
             assigned.push((source, table));
@@ -123,6 +123,13 @@ impl<'a> Adding<'a> {
             is_own: false,
         })?;
         Ok(table)
+    }
+
+    /// Returns whether no other interface has taken the table since an earlier ADD recorded it.
+    fn is_kept(&self, from: IpAddr, table: u32) -> anyhow::Result<bool> {
+        let rules = self.connection.rules()?;
+        let mut rules = rules.iter().filter(|it| it.table == table);
+        Ok(rules.all(|it| is_rule_of(from, it)))
     }
 
     /// Returns a free table for `from`, and records it. The sandbox is locked.

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use attach::{SandboxRecord as _, enter_if_present};
+use attach::{SandboxLock, SandboxRecord as _, enter_if_present};
 use cni::{DelRequest, GOING_ON, GcRequest, or_note};
 use serde::Deserialize;
 
@@ -12,7 +12,7 @@ use crate::record::{Record, delete_rules};
 /// Deletes the rules and routes that ADD recorded, and the record.
 ///
 /// # Errors
-/// The record cannot be read or removed.
+/// The sandbox cannot be entered, or the record cannot be read or removed.
 pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
     cni::step("remove rules and tables");
     Record::del(request, remove_unrecorded)
@@ -29,9 +29,10 @@ fn remove_unrecorded(request: &DelRequest) -> anyhow::Result<()> {
     let keys = request.network.quiet_config().map(|it: Keys| it.table);
     let table = or_note(keys, GOING_ON).flatten();
     let interface = &request.attachment.interface;
-    let Some((_, connection)) = enter_if_present(request.netns.as_deref())? else {
+    let Some((namespace, connection)) = enter_if_present(request.netns.as_deref())? else {
         return Ok(());
     };
+    let _lock = SandboxLock::take(&namespace)?;
     let link = connection.find_link(interface.as_str())?;
     let there = link.map(|it| connection.addresses(it.index)).transpose()?;
     let there = there.iter().flatten().map(|it| it.address.ip());

@@ -36,7 +36,7 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
     }
     let owner = request.attachment.owner();
     let earlier = Record::of_earlier_add(&owner, &connection);
-    let moving = earlier.and_then(|it| it.moving);
+    let moving = earlier.as_ref().and_then(|it| it.moving.clone());
     let port = match (moving.filter(|it| it.link == link.index), link.master) {
         (None, None) => Some(Port::read(&connection, link.index)?),
         (moving, _) => moving,
@@ -49,7 +49,7 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
     };
     let mut undo = Undo::default();
     if let Some(port) = port {
-        join.run(&port, &mut undo)?;
+        join.run(&port, earlier, &mut undo)?;
     }
     let answered = answer.give(result)?;
     undo.keep();
@@ -66,7 +66,12 @@ struct Join<'a> {
 
 impl Join<'_> {
     /// Records what the interface has, creates the VRF unless it exists, and moves the interface.
-    fn run<'a>(&'a self, port: &Port, undo: &mut Undo<'a>) -> anyhow::Result<()> {
+    fn run<'a>(
+        &'a self,
+        port: &Port,
+        earlier: Option<Record>,
+        undo: &mut Undo<'a>,
+    ) -> anyhow::Result<()> {
         let ((namespace, connection), config) = (self.sandbox, self.config);
         cni::step("create the VRF");
         let interface = self.request.attachment.interface.to_string();
@@ -75,7 +80,9 @@ impl Join<'_> {
             vrf: config.name.to_string(),
             moving: Some(port.clone()),
         };
-        undo.push("remove the record", || Record::restore(&self.owner, None));
+        undo.push("restore the record", || {
+            Record::restore(&self.owner, earlier)
+        });
         record.write(&self.owner)?;
         if Vrf::of(connection, config)?.is_none() {
             undo.push("delete the VRF", || {
