@@ -302,3 +302,17 @@ fn links_lead_somewhere() {
     }
     assert!(count > 20);
 }
+
+#[test]
+fn no_empty_line_ends_a_table() {
+    for page in pages() {
+        let text = read(&page);
+        let lines: Vec<_> = text.lines().collect();
+        for four in lines.windows(4) {
+            let is_row = |line: &str| line.starts_with('|');
+            let is_broken = is_row(four[0]) && four[1].is_empty() && is_row(four[2]);
+            let is_head = four[3].starts_with("|---");
+            assert!(!is_broken || is_head, "{}: {}", page.display(), four[2]);
+        }
+    }
+}
