@@ -131,12 +131,7 @@ impl Part {
         let mut is_done = !applied.problems.iter().any(Problem::may_pass);
         if is_current {
             is_done &= self.keep_nodes().await;
-            let is_written = self.write_conflist(applied.mtu).await;
-            is_done &= is_written;
-            let has_devices = self.config.mode != Mode::Vxlan || applied.mtu.is_some();
-            if is_written && has_devices && self.node_failure().is_none() {
-                self.say_network();
-            }
+            is_done &= self.offer_network(applied.mtu).await;
         }
         self.retry = (!is_done).then(|| Instant::now() + RETRY);
         self.report_node(&applied);
@@ -207,12 +202,11 @@ impl Part {
         failure.is_none()
     }
 
-    /// Writes this node's network configuration, if the node has networks for pods and the tunnels
-    /// exist. Returns whether there is nothing more to do.
-    async fn write_conflist(&self, mtu: Option<u32>) -> bool {
+    /// Lets pods start, once the node has networks for them and the tunnels exist. Returns whether
+    /// there is nothing more to do.
+    async fn offer_network(&mut self, mtu: Option<u32>) -> bool {
         let own = self.watched.nodes.get(&self.node);
-        let own = own.filter(|_| self.node_failure().is_none());
-        let (Some(own), Some(conflist)) = (own, self.config.conflist.clone()) else {
+        let Some(own) = own.filter(|_| self.node_failure().is_none()) else {
             return true;
         };
         if self.config.mode == Mode::Vxlan && mtu.is_none() {
@@ -220,6 +214,19 @@ impl Part {
             self.report.failure(CONFLIST, Some(failure.to_owned()));
             return false;
         }
+        let is_written = self.write_conflist(own, mtu).await;
+        if is_written {
+            self.say_network();
+        }
+        is_written
+    }
+
+    /// Writes this node's network configuration. Returns whether it is there, or not wanted.
+    async fn write_conflist(&self, own: &cluster::Node, mtu: Option<u32>) -> bool {
+        let Some(conflist) = self.config.conflist.clone() else {
+            self.report.failure(CONFLIST, None);
+            return true;
+        };
         let filled = conflist.filled(&own.pod_cidrs, &self.config.cluster_cidrs, mtu);
         let directory = self.shared.directories.networks.clone();
         let written = spawn_blocking(move || conflist::write(&directory, &conflist, &filled)).await;
