@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use cluster::{Kernel, Others, Peers, Way};
 use cni::files::if_present;
 use tokio::task::spawn_blocking;
@@ -27,8 +27,15 @@ pub(crate) async fn clean_up(config: &Config, networks: &Path) -> anyhow::Result
     }
     let kernel = Kernel::open().context("open a netlink socket")?;
     let none = Peers::default();
-    let applied = kernel.apply(&none, &Way::Direct, Others::Remove).await;
-    let count = applied.context("remove routes")?.changes;
+    let remove = || kernel.apply(&none, &Way::Direct, Others::Remove);
+    let count = remove().await.context("remove routes")?.changes;
+    // A refused removal counts as one. So look again.
+    let left = remove().await.context("look for routes")?.changes;
+    ensure!(
+        left == 0,
+        "{left} routes, neighbours or devices are still there: is an agent running, or does this \
+         process lack CAP_NET_ADMIN?"
+    );
     lines.push(format!("removed {count} routes, neighbours and devices"));
     spawn_blocking(guard::remove)
         .await?
