@@ -165,6 +165,8 @@ fn a_second_add_of_many_ports_takes_little_longer_than_the_first() {
         let target = format!("127.0.0.1:{port}");
         assert!(tcp_by_port(&host, &target, (&a, 81)).is_some(), "{target}");
     }
+    ports.forgotten(&a).ok();
+    assert!(!rules(&host).contains("cni:"), "{}", rules(&host));
 }
 
 /// An ADD that asks for ports of all addresses lists ports of single addresses once.

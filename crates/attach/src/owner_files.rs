@@ -292,8 +292,9 @@ const NEW: &str = "new-";
 /// Prefix of the file name of a record that DEL or GC has renamed.
 const RETIRED: &str = "retired-";
 
-/// Size limit of a record in bytes. A record has a few KiB.
-const LARGEST: u64 = 1 << 20;
+/// Size limit of a record in bytes. A record has a few KiB; a request for all ports, of at most 8 MiB,
+/// makes one of some 30 MiB.
+const LARGEST: u64 = 64 << 20;
 
 /// Maximum number of attempts to create a file in a directory that is missing. Two suffice, unless
 /// a verb of another attachment removes the empty directory between them.

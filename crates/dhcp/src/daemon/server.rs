@@ -176,6 +176,8 @@ async fn serve_client(stream: UnixStream, held: &Arc<Held>) -> io::Result<()> {
     tokio::pin!(answer);
     let answer = loop {
         tokio::select! {
+            // The Go plugin's request has a second line, which is no hang-up.
+            biased;
             answer = &mut answer => break answer,
             _ = reader.read(&mut more) => return Ok(()),
             () = sleep(HEARTBEAT) => writer.write_all(b"\n").await?,
