@@ -5,6 +5,9 @@
 #     scripts/bench.sh [--reference DIR] [--nftables-reference DIR] [--rounds N] [--pods N]
 #         [--guards] [--quick] [--json FILE] [CASE...]
 #
+# Do not run it with real-time priority (chrt -f): on Linux 6.18, such a run did not end, and could not
+# be killed until it had the usual priority again.
+#
 # DIR is /usr/lib/cni by default, N 200. Another build of this suite as DIR shares its nf_tables tables
 # with ours: if these differ, each ADD with ipMasq takes a millisecond to replace the other's rules.
 # By default all cases run:

@@ -137,7 +137,7 @@ fn bridge_without_filtering_keeps_working_for_existing_ports() {
 #[test]
 fn example_keeps_its_containers_and_their_gateway_in_their_vlan() {
     let host = Host::new();
-    let pods = Example::list(&host, "vlan.conflist").pods();
+    let pods = Example::list(&host, "bridge-vlan.conflist").pods();
     pods.reach_each_other(1);
     let beside = host.bridge().with("bridge", "cni5").without("ipam");
     let plain = host.sandbox("plain");
