@@ -1,11 +1,12 @@
 //! Derives addresses, gateways and routes from a lease, without side effects.
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
 use cni::Error;
 use cni::result::{AddResult, IpConfig, Route};
 use ipnetwork::IpNetwork;
+use netlink::IpVersion;
 
 /// Whether and how the host is the gateway of the containers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -59,7 +60,7 @@ impl Addressing {
             return Err(Error::invalid("mtu", reason));
         }
         let leased = Self::of(mode, &lease.ips, &lease.routes)?;
-        let routes = routes(&leased.ips, &lease.routes, mode)?;
+        let routes = routes(&leased.ips, &lease.routes, mode);
         Ok(Self { routes, ..leased })
     }
 
@@ -204,7 +205,7 @@ fn expect_of_host(gateway: IpAddr, ip: &IpConfig, all: &[IpConfig]) -> Result<()
 ///   on-link default route stays as leased.
 /// - For [`Gateway::HostEnd`], replaces a next hop in a network of the container by the gateway of
 ///   this network, because the container reaches even its own network through the gateway.
-fn routes(ips: &[IpConfig], leased: &[Route], mode: Gateway) -> Result<Vec<Route>, Error> {
+fn routes(ips: &[IpConfig], leased: &[Route], mode: Gateway) -> Vec<Route> {
     let mut routes = leased.to_vec();
     if mode == Gateway::HostEnd {
         for next_hop in routes.iter_mut().filter_map(|it| it.gw.as_mut()) {
@@ -212,10 +213,10 @@ fn routes(ips: &[IpConfig], leased: &[Route], mode: Gateway) -> Result<Vec<Route
         }
     }
     if mode != Gateway::DefaultRoute {
-        return Ok(routes);
+        return routes;
     }
     for gateway in ips.iter().filter_map(|ip| ip.gateway) {
-        let dst = default_route(gateway)?;
+        let dst = IpVersion::of(gateway).every_address();
         let is_it = |route: &&mut Route| route.dst == dst && is_in_main_table(route);
         match routes.iter_mut().find(is_it) {
             Some(route) if is_on_link(route) => {}
@@ -226,7 +227,7 @@ fn routes(ips: &[IpConfig], leased: &[Route], mode: Gateway) -> Result<Vec<Route
             }),
         }
     }
-    Ok(routes)
+    routes
 }
 
 /// Returns the address to which a container without a bridge sends packets for `next_hop`: the
@@ -271,14 +272,6 @@ pub(crate) fn next_hop(route: &Route, ips: &[IpConfig]) -> Option<IpAddr> {
 fn first_host(address: IpNetwork) -> Option<IpAddr> {
     let gateway = address.iter().nth(1)?;
     (gateway != address.ip()).then_some(gateway)
-}
-
-fn default_route(gateway: IpAddr) -> Result<IpNetwork, Error> {
-    let unspecified = match gateway {
-        IpAddr::V4(_) => IpAddr::from(Ipv4Addr::UNSPECIFIED),
-        IpAddr::V6(_) => IpAddr::from(Ipv6Addr::UNSPECIFIED),
-    };
-    IpNetwork::new(unspecified, 0).map_err(|error| Error::invalid("ipam", error.to_string()))
 }
 
 /// `RT_TABLE_MAIN` of rtnetlink(7).

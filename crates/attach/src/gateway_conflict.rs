@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use anyhow::bail;
 use cni::{Error, note};
 use ipnetwork::IpNetwork;
-use netlink::{Connection, Link, Neighbour, Route};
+use netlink::{Connection, Link, Neighbour, Route, network_of};
 
 use crate::{Addressing, HostSide};
 
@@ -146,8 +146,7 @@ fn gateways(addressing: &Addressing) -> BTreeSet<(IpAddr, IpNetwork)> {
     };
     let pairs = addressing.ips.iter().filter_map(|ip| {
         let gateway = ip.gateway.filter(is_of_host)?;
-        let network = IpNetwork::new(ip.address.network(), ip.address.prefix());
-        Some((gateway, network.ok()?))
+        Some((gateway, network_of(ip.address)))
     });
     pairs.collect()
 }

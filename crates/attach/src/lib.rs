@@ -83,7 +83,7 @@ pub use names::{
 };
 pub use owner_files::{OwnerFiles, Retired, Writing};
 pub use protection::Protection;
-pub use reversible::{Reversible, Reverts};
+pub use reversible::{Reversible, make};
 pub use rollback::Leased;
 pub use sandbox::Sandbox;
 pub use sandbox_lock::SandboxLock;

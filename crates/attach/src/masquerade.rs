@@ -1,7 +1,10 @@
 //! `ipMasq`: masquerades packets from containers to destinations outside their networks.
 
+use std::collections::BTreeSet;
+
 use cni::{Error, hex, keys, note};
 use ipnetwork::IpNetwork;
+use netlink::network_of;
 use nft::{Chain, Element, Family, Field, Hook, IpVersion, Rule, SourcePort, Table, companion};
 use sha2::{Digest as _, Sha256};
 
@@ -132,11 +135,8 @@ fn exemption(network: IpNetwork) -> Rule {
 
 /// Returns the networks of these addresses, sorted and without duplicates.
 fn networks(addresses: impl Iterator<Item = IpNetwork>) -> Vec<IpNetwork> {
-    let networks = addresses.filter_map(|it| IpNetwork::new(it.network(), it.prefix()).ok());
-    let mut networks: Vec<_> = networks.collect();
-    networks.sort_unstable();
-    networks.dedup();
-    networks
+    let networks: BTreeSet<_> = addresses.map(network_of).collect();
+    networks.into_iter().collect()
 }
 
 /// Returns the table without elements. Its base chain looks up a packet's source address in the

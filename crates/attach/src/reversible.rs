@@ -1,5 +1,6 @@
 //! Changes in a sandbox that ADD can revert.
 
+use cni::Undo;
 use netlink::{Connection, Error, Request};
 
 /// A change, and the request that reverts it.
@@ -10,10 +11,6 @@ pub struct Reversible {
     /// Returns whether the kernel refused the change because there is nothing to change.
     is_made: fn(&Error) -> bool,
 }
-
-/// The requests that revert changes, oldest first.
-#[derive(Debug, Default)]
-pub struct Reverts(Vec<Request>);
 
 impl Reversible {
     /// Returns a change that adds something. If it exists, neither the change nor the rollback
@@ -38,43 +35,42 @@ impl Reversible {
     }
 }
 
-impl Reverts {
-    /// Makes `changes` in their order. After a failure, the kernel still makes the later ones, and
-    /// the caller has to run [`Self::run`].
-    ///
-    /// # Errors
-    /// The first failure.
-    pub fn make(&mut self, connection: &Connection, changes: Vec<Reversible>) -> Result<(), Error> {
-        let makes: Vec<_> = changes.iter().map(|it| it.make.clone()).collect();
-        let outcomes = match connection.attempt(&makes) {
-            Ok(outcomes) => outcomes,
-            Err(error) => {
-                // Without the kernel's answers, each change may have been made.
-                self.0.extend(changes.into_iter().map(|it| it.revert));
-                return Err(error);
-            }
-        };
-        let mut failures = Vec::new();
-        for (outcome, change) in outcomes.into_iter().zip(changes) {
-            match outcome {
-                Ok(()) => self.0.push(change.revert),
-                Err(error) if (change.is_made)(&error) => {}
-                Err(error) => failures.push(error),
+/// Makes `changes` in their order. After a failure, the kernel still makes the later ones. The
+/// step `name` of the rollback reverts those that were made, newest first, unless something else has
+/// reverted them.
+///
+/// # Errors
+/// The first failure.
+pub fn make<'a>(
+    connection: &'a Connection,
+    changes: Vec<Reversible>,
+    (undo, name): (&mut Undo<'a>, &'static str),
+) -> Result<(), Error> {
+    let makes: Vec<_> = changes.iter().map(|it| it.make.clone()).collect();
+    let (mut reverts, mut failures) = (Vec::new(), Vec::new());
+    match connection.attempt(&makes) {
+        Ok(outcomes) => {
+            for (outcome, change) in outcomes.into_iter().zip(changes) {
+                match outcome {
+                    Ok(()) => reverts.push(change.revert),
+                    Err(error) if (change.is_made)(&error) => {}
+                    Err(error) => failures.push(error),
+                }
             }
         }
-        failures.into_iter().next().map_or(Ok(()), Err)
+        Err(error) => {
+            // Without the kernel's answers, each change may have been made.
+            reverts.extend(changes.into_iter().map(|it| it.revert));
+            failures.push(error);
+        }
     }
-
-    /// Reverts the changes, newest first. Skips those that something else has reverted.
-    ///
-    /// # Errors
-    /// All failures together.
-    pub fn run(&self, connection: &Connection) -> anyhow::Result<()> {
-        let newest_first: Vec<_> = self.0.iter().rev().cloned().collect();
-        let outcomes = connection.attempt(&newest_first)?.into_iter();
+    reverts.reverse();
+    undo.push(name, move || {
+        let outcomes = connection.attempt(&reverts)?.into_iter();
         cni::all(outcomes.map(|outcome| match outcome {
             Err(error) if error.is_already_exists() || error.is_not_found() => Ok(()),
             outcome => Ok(outcome?),
         }))
-    }
+    });
+    failures.into_iter().next().map_or(Ok(()), Err)
 }

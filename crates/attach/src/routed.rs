@@ -12,6 +12,7 @@ use cni::result::IpConfig;
 use ipnetwork::IpNetwork;
 use netlink::{
     Connection, Dad, Link, LinkChange, LinkLocalOrigin, MacAddress, NewRoute, Request, Route,
+    network_of,
 };
 use netns::Sysctl;
 
@@ -129,8 +130,7 @@ pub(crate) fn container_routes(addressing: &Addressing, link: u32) -> Vec<NewRou
     }
     for ip in &addressing.ips {
         let Some(gateway) = ip.gateway else { continue };
-        let (network, prefix) = (ip.address.network(), ip.address.prefix());
-        let network = IpNetwork::new(network, prefix).unwrap_or(ip.address);
+        let network = network_of(ip.address);
         let route = |destination, gateway| NewRoute {
             gateway,
             source: Some(ip.address.ip()),

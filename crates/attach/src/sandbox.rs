@@ -6,10 +6,9 @@ use std::time::Duration;
 use anyhow::Context as _;
 use cni::result::{IpConfig, Route};
 use cni::{Error, InterfaceName, note_failure};
-use ipnetwork::IpNetwork;
 use netlink::{
     Address, Connection, Dad, Link, LinkChange, LinkLocalOrigin, MacAddress, Monitor, NewRoute,
-    Request, Wait,
+    Request, Wait, network_of,
 };
 use netns::{Netns, Sysctl};
 
@@ -318,9 +317,9 @@ impl<'a> Sandbox<'a> {
         let mut differences: Vec<_> = missing.collect();
         let routes = self.connection.routes()?;
         for wanted in wanted_routes(addressing, link) {
-            let destination = (wanted.destination.network(), wanted.destination.prefix());
+            let destination = network_of(wanted.destination);
             let is_wanted = |route: &netlink::Route| {
-                (route.destination.ip(), route.destination.prefix()) == destination
+                route.destination == destination
                     && route.leads_by(link.index, wanted.gateway)
                     && wanted.table.is_none_or(|table| route.table == table)
                     && (wanted.priority.is_none() || route.priority == wanted.priority)
@@ -368,11 +367,10 @@ fn wanted_routes(addressing: &Addressing, link: &Link) -> Vec<NewRoute> {
 
 /// Returns `route` with a higher metric than all routes of `there` to the same destination.
 fn after(route: &NewRoute, there: &[netlink::Route]) -> NewRoute {
-    let destination = |it: &IpNetwork| (it.network(), it.prefix());
+    let destination = network_of(route.destination);
     let table = route.table.unwrap_or(MAIN_TABLE);
-    let same = there.iter().filter(|it| {
-        destination(&it.destination) == destination(&route.destination) && it.table == table
-    });
+    let same = there.iter();
+    let same = same.filter(|it| network_of(it.destination) == destination && it.table == table);
     let highest = same.filter_map(|it| it.priority).max();
     NewRoute {
         priority: highest.map(|it| it.saturating_add(1)),

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use cni::{CheckRequest, Error, Network, keys, note};
 use ipnetwork::IpNetwork;
+use netlink::network_of;
 use serde::Deserialize;
 use tc::{BitsPerSecond, Traffic};
 
@@ -206,7 +207,7 @@ fn subnets(key: &str, texts: &[String]) -> Result<Vec<IpNetwork>, Error> {
             let reason = format!("{text:?}: no length of a prefix, as in 10.0.0.0/8");
             return Err(Error::invalid(key, reason));
         }
-        let subnet = IpNetwork::new(written.network(), written.prefix()).unwrap_or(written);
+        let subnet = network_of(written);
         if !subnets.contains(&subnet) {
             subnets.push(subnet);
         }

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use ipnetwork::IpNetwork;
 use netlink_packet_route::AddressFamily;
 
 /// A version of the Internet Protocol.
@@ -30,6 +31,20 @@ impl IpVersion {
     pub fn number(self) -> u8 {
         self as u8
     }
+
+    /// Returns the network of all addresses, `0.0.0.0/0` or `::/0`.
+    pub fn every_address(self) -> IpNetwork {
+        let unspecified = match self {
+            Self::V4 => IpAddr::from([0; 4]),
+            Self::V6 => IpAddr::from([0; 16]),
+        };
+        IpNetwork::new(unspecified, 0).unwrap_or(unspecified.into())
+    }
+}
+
+/// Returns the network of an address with a prefix length, such as `10.1.0.0/16` of `10.1.0.2/16`.
+pub fn network_of(address: IpNetwork) -> IpNetwork {
+    IpNetwork::new(address.network(), address.prefix()).unwrap_or(address)
 }
 
 /// Returns the 4 or 16 bytes of an address, in network byte order.

@@ -54,7 +54,7 @@ pub use error::{Error, created, found};
 pub use events::{RouteEvent, RouteEvents};
 pub use fair_queue::FairQueue;
 pub use filter::{Filter, HeldFilter, Packets};
-pub use ip_version::{IpVersion, octets};
+pub use ip_version::{IpVersion, network_of, octets};
 pub use link::{BridgePort, BridgeVlans, Carrier, Link, LinkKind, Multicast, NfCall};
 pub use link_change::LinkChange;
 pub use mac::{InvalidMac, MacAddress};

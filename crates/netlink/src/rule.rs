@@ -39,29 +39,28 @@ impl Connection {
         self.objects(&[request], Rule::from_answer)
     }
 
-    /// Returns the lowest number, from `first` on, of a routing table that no VRF link, no policy
-    /// rule and no route of either family uses. The tables `main`, `local` and `default` are never
+    /// Returns the numbers, from `first` on, of the routing tables that no VRF link, no route of
+    /// either family and none of `rules` uses. The tables `main`, `local` and `default` are never
     /// free.
     ///
     /// # Errors
     /// [`Error::Refused`] and [`Error::Unanswered`].
-    pub fn free_table(&self, first: u32) -> Result<u32, Error> {
+    pub fn free_tables(
+        &self,
+        first: u32,
+        rules: &[Rule],
+    ) -> Result<impl Iterator<Item = u32> + use<>, Error> {
         let lists = IpVersion::ALL.map(|it| list(it, RouteType::Unspec));
         let routes = self.objects(&lists, table_of_route)?.into_iter();
-        let rules = self.rules()?.into_iter().map(|it| it.table);
         let links = self.links()?.into_iter();
         let links = links.filter_map(|it| match it.kind {
             LinkKind::Vrf(table) => Some(table),
             _ => None,
         });
-        let used = routes.chain(rules).chain(links).chain(RESERVED);
+        let used = rules.iter().map(|it| it.table);
+        let used = used.chain(routes).chain(links).chain(RESERVED);
         let used: BTreeSet<_> = used.collect();
-        let mut numbers = first..=u32::MAX;
-        numbers.find(|it| !used.contains(it)).ok_or_else(|| {
-            let request =
-                Request::read("find a routing table", RTM_GETRULE, &RuleMessage::default());
-            request.unanswered("no number is free")
-        })
+        Ok((first..=u32::MAX).filter(move |it| !used.contains(it)))
     }
 }
 
@@ -74,13 +73,13 @@ impl Request {
         Self::create(operation, RTM_NEWRULE, &rule(from.into(), table))
     }
 
-    /// Returns a request that deletes `rule`, a rule with a source. Equivalent to `ip rule delete
-    /// from FROM table TABLE priority PRIORITY`.
-    pub fn delete_rule(from: IpNetwork, it: &Rule) -> Self {
-        let mut message = rule(from, it.table);
-        let priority = RuleAttribute::Priority(it.priority);
-        message.attributes.push(priority);
-        let operation = format!("delete rule from {from} to table {}", it.table);
+    /// Returns a request that deletes the rule with this source, table and priority, or the first
+    /// one with this source and table. Equivalent to `ip rule delete from FROM table TABLE`.
+    pub fn delete_rule(from: IpNetwork, table: u32, priority: Option<u32>) -> Self {
+        let mut message = rule(from, table);
+        let priority = priority.map(RuleAttribute::Priority);
+        message.attributes.extend(priority);
+        let operation = format!("delete rule from {from} to table {table}");
         Self::change(operation, RTM_DELRULE, &message)
     }
 }

@@ -46,7 +46,11 @@ fn rules_are_added_and_deleted_exactly() {
         assert!(plain.is_by_source_alone && !narrow.is_by_source_alone);
         assert_eq!((plain.table, plain.version), (70_000, version));
         connection
-            .execute([Request::delete_rule(source.into(), plain)])
+            .execute([Request::delete_rule(
+                source.into(),
+                plain.table,
+                Some(plain.priority),
+            )])
             .unwrap();
         let left = ip(&format!("{family} rule"));
         assert!(left.contains("tos 0x10 lookup 70000"), "{left}");
@@ -61,11 +65,14 @@ fn table_is_free_unless_something_uses_it() {
     ip("-6 route add unreachable fd00:9::/64 table 101");
     ip("rule add fwmark 1 lookup 102");
     ip("-6 rule add fwmark 1 lookup 103");
-    assert_eq!(connection.free_table(100).unwrap(), 104);
-    assert_eq!(connection.free_table(253).unwrap(), 256);
+    let free = |first| {
+        let rules = connection.rules().unwrap();
+        connection.free_tables(first, &rules).unwrap().next()
+    };
+    assert_eq!(free(100), Some(104));
+    assert_eq!(free(253), Some(256));
     ip("rule add lookup 4294967295");
-    let none = connection.free_table(u32::MAX).unwrap_err();
-    assert!(none.to_string().contains("no number is free"), "{none}");
+    assert_eq!(free(u32::MAX), None);
 }
 
 /// Returns the only route with this destination and table.

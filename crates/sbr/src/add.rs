@@ -1,14 +1,13 @@
 //! ADD: gives each address of the interface its table and its rule. A failed ADD reverts that.
 
-use std::net::IpAddr;
-
-use attach::{Reverts, SandboxLock, SandboxRecord as _, Witness, enter};
+use anyhow::Context as _;
+use attach::{Reversible, SandboxLock, SandboxRecord as _, Witness, enter, make};
 use cni::{AddRequest, Answer, Answered, Undo, note};
 use netlink::{Connection, Request, Rule};
 
 use crate::Config;
 use crate::desired::{self, Routes, Source, is_rule_of};
-use crate::record::{Record, Ruled, delete_rules};
+use crate::record::{Record, Ruled};
 
 /// Adds rules and tables for the addresses of the interface in `prevResult`, and returns this
 /// result.
@@ -30,25 +29,30 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
         ));
         return Ok(answer.give(result)?);
     }
+    let owner = attachment.owner();
+    let earlier = Record::of_earlier_add(&owner, &connection);
     let sandbox = Witness::new(&request.netns, &connection, interface.to_string())?;
-    let (mut fills, mut clears) = (Reverts::default(), Reverts::default());
+    let rules = earlier.as_ref().map(|it| it.rules.clone());
+    let mut record = Record {
+        sandbox,
+        rules: rules.unwrap_or_default(),
+    };
+    cni::step("choose tables");
+    let rules = connection.rules()?;
+    let assigned = tables(&connection, &config, sources, (&record.rules, &rules))?;
+    record.add(&assigned, matches!(config, Config::Own { .. }));
     let mut undo = Undo::default();
-    let mut adding = Adding::new(&connection, attachment.owner(), sandbox, &mut undo);
-    let assigned = adding.tables(&config, sources)?;
+    undo.push("restore the record", || Record::restore(&owner, earlier));
+    record.write(&owner)?;
     cni::step("change rules and routes");
     let routes = routes(&connection, link, &config)?;
-    let changes = routes.as_ref().map(|it| it.fills(&assigned));
-    let filled = fills.make(&connection, changes.unwrap_or_default());
-    undo.push("empty the tables", || fills.run(&connection));
-    filled?;
-    adding.add_rules(&assigned, &mut undo)?;
-    let changes = routes.as_ref().map(|it| it.clears(&assigned));
-    let cleared = clears.make(&connection, changes.unwrap_or_default());
-    undo.push("restore the table main", || clears.run(&connection));
-    cleared?;
-    let answered = answer.give(result)?;
-    undo.keep();
-    Ok(answered)
+    let fills = routes.iter().flat_map(|it| it.fills(&assigned)).collect();
+    make(&connection, fills, (&mut undo, "empty the tables"))?;
+    let rules = missing_rules(&assigned, &rules);
+    make(&connection, rules, (&mut undo, "delete the rules"))?;
+    let clears = routes.iter().flat_map(|it| it.clears(&assigned)).collect();
+    make(&connection, clears, (&mut undo, "restore the table main"))?;
+    Ok(answer.give_and_keep(result, undo)?)
 }
 
 /// Returns the routes through the link with this index; `None` if ADD changes no routes.
@@ -61,108 +65,47 @@ fn routes(connection: &Connection, link: u32, config: &Config) -> anyhow::Result
     Ok(Some(Routes { link, all, main }))
 }
 
-/// An ADD, and what it has recorded so far.
-struct Adding<'a> {
-    connection: &'a Connection,
-    /// The attachment's tag.
-    owner: String,
-    record: Record,
+/// Returns the table of each source: the configured one, that of an earlier ADD unless another
+/// interface has taken it since, or a free one.
+fn tables(
+    connection: &Connection,
+    config: &Config,
+    sources: Vec<Source>,
+    (recorded, rules): (&[Ruled], &[Rule]),
+) -> anyhow::Result<Vec<(Source, u32)>> {
+    if let Config::Shared(table) = *config {
+        return Ok(sources.into_iter().map(|it| (it, table)).collect());
+    }
+    let free = connection.free_tables(FIRST_TABLE, rules)?;
+    let mut free = free.filter(|table| recorded.iter().all(|it| it.table != *table));
+    let assigned = sources.into_iter().map(|source| {
+        let from = source.address.ip();
+        let is_kept = |it: &&Ruled| {
+            let mut users = rules.iter().filter(|rule| rule.table == it.table);
+            it.from == from && it.is_own && users.all(|rule| is_rule_of(from, rule))
+        };
+        let kept = recorded.iter().find(is_kept).map(|it| it.table);
+        let table = kept.or_else(|| free.next());
+        let table = table.context("no number of a routing table is free")?;
+        Ok((source, table))
+    });
+    assigned.collect()
 }
 
-impl<'a> Adding<'a> {
-    /// Continues the record of an earlier ADD of the attachment in this sandbox, if there is one.
-    fn new(
-        connection: &'a Connection,
-        owner: String,
-        sandbox: Witness,
-        undo: &mut Undo<'a>,
-    ) -> Self {
-        let former = Record::of_earlier_add(&owner, connection);
-        let rules = former.as_ref().map(|it| it.rules.clone());
-        let recorded = owner.clone();
-        undo.push("restore the record", move || {
-            Record::restore(&recorded, former)
-        });
-        Self {
-            connection,
-            owner,
-            record: Record {
-                sandbox,
-                rules: rules.unwrap_or_default(),
-            },
-        }
-    }
-
-    /// Chooses the table of each source and records it.
-    fn tables(
-        &mut self,
-        config: &Config,
-        sources: Vec<Source>,
-    ) -> anyhow::Result<Vec<(Source, u32)>> {
-        cni::step("choose tables");
-        let (mut assigned, mut first) = (Vec::new(), FIRST_TABLE);
-        for source in sources {
-            let from = source.address.ip();
-            let mut former = self.record.rules.iter();
-            let former = former.find(|it| it.from == from && it.is_own);
-            let table = match (config, former.map(|it| it.table)) {
-                (Config::Shared(table), _) => self.shared(from, *table)?,
-                (Config::Own { .. }, Some(table)) if self.is_kept(from, table)? => table,
-                (Config::Own { .. }, _) => self.free(from, first)?,
-            };
-            first = table.saturating_add(1);
-            assigned.push((source, table));
-        }
-        Ok(assigned)
-    }
-
-    fn shared(&mut self, from: IpAddr, table: u32) -> anyhow::Result<u32> {
-        self.record(Ruled {
-            from,
-            table,
-            is_own: false,
-        })?;
-        Ok(table)
-    }
-
-    /// Returns whether no other interface has taken the table since an earlier ADD recorded it.
-    fn is_kept(&self, from: IpAddr, table: u32) -> anyhow::Result<bool> {
-        let rules = self.connection.rules()?;
-        let mut rules = rules.iter().filter(|it| it.table == table);
-        Ok(rules.all(|it| is_rule_of(from, it)))
-    }
-
-    /// Returns a free table for `from`, and records it. The sandbox is locked.
-    fn free(&mut self, from: IpAddr, first: u32) -> anyhow::Result<u32> {
-        let table = self.connection.free_table(first)?;
-        self.record(Ruled {
-            from,
-            table,
-            is_own: true,
-        })?;
-        Ok(table)
-    }
-
-    fn record(&mut self, ruled: Ruled) -> anyhow::Result<()> {
-        if !self.record.rules.contains(&ruled) {
-            self.record.rules.push(ruled);
-        }
-        self.record.write(&self.owner)
-    }
-
-    fn add_rules(&self, assigned: &[(Source, u32)], undo: &mut Undo<'a>) -> anyhow::Result<()> {
-        let connection = self.connection;
-        let rules = connection.rules()?;
-        for (source, table) in assigned {
-            let (from, table) = (source.address.ip(), *table);
-            let is_same = move |it: &Rule| it.table == table && is_rule_of(from, it);
-            if !rules.iter().any(is_same) {
-                undo.push("delete the rule", move || delete_rules(connection, is_same));
-                connection.execute([Request::add_rule(from, table)])?;
-            }
-        }
-        Ok(())
-    }
+/// Returns the changes that add the rule of each source, unless it is one of `rules`.
+fn missing_rules(assigned: &[(Source, u32)], rules: &[Rule]) -> Vec<Reversible> {
+    let assigned = assigned
+        .iter()
+        .map(|(source, table)| (source.address.ip(), *table));
+    let missing = assigned.filter(|(from, table)| {
+        let mut rules = rules.iter();
+        !rules.any(|it| it.table == *table && is_rule_of(*from, it))
+    });
+    let additions = missing.map(|(from, table)| {
+        let deletion = Request::delete_rule(from.into(), table, None);
+        Reversible::addition(Request::add_rule(from, table), deletion)
+    });
+    additions.collect()
 }
 
 /// The first table that ADD may choose, as for the Go plugin.

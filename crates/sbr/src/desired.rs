@@ -7,7 +7,7 @@ use attach::Reversible;
 use cni::result::IpConfig;
 use cni::{AddResult, Error, InterfaceName};
 use ipnetwork::IpNetwork;
-use netlink::{IpVersion, NewRoute, Request, Rule, SavedRoute};
+use netlink::{IpVersion, NewRoute, Request, Rule, SavedRoute, network_of};
 
 use crate::Config;
 use crate::config::MainTable;
@@ -108,10 +108,11 @@ impl Routes {
             Gateway::None => None,
         };
         if let Some(gateway) = gateway.filter(|_| !self.all.iter().any(is_there)) {
+            let everything = IpVersion::of(source.address.ip()).every_address();
             changes.push(addition(&NewRoute {
                 gateway: Some(gateway),
                 table: Some(table),
-                ..NewRoute::on_link(everything(source), self.link)
+                ..NewRoute::on_link(everything, self.link)
             }));
         }
         changes
@@ -122,7 +123,9 @@ impl Routes {
         let sources = assigned.iter().map(|it| &it.0);
         let hints: BTreeMap<_, _> = match self.main {
             MainTable::Nothing => BTreeMap::new(),
-            MainTable::Subnets => sources.map(|it| (subnet(it), it.address.ip())).collect(),
+            MainTable::Subnets => sources
+                .map(|it| (network_of(it.address), it.address.ip()))
+                .collect(),
         };
         let is_kept = |it: &SavedRoute| match self.main {
             MainTable::Nothing => is_link_local(it),
@@ -175,19 +178,6 @@ fn addition(route: &NewRoute) -> Reversible {
 
 fn is_link_local(route: &SavedRoute) -> bool {
     matches!(route.route.destination, IpNetwork::V6(it) if it.network().is_unicast_link_local())
-}
-
-fn subnet(source: &Source) -> IpNetwork {
-    let (network, prefix) = (source.address.network(), source.address.prefix());
-    IpNetwork::new(network, prefix).unwrap_or(source.address)
-}
-
-fn everything(source: &Source) -> IpNetwork {
-    let address: IpAddr = match IpVersion::of(source.address.ip()) {
-        IpVersion::V4 => [0; 4].into(),
-        IpVersion::V6 => [0; 16].into(),
-    };
-    IpNetwork::new(address, 0).unwrap_or(source.address)
 }
 
 /// Number of the table `main`.

@@ -6,7 +6,7 @@ use attach::{SandboxRecord, Witness};
 use netlink::{Connection, Request, Rule, found};
 use serde::{Deserialize, Serialize};
 
-use crate::desired::is_rule_of;
+use crate::desired::{Source, is_rule_of};
 
 /// What an ADD adds to a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,6 +26,22 @@ pub struct Ruled {
     pub table: u32,
     /// ADD filled the table.
     pub is_own: bool,
+}
+
+impl Record {
+    /// Adds the tables of the sources.
+    pub(crate) fn add(&mut self, assigned: &[(Source, u32)], is_own: bool) {
+        for (source, table) in assigned {
+            let ruled = Ruled {
+                from: source.address.ip(),
+                table: *table,
+                is_own,
+            };
+            if !self.rules.contains(&ruled) {
+                self.rules.push(ruled);
+            }
+        }
+    }
 }
 
 impl SandboxRecord for Record {
@@ -60,7 +76,8 @@ pub(crate) fn delete_rules(
     is_ours: impl Fn(&Rule) -> bool,
 ) -> anyhow::Result<()> {
     let rules = connection.rules()?.into_iter().filter(|it| is_ours(it));
-    let deletions = rules.filter_map(|it| Some(Request::delete_rule(it.from?, &it)));
+    let deletions =
+        rules.filter_map(|it| Some(Request::delete_rule(it.from?, it.table, Some(it.priority))));
     let deletions: Vec<_> = deletions.collect();
     let outcomes = connection.attempt(&deletions)?.into_iter();
     cni::all(outcomes.map(|it| Ok(found(it).map(drop)?)))

@@ -1,6 +1,6 @@
 //! The VRF link: finds, creates and deletes it.
 
-use anyhow::bail;
+use anyhow::{Context as _, bail};
 use netlink::{Connection, Link, LinkChange, LinkKind, NewKind, NewLink, Request, found};
 
 use crate::Config;
@@ -49,7 +49,7 @@ impl Vrf {
     /// locked the sandbox.
     pub fn make(connection: &Connection, config: &Config) -> anyhow::Result<Self> {
         let create = || -> anyhow::Result<Self> {
-            let free = || connection.free_table(FIRST_TABLE);
+            let free = || free_table(connection);
             let table = config.table.map_or_else(free, Ok)?;
             let name = config.name.as_str();
             connection.add_link(&NewLink::of(name, NewKind::Vrf(table)))?;
@@ -76,6 +76,11 @@ impl Vrf {
         deleted.transpose()?;
         Ok(())
     }
+}
+
+fn free_table(connection: &Connection) -> anyhow::Result<u32> {
+    let mut free = connection.free_tables(FIRST_TABLE, &connection.rules()?)?;
+    free.next().context("no number of a routing table is free")
 }
 
 /// The first table that ADD may choose, as for the Go plugin.

@@ -1,8 +1,8 @@
 //! Reports packets that did not pass a copy of the node's firewall rules: which rule stopped them,
 //! and whether they would pass if the network's list had the plugin `firewall`.
 
-use ipnetwork::IpNetwork;
 use itertools::Itertools as _;
+use netlink::network_of;
 use nft::{EndVerdict, Ended, Protocol};
 use node::{Node, Outcome, PacketPath, Probe, Stage, Trial};
 
@@ -163,7 +163,7 @@ impl SameOutcome<'_> {
                 .fix("firewall-cmd --get-active-zones");
         }
         let impact = "The plugin `firewall` in the network's list adds each new pod to firewalld's zone `trusted`, unless `backend` is iptables or nftables.";
-        let pods = subnet(self.stage);
+        let pods = network_of(self.stage.pod);
         let command = "firewall-cmd --zone=trusted --add-source";
         finding.impact(impact).fix(format!("{command}={pods}"))
     }
@@ -220,7 +220,7 @@ fn opened(program: &str, stage: &Stage) -> String {
 /// iptables, then nft.
 fn conditions(stage: &Stage) -> [[String; 2]; 2] {
     if stage.is_routed() {
-        let pods = subnet(stage);
+        let pods = network_of(stage.pod);
         let family = if pods.is_ipv4() { "ip" } else { "ip6" };
         return [("-s", "saddr"), ("-d", "daddr")]
             .map(|(flag, word)| [format!("{flag} {pods}"), format!("{family} {word} {pods}")]);
@@ -228,12 +228,6 @@ fn conditions(stage: &Stage) -> [[String; 2]; 2] {
     let name = quoted(&stage.access.name);
     [("-i", "iifname"), ("-o", "oifname")]
         .map(|(flag, word)| [format!("{flag} {name}"), format!("{word} {name}")])
-}
-
-/// Returns the subnet of `stage.pod`, the address of a pod.
-fn subnet(stage: &Stage) -> IpNetwork {
-    let (pod, network) = (stage.pod, stage.pod.network());
-    IpNetwork::new(network, pod.prefix()).unwrap_or(pod)
 }
 
 pub const COPY: &str = "They were sent through a copy of all rules.";
