@@ -4,11 +4,16 @@ use netlink_packet_route::address::{
     AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage,
 };
 use nix::libc::{RTM_GETADDR, RTM_NEWADDR};
+use serde::{Deserialize, Serialize};
 
+use crate::message::Bytes;
 use crate::{Address, Connection, Error, Message, Request};
 
 /// An address with all attributes that the kernel reported, such as lifetimes and metric.
-#[derive(Debug, Clone, PartialEq, Eq)]
+///
+/// It is serialized as the bytes in which the kernel described it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "Vec<u8>", try_from = "Vec<u8>")]
 pub struct SavedAddress {
     /// What this crate knows of the address.
     pub address: Address,
@@ -42,20 +47,6 @@ impl SavedAddress {
         })
     }
 
-    /// Returns the bytes in which the kernel described the address.
-    pub fn to_bytes(&self) -> Vec<u8> {
-        Message::new(RTM_NEWADDR, &self.message).body
-    }
-
-    /// Returns the address that [`Self::to_bytes`] described; `None` for other bytes.
-    pub fn from_bytes(body: Vec<u8>) -> Option<Self> {
-        Self::from_answer(&Message {
-            kind: RTM_NEWADDR,
-            body,
-            ..Message::default()
-        })
-    }
-
     /// Returns a request that adds the address again. The kernel performs duplicate address
     /// detection only if it had not ended for the address.
     pub fn addition(&self) -> Request {
@@ -71,5 +62,20 @@ impl SavedAddress {
         }
         let operation = format!("add address {}", self.address.address);
         Request::create(operation, RTM_NEWADDR, &message)
+    }
+}
+
+impl From<SavedAddress> for Vec<u8> {
+    fn from(address: SavedAddress) -> Self {
+        Message::new(RTM_NEWADDR, &address.message).body
+    }
+}
+
+impl TryFrom<Vec<u8>> for SavedAddress {
+    type Error = &'static str;
+
+    fn try_from(bytes: Vec<u8>) -> Result<Self, Self::Error> {
+        let answer = Message::new(RTM_NEWADDR, &Bytes(bytes));
+        Self::from_answer(&answer).ok_or("the bytes describe no address")
     }
 }

@@ -14,6 +14,7 @@ use netlink_packet_route::route::{RouteAttribute, RouteMessage, RouteScope, Rout
 use nix::libc::{
     RTA_CACHEINFO, RTA_GATEWAY, RTA_MULTIPATH, RTA_OIF, RTA_TABLE, RTM_DELROUTE, RTM_NEWROUTE,
 };
+use serde::{Deserialize, Serialize};
 
 use crate::attributes::{Attributes, attributes, entry, short, word};
 use crate::message::{ALIGNMENT, Bytes};
@@ -21,7 +22,10 @@ use crate::route::{ip, list};
 use crate::{Connection, Error, IpVersion, Message, Request, Route};
 
 /// A unicast route with all attributes that the kernel reported.
-#[derive(Debug, Clone, PartialEq, Eq)]
+///
+/// It is serialized as the bytes in which the kernel described it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "Vec<u8>", try_from = "Vec<u8>")]
 pub struct SavedRoute {
     /// What this crate knows of the route. A changed copy, as of [`Self::in_table`], has the values
     /// of the original here.
@@ -59,20 +63,6 @@ impl SavedRoute {
             attributes: attributes(rest)
                 .map(|it| (it.kind, it.value.to_vec()))
                 .collect(),
-        })
-    }
-
-    /// Returns the bytes in which the kernel described the route.
-    pub fn to_bytes(&self) -> Vec<u8> {
-        self.bytes().0
-    }
-
-    /// Returns the route that [`Self::to_bytes`] described; `None` for other bytes.
-    pub fn from_bytes(body: Vec<u8>) -> Option<Self> {
-        Self::from_answer(&Message {
-            kind: RTM_NEWROUTE,
-            body,
-            ..Message::default()
         })
     }
 
@@ -259,6 +249,21 @@ impl SavedRoute {
     fn set(&mut self, kind: u16, value: Vec<u8>) {
         self.attributes.retain(|it| it.0 != kind);
         self.attributes.push((kind, value));
+    }
+}
+
+impl From<SavedRoute> for Vec<u8> {
+    fn from(route: SavedRoute) -> Self {
+        route.bytes().0
+    }
+}
+
+impl TryFrom<Vec<u8>> for SavedRoute {
+    type Error = &'static str;
+
+    fn try_from(bytes: Vec<u8>) -> Result<Self, Self::Error> {
+        let answer = Message::new(RTM_NEWROUTE, &Bytes(bytes));
+        Self::from_answer(&answer).ok_or("the bytes describe no unicast route")
     }
 }
 

@@ -8,14 +8,12 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use anyhow::ensure;
-use cni::hex;
 use netlink::{Carrier, Connection, Error, LinkChange, Monitor, Request};
 use netlink::{SavedAddress, SavedRoute, Wait};
 use serde::{Deserialize, Serialize};
 
 /// The addresses and routes of an interface.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(into = "Digits", try_from = "Digits")]
 pub struct Port {
     /// Index of the interface.
     pub(crate) link: u32,
@@ -156,52 +154,6 @@ fn done(outcomes: Vec<Result<(), Error>>) -> anyhow::Result<()> {
     let is_done = |it: &Error| it.is_already_exists() || it.is_not_found();
     let failures = outcomes.into_iter().filter_map(Result::err);
     cni::all(failures.filter(|it| !is_done(it)).map(|it| Err(it.into())))
-}
-
-/// A port in the record: the kernel's descriptions of addresses and routes, in hexadecimal digits.
-#[derive(Serialize, Deserialize)]
-struct Digits {
-    link: u32,
-    addresses: Vec<String>,
-    routes: Vec<String>,
-}
-
-impl From<Port> for Digits {
-    fn from(port: Port) -> Self {
-        let digits = |bytes: Vec<u8>| hex(&bytes, 2 * bytes.len());
-        let addresses = port.addresses.iter().map(|it| digits(it.to_bytes()));
-        let routes = port.routes.iter().map(|it| digits(it.to_bytes()));
-        Self {
-            link: port.link,
-            addresses: addresses.collect(),
-            routes: routes.collect(),
-        }
-    }
-}
-
-impl TryFrom<Digits> for Port {
-    type Error = &'static str;
-
-    fn try_from(digits: Digits) -> Result<Self, Self::Error> {
-        let addresses = digits.addresses.iter();
-        let addresses = addresses.map(|it| SavedAddress::from_bytes(bytes(it)?));
-        let routes = digits.routes.iter();
-        let routes = routes.map(|it| SavedRoute::from_bytes(bytes(it)?));
-        let invalid = "an address or a route is invalid";
-        Ok(Self {
-            link: digits.link,
-            addresses: addresses.collect::<Option<_>>().ok_or(invalid)?,
-            routes: routes.collect::<Option<_>>().ok_or(invalid)?,
-        })
-    }
-}
-
-/// Returns the bytes that hexadecimal digits name.
-fn bytes(digits: &str) -> Option<Vec<u8>> {
-    let pairs = (0..digits.len())
-        .step_by(2)
-        .map(|it| digits.get(it..it + 2));
-    pairs.map(|it| u8::from_str_radix(it?, 16).ok()).collect()
 }
 
 /// Number of the table `main`.
