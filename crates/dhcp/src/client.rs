@@ -5,54 +5,41 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context as _, anyhow};
-use cni::Error;
+use anyhow::{Context as _, anyhow, bail};
 
 use crate::lease::Lease;
 use crate::wire::{Answer, LARGEST, Request};
 
-#[derive(Debug)]
-pub(crate) enum Failure {
-    /// No daemon listens on the socket.
-    NoDaemon { socket: PathBuf, source: io::Error },
-    /// The daemon, or another program on its socket, failed.
-    Other(anyhow::Error),
-}
-
-impl Failure {
-    /// Returns what is wrong, and what to do.
-    pub(crate) fn text(&self) -> String {
-        match self {
-            Self::NoDaemon { socket, source } => format!(
-                "no DHCP daemon listens on {}: {source}; start `dhcp daemon`, as \
-                 conf-examples/systemd/cni-dhcp.service does",
-                socket.display()
-            ),
-            Self::Other(error) => format!("{error:#}"),
-        }
-    }
-}
-
-impl From<Failure> for anyhow::Error {
-    fn from(failure: Failure) -> Self {
-        match failure {
-            Failure::NoDaemon { .. } => Error::TryAgain(failure.text()).into(),
-            Failure::Other(error) => error,
-        }
-    }
+/// No daemon listens on the socket.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "no DHCP daemon listens on {}: {reason}; start `dhcp daemon`, as \
+     conf-examples/systemd/cni-dhcp.service does",
+    socket.display()
+)]
+pub(crate) struct NoDaemon {
+    socket: PathBuf,
+    reason: io::Error,
 }
 
 /// Sends `request` to the daemon and returns the lease in its answer, if it has one.
-pub(crate) fn ask(socket: &Path, request: &Request) -> Result<Option<Lease>, Failure> {
+///
+/// # Errors
+/// [`NoDaemon`], or the daemon, or another program on its socket, failed.
+pub(crate) fn ask(socket: &Path, request: &Request) -> anyhow::Result<Option<Lease>> {
     let stream = match UnixStream::connect(socket) {
-        Err(source) if ABSENT.contains(&source.kind()) => {
+        Err(reason) if ABSENT.contains(&reason.kind()) => {
             let socket = socket.to_owned();
-            return Err(Failure::NoDaemon { socket, source });
+            bail!(NoDaemon { socket, reason });
         }
-        stream => stream.with_context(|| format!("connect to {}", socket.display())),
+        stream => stream.with_context(|| format!("connect to {}", socket.display()))?,
     };
-    let answer = stream.and_then(|stream| exchange(stream, request, socket));
-    answer.map_err(Failure::Other)
+    exchange(stream, request, socket)
+}
+
+/// Returns that no daemon listens; `None` if one has answered. Other errors stay errors.
+pub(crate) fn absence(answer: anyhow::Result<Option<Lease>>) -> anyhow::Result<Option<NoDaemon>> {
+    answer.map_or_else(|error| error.downcast().map(Some), |_| Ok(None))
 }
 
 fn exchange(mut stream: UnixStream, request: &Request, at: &Path) -> anyhow::Result<Option<Lease>> {

@@ -2,14 +2,14 @@
 
 use std::path::Path;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, ensure};
 use cni::{
     AddRequest, Answer, Answered, Attachment, CheckRequest, CniArgs, DelRequest, Error, GcRequest,
     StatusRequest, Undo, note,
 };
 use facts::Keys;
 
-use crate::client::{Failure, ask};
+use crate::client::{NoDaemon, absence, ask};
 use crate::config::{Config, socket, socket_path};
 use crate::lease::Lease;
 use crate::raw::RawConfig;
@@ -25,13 +25,20 @@ use crate::wire::{Asked, Names, Request};
 pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answered> {
     let config = Config::parse(&request.network, &request.args()?)?;
     cni::step("lease an address");
-    let lease = ask(&config.socket, &Request::Add(asked(request, &config)?))?;
+    let lease = ask(&config.socket, &Request::Add(asked(request, &config)?));
+    let lease = lease.map_err(coded)?;
     let mut undo = Undo::default();
     undo.push("release the lease", || {
         release(&config.socket, &request.attachment)
     });
     let lease = lease.context("the DHCP daemon answers without a lease")?;
     Ok(answer.give_and_keep(&lease.result(config.priority), undo)?)
+}
+
+/// Returns the error with code 11 if no daemon listens.
+fn coded(error: anyhow::Error) -> anyhow::Error {
+    let coded = error.downcast::<NoDaemon>();
+    coded.map_or_else(|other| other, |it| Error::TryAgain(it.to_string()).into())
 }
 
 fn asked(request: &AddRequest, config: &Config) -> anyhow::Result<Asked> {
@@ -51,24 +58,16 @@ pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
 
 fn release(socket: &Path, attachment: &Attachment) -> anyhow::Result<()> {
     let request = Request::Del(Names::of(attachment));
-    let Err(failure) = ask(socket, &request) else {
+    let Some(reason) = absence(ask(socket, &request))? else {
         return Ok(());
     };
-    if matches!(failure, Failure::Other(_)) {
-        return Err(failure.into());
-    }
     let retired = directory(socket).retire(&attachment.owner());
-    let has_lease = retired.text().is_some();
     // A daemon that has started meanwhile may have read the record before it was renamed.
-    match ask(socket, &request) {
-        Err(Failure::NoDaemon { .. }) if has_lease => {
-            let failure = failure.text();
-            note!("{failure}. It will release the lease of {attachment}");
-            Ok(())
-        }
-        Err(Failure::NoDaemon { .. }) => Ok(()),
-        answer => Ok(answer.map(drop)?),
+    let is_absent = absence(ask(socket, &request))?.is_some();
+    if is_absent && retired.text().is_some() {
+        note!("{reason}. It will release the lease of {attachment}");
     }
+    Ok(())
 }
 
 /// Compares the lease with `prevResult`. Confirms a lease that the Go daemon got.
@@ -81,17 +80,14 @@ pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
     cni::step("compare");
     let known = Lease::of_result(result).ok();
     let asked = Request::Check(asked(request, &config)?, known);
-    let lease = ask(&config.socket, &asked)?.context("the DHCP daemon answers without a lease")?;
-    if !result
-        .ips
-        .iter()
-        .any(|it| it.address == lease.address.into())
-    {
-        bail!(
-            "the DHCP server leases {} now, which prevResult lacks",
-            lease.address
-        );
-    }
+    let lease = ask(&config.socket, &asked).map_err(coded)?;
+    let lease = lease.context("the DHCP daemon answers without a lease")?;
+    let address = lease.address;
+    let is_reported = result.ips.iter().any(|it| it.address == address.into());
+    ensure!(
+        is_reported,
+        "the DHCP server leases {address} now, which prevResult lacks"
+    );
     Ok(())
 }
 
@@ -104,7 +100,7 @@ pub(crate) fn status(request: &StatusRequest) -> anyhow::Result<()> {
     let config = Config::parse(&request.network, &CniArgs::default())?;
     cni::step("ask the daemon");
     let answer = ask(&config.socket, &Request::Status);
-    answer.map_err(|failure| Error::Unavailable(failure.text()))?;
+    answer.map_err(|error| Error::Unavailable(format!("{error:#}")))?;
     Ok(())
 }
 
@@ -115,13 +111,10 @@ pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
     let valid = request.valid.iter();
     let valid = valid.map(|it| (it.container.to_string(), it.interface.to_string()));
     let asked = Request::Gc(request.network.name.to_string(), valid.collect());
-    match ask(&socket, &asked) {
-        Err(Failure::NoDaemon { .. }) => {
-            directory(&socket).retire_stale(request.stale())?;
-            Ok(())
-        }
-        answer => Ok(answer.map(drop)?),
+    if absence(ask(&socket, &asked))?.is_some() {
+        directory(&socket).retire_stale(request.stale())?;
     }
+    Ok(())
 }
 
 /// Returns a message if no daemon listens on the socket in `keys`. A Go daemon counts, because the
@@ -131,8 +124,6 @@ pub(crate) fn doubts(keys: &Keys) -> Vec<String> {
     let Ok(socket) = socket_path(&raw.daemon_socket_path) else {
         return Vec::new();
     };
-    match ask(&socket, &Request::Status) {
-        Err(failure @ Failure::NoDaemon { .. }) => vec![failure.text()],
-        _ => Vec::new(),
-    }
+    let absent = absence(ask(&socket, &Request::Status)).ok().flatten();
+    absent.iter().map(ToString::to_string).collect()
 }

@@ -10,7 +10,7 @@ use netlink::{LinkChange, LinkKind, Request};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::flags::{Flags, Timing};
-use super::sandbox::{Absence, at_interface};
+use super::sandbox::at_interface;
 use super::socket::{self, FrameSocket};
 use crate::lease::Lease;
 use crate::message::{Ask, Client, transaction};
@@ -36,7 +36,7 @@ pub(crate) enum Verdict {
 
 impl Exchange {
     /// Opens a socket in the sandbox. Brings the interface up if it is down.
-    pub(crate) async fn open(record: &mut Record, flags: &Flags) -> Result<Self, Absence> {
+    pub(crate) async fn open(record: &mut Record, flags: &Flags) -> anyhow::Result<Self> {
         let opened = at_interface(record, &flags.prefix, |connection, link| {
             if !link.is_up {
                 connection.execute([Request::change_link(&link.name, &LinkChange::Up)])?;
@@ -55,9 +55,8 @@ impl Exchange {
             options: record.asked.options.clone(),
             broadcast: flags.broadcast || is_ipvlan,
         };
-        let socket = FrameSocket::new(socket).map_err(|it| Absence::Unknown(it.into()))?;
         Ok(Self {
-            socket,
+            socket: FrameSocket::new(socket)?,
             client,
             timing: flags.timing,
             number: transaction(),

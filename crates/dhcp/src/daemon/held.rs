@@ -54,7 +54,6 @@ impl Held {
         record: Record,
         added: Option<Added>,
     ) -> anyhow::Result<()> {
-        let owner = record.names().attachment()?.owner();
         let (release, releases) = mpsc::channel(1);
         let (lease, seen) = watch::channel(record.lease.clone());
         let entry = Entry {
@@ -62,33 +61,18 @@ impl Held {
             lease: seen,
             release,
         };
-        self.entries().retain(|_, it| !it.release.is_closed());
-        self.entries().insert(owner.clone(), entry);
-        let task = Task {
-            shared: Arc::clone(&self.shared),
-            owner,
-            record,
-            lease,
-            expired: None,
-        };
+        let task = Task::new(&self.shared, record, lease)?;
+        let mut entries = self.entries();
+        entries.retain(|_, it| !it.release.is_closed());
+        entries.insert(task.owner.clone(), entry);
         tokio::spawn(task.run(releases, added));
         Ok(())
     }
 
     /// Releases what the record of an attachment without a task names.
     pub(crate) async fn release_record(&self, record: Record) -> anyhow::Result<()> {
-        let owner = record.names().attachment()?.owner();
-        let (lease, _) = watch::channel(None);
-        let shared = Arc::clone(&self.shared);
-        Task {
-            shared,
-            owner,
-            record,
-            lease,
-            expired: None,
-        }
-        .release()
-        .await
+        let mut task = Task::new(&self.shared, record, watch::Sender::default())?;
+        task.release().await
     }
 
     pub(crate) fn attachments(&self) -> Vec<Attachment> {

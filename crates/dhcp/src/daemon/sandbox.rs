@@ -4,35 +4,17 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, bail, ensure};
 use cni::files::identity;
 use netlink::{Connection, Link};
 use netns::Netns;
 
 use crate::record::{BOOT, MOUNTS, Record, Seen};
 
-#[derive(Debug)]
-pub(crate) enum Absence {
-    /// The sandbox is proven gone, for this reason.
-    Gone(String),
-    /// The interface or its sandbox may exist.
-    Unknown(anyhow::Error),
-}
-
-impl Absence {
-    pub(crate) fn into_error(self) -> anyhow::Error {
-        match self {
-            Self::Gone(reason) => anyhow::Error::msg(reason),
-            Self::Unknown(error) => error,
-        }
-    }
-}
-
-impl From<anyhow::Error> for Absence {
-    fn from(error: anyhow::Error) -> Self {
-        Self::Unknown(error)
-    }
-}
+/// The sandbox is proven gone, for this reason. After any other error, the interface may exist.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct Gone(String);
 
 /// Runs `work` in the sandbox, on another thread, and notes where the interface was. `prefix` is the
 /// path of the host's root directory.
@@ -40,20 +22,16 @@ pub(crate) async fn at_interface<T: Send + 'static>(
     record: &mut Record,
     prefix: &str,
     work: impl FnOnce(&Connection, &Link) -> anyhow::Result<T> + Send + 'static,
-) -> Result<T, Absence> {
-    let unknown = |error: anyhow::Error| Absence::Unknown(error);
-    let attachment = record.names().attachment().map_err(unknown)?;
+) -> anyhow::Result<T> {
+    let attachment = record.names().attachment()?;
     let path = format!("{prefix}{}", record.asked.netns.display());
     let is_process = record.asked.netns.starts_with("/proc");
     let seen = record.seen.clone();
     let inside = move || {
         let path = Path::new(&path);
         let sandbox = sandbox(path, seen.as_ref(), is_process)?;
-        let enter = || {
-            let namespace = Netns::open(path)?;
-            namespace.run(|| at(attachment.interface.as_str(), seen.as_ref(), work))?
-        };
-        let (value, index, mac) = enter().map_err(Absence::Unknown)?;
+        let work = || at(attachment.interface.as_str(), seen.as_ref(), work);
+        let (value, index, mac) = Netns::open(path)?.run(work)??;
         let seen = Seen {
             boot: BOOT.clone(),
             mounts: *MOUNTS,
@@ -61,10 +39,9 @@ pub(crate) async fn at_interface<T: Send + 'static>(
             index,
             mac,
         };
-        Ok::<_, Absence>((value, seen))
+        anyhow::Ok((value, seen))
     };
-    let done = tokio::task::spawn_blocking(inside).await;
-    let (value, seen) = done.map_err(|it| unknown(it.into()))??;
+    let (value, seen) = tokio::task::spawn_blocking(inside).await??;
     record.seen = Some(seen);
     Ok(value)
 }
@@ -77,30 +54,25 @@ fn sandbox(
     path: &Path,
     seen: Option<&Seen>,
     is_process: bool,
-) -> Result<Option<(u64, u64)>, Absence> {
+) -> anyhow::Result<Option<(u64, u64)>> {
     let found = fs::metadata(path);
-    let missing = matches!(&found, Err(error) if error.kind() == ErrorKind::NotFound);
-    let reason = found
-        .as_ref()
-        .err()
-        .map(|it| format!("open {}: {it}", path.display()));
+    let missing = found.as_ref().err();
+    let missing = missing.filter(|it| it.kind() == ErrorKind::NotFound);
+    let missing = missing.map(|it| format!("open {}: {it}", path.display()));
     let found = identity(found);
     let Some(seen) = seen else {
         return Ok(found);
     };
-    if seen.boot != *BOOT {
-        return Err(Absence::Gone("the host has rebooted".to_owned()));
-    }
+    let has_rebooted = seen.boot != *BOOT;
+    ensure!(!has_rebooted, Gone("the host has rebooted".to_owned()));
     let is_other = found.is_some() && found != seen.sandbox;
-    if !missing && !is_other {
+    let other = is_other.then(|| format!("{} is another sandbox now", path.display()));
+    let Some(reason) = missing.or(other) else {
         return Ok(found);
-    }
-    let reason = reason.unwrap_or_else(|| format!("{} is another sandbox now", path.display()));
+    };
     let is_proof = seen.mounts.is_some() && seen.mounts == *MOUNTS && !is_process;
-    Err(match () {
-        () if is_proof => Absence::Gone(reason),
-        () => Absence::Unknown(anyhow::Error::msg(reason)),
-    })
+    ensure!(!is_proof, Gone(reason));
+    bail!(reason)
 }
 
 /// Runs `work` for the interface `name` of the calling thread's namespace. Returns the interface's

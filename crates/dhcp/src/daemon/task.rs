@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep};
 
 use super::exchange::{Exchange, Verdict};
 use super::interface::change;
-use super::sandbox::{Absence, at_interface};
+use super::sandbox::{Gone, at_interface};
 use super::shared::Shared;
 use crate::lease::{Lease, now};
 use crate::message::{Ask, Client, SERVER_PORT, transaction};
@@ -26,15 +26,29 @@ pub(crate) type Added = oneshot::Sender<anyhow::Result<Lease>>;
 
 /// An attachment, its record, and the lease that other tasks see.
 pub(crate) struct Task {
-    pub shared: Arc<Shared>,
+    shared: Arc<Shared>,
     pub owner: String,
-    pub record: Record,
-    pub lease: watch::Sender<Option<Lease>>,
+    record: Record,
+    lease: watch::Sender<Option<Lease>>,
     /// The address of a lease that has expired. A server may still have it free.
-    pub expired: Option<Ipv4Addr>,
+    expired: Option<Ipv4Addr>,
 }
 
 impl Task {
+    pub(crate) fn new(
+        shared: &Arc<Shared>,
+        record: Record,
+        lease: watch::Sender<Option<Lease>>,
+    ) -> anyhow::Result<Self> {
+        Ok(Self {
+            shared: Arc::clone(shared),
+            owner: record.names().attachment()?.owner(),
+            record,
+            lease,
+            expired: None,
+        })
+    }
+
     /// Keeps the lease until it is released, or the sandbox is proven gone. With `added`, first gets
     /// a lease.
     pub(crate) async fn run(
@@ -42,12 +56,14 @@ impl Task {
         mut requests: mpsc::Receiver<Released>,
         added: Option<Added>,
     ) {
-        let released = match added {
-            Some(added) => match self.begin(&mut requests, added).await {
-                Begun::Held => self.keep_until(&mut requests).await,
-                Begun::Failed => return,
-            },
-            None => self.keep_until(&mut requests).await,
+        if let Some(added) = added
+            && !self.begin(&mut requests, added).await
+        {
+            return;
+        }
+        let released = tokio::select! {
+            () = self.keep() => None,
+            Some(released) = requests.recv() => Some(released),
         };
         let outcome = self.release().await;
         match released {
@@ -56,9 +72,9 @@ impl Task {
         }
     }
 
-    /// Gets a lease for an ADD. If that fails, the client hangs up, or a DEL comes first, releases
-    /// whatever a server may have granted.
-    async fn begin(&mut self, requests: &mut mpsc::Receiver<Released>, mut added: Added) -> Begun {
+    /// Gets a lease for an ADD, and returns whether its client has the lease. If that fails, the
+    /// client hangs up, or a DEL comes first, releases whatever a server may have granted.
+    async fn begin(&mut self, requests: &mut mpsc::Receiver<Released>, mut added: Added) -> bool {
         let obtained = tokio::select! {
             obtained = self.obtain() => obtained,
             () = added.closed() => Err(anyhow!("the client has hung up")),
@@ -69,30 +85,29 @@ impl Task {
         };
         let is_obtained = obtained.is_ok();
         if !is_obtained {
-            let released = self.release().await;
-            self.note_failure(released);
+            self.give_up().await;
         }
-        if added.send(obtained).is_ok() {
-            return if is_obtained {
-                Begun::Held
-            } else {
-                Begun::Failed
-            };
+        let is_answered = added.send(obtained).is_ok();
+        if is_obtained && !is_answered {
+            self.give_up().await;
         }
+        is_obtained && is_answered
+    }
+
+    async fn give_up(&mut self) {
         let released = self.release().await;
         self.note_failure(released);
-        Begun::Failed
     }
 
     async fn obtain(&mut self) -> anyhow::Result<Lease> {
-        let lease = self.acquire().await.map_err(Absence::into_error)?;
+        let lease = self.acquire().await?;
         self.record.is_answered = true;
         self.store(Some(lease.clone()))?;
         self.note(format_args!("leased {}", lease.address));
         Ok(lease)
     }
 
-    async fn acquire(&mut self) -> Result<Lease, Absence> {
+    async fn acquire(&mut self) -> anyhow::Result<Lease> {
         let flags = &self.shared.flags;
         let exchange = Exchange::open(&mut self.record, flags).await?;
         let end = Instant::now() + flags.timing.resend_timeout;
@@ -104,27 +119,19 @@ impl Task {
             record.offered = Some(offer.clone());
             record.write(files)
         };
-        Ok(exchange
-            .acquire(offered.or(self.expired), end, before)
-            .await?)
+        let hint = offered.or(self.expired);
+        exchange.acquire(hint, end, before).await
     }
 
-    /// Extends the lease until another task asks for its release, or the sandbox is proven gone.
-    async fn keep_until(&mut self, requests: &mut mpsc::Receiver<Released>) -> Option<Released> {
-        tokio::select! {
-            () = self.keep() => None,
-            Some(released) = requests.recv() => Some(released),
-        }
-    }
-
+    /// Extends the lease until the sandbox is proven gone.
     async fn keep(&mut self) {
         loop {
             match self.turn().await {
                 Ok(()) => {}
-                Err(Absence::Gone(reason)) => {
-                    return self.note(format_args!("the sandbox is gone: {reason}"));
+                Err(error) if error.is::<Gone>() => {
+                    return self.note(format_args!("the sandbox is gone: {error:#}"));
                 }
-                Err(Absence::Unknown(error)) => {
+                Err(error) => {
                     self.note(format_args!("{error:#}"));
                     sleep(self.pause()).await;
                 }
@@ -133,7 +140,7 @@ impl Task {
     }
 
     /// Waits until the lease has to be extended, and tries that once. Without a lease, gets one.
-    async fn turn(&mut self) -> Result<(), Absence> {
+    async fn turn(&mut self) -> anyhow::Result<()> {
         let Some(lease) = self.record.lease.clone() else {
             let lease = self.acquire().await?;
             return self.replace(Some(lease)).await;
@@ -165,7 +172,7 @@ impl Task {
     }
 
     /// Removes the lease from the interface, because the address may be another client's now.
-    async fn lose(&mut self, reason: &str) -> Result<(), Absence> {
+    async fn lose(&mut self, reason: &str) -> anyhow::Result<()> {
         let address = self.record.lease.as_ref().map(|it| it.address.to_string());
         let address = address.unwrap_or_default();
         self.note(format_args!(
@@ -175,7 +182,7 @@ impl Task {
     }
 
     /// Changes the interface from the former lease to `lease`.
-    async fn replace(&mut self, lease: Option<Lease>) -> Result<(), Absence> {
+    async fn replace(&mut self, lease: Option<Lease>) -> anyhow::Result<()> {
         let (old, new) = (self.record.lease.clone(), lease.clone());
         let priority = self.record.asked.priority;
         let address = |it: &Option<Lease>| it.as_ref().map(|it| it.address);
@@ -190,7 +197,7 @@ impl Task {
                 lease.address
             ));
         }
-        Ok(self.store(lease)?)
+        self.store(lease)
     }
 
     /// Notes the lease that the interface has.
@@ -204,23 +211,16 @@ impl Task {
     /// Returns the time until the next attempt: half of the time that is left (RFC 2131, 4.4.5), and
     /// all of it at the end.
     fn pause(&self) -> Duration {
-        let left = self
-            .record
-            .lease
-            .as_ref()
-            .zip(now().ok())
-            .map(|(lease, now)| {
-                let end = if now < lease.rebind {
-                    lease.rebind
-                } else {
-                    lease.end
-                };
-                end.saturating_sub(now)
-            });
+        let lease = self.record.lease.as_ref().zip(now().ok());
+        let left = lease.and_then(|(lease, now)| {
+            let ends = [lease.rebind, lease.end].into_iter();
+            let mut left = ends.filter_map(|it| it.checked_sub(now));
+            left.find(|it| !it.is_zero())
+        });
         match left {
             Some(left) if left > SHORTEST * 2 => left / 2,
-            Some(left) if !left.is_zero() => left,
-            _ => self.shared.flags.timing.resend_max,
+            Some(left) => left,
+            None => self.shared.flags.timing.resend_max,
         }
     }
 
@@ -254,8 +254,7 @@ impl Task {
         let work = move |connection: &_, link: &_| {
             change(connection, link, [Some(&lease), None], priority)
         };
-        let removed = at_interface(&mut self.record, &self.shared.flags.prefix, work).await;
-        removed.map_err(Absence::into_error)?;
+        at_interface(&mut self.record, &self.shared.flags.prefix, work).await?;
         Ok("the interface")
     }
 
@@ -281,11 +280,6 @@ impl Task {
     fn note(&self, text: std::fmt::Arguments<'_>) {
         note!("{}: {text}", self.owner);
     }
-}
-
-enum Begun {
-    Held,
-    Failed,
 }
 
 /// Shortest wait between two attempts to extend a lease, except at its end.
