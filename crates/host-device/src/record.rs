@@ -12,7 +12,7 @@ use attach::{OwnerFiles, Writing};
 use cni::files::boot_id;
 use cni::{GOING_ON, or_note};
 use ipnetwork::IpNetwork;
-use netlink::{Address, Connection, Link, LinkKind, Multicast, found};
+use netlink::{Address, Connection, Link, LinkChange, LinkKind, MacAddress, Multicast, found};
 use netns::Netns;
 use serde::{Deserialize, Serialize};
 
@@ -59,32 +59,11 @@ impl Record {
     /// Describes `link`, which has these addresses and is about to move to the sandbox `netns`.
     /// Leaves out addresses that the kernel or a DHCP client adds again.
     pub fn new(link: &Link, addresses: &[Address], netns: &Path) -> anyhow::Result<Self> {
-        let text = |mac: Option<netlink::MacAddress>| mac.map(|it| it.to_string());
-        let is_fixed = |it: &&Address| !it.is_link_local && !it.expires;
-        let fixed = addresses.iter().filter(is_fixed).map(|it| it.address);
         Ok(Self {
             boot: boot_id()?,
             netns: netns.to_owned(),
             has_left: false,
-            device: Former {
-                name: link.name.clone(),
-                index: link.index,
-                other_name: None,
-                kind: link.kind.to_string(),
-                permanent_mac: text(link.permanent_mac),
-                parent_device: link.parent_device.clone(),
-                peer: link.peer,
-                has_peer_on_host: link.peer.is_some() && link.peer_namespace.is_none(),
-                mac: text(link.mac),
-                mtu: link.mtu,
-                is_up: link.is_up,
-                is_promiscuous: link.is_promiscuous,
-                all_multicast: link.multicast == Multicast::All,
-                transmit_queue: link.transmit_queue,
-                alias: link.alias.clone(),
-                master: None,
-                addresses: fixed.collect(),
-            },
+            device: Former::of(link, addresses),
         })
     }
 
@@ -157,6 +136,46 @@ impl Record {
 }
 
 impl Former {
+    /// Describes `link`, except for its master.
+    pub fn of(link: &Link, addresses: &[Address]) -> Self {
+        let text = |mac: Option<MacAddress>| mac.map(|it| it.to_string());
+        let is_fixed = |it: &&Address| !it.is_link_local && !it.expires;
+        let fixed = addresses.iter().filter(is_fixed).map(|it| it.address);
+        Self {
+            name: link.name.clone(),
+            index: link.index,
+            other_name: None,
+            kind: link.kind.to_string(),
+            permanent_mac: text(link.permanent_mac),
+            parent_device: link.parent_device.clone(),
+            peer: link.peer,
+            has_peer_on_host: link.peer.is_some() && link.peer_namespace.is_none(),
+            mac: text(link.mac),
+            mtu: link.mtu,
+            is_up: link.is_up,
+            is_promiscuous: link.is_promiscuous,
+            all_multicast: link.multicast == Multicast::All,
+            transmit_queue: link.transmit_queue,
+            alias: link.alias.clone(),
+            master: None,
+            addresses: fixed.collect(),
+        }
+    }
+
+    /// Returns the changes that give a link the settings of the device.
+    pub fn settings(&self) -> Vec<LinkChange<'_>> {
+        let mac = self.mac.as_ref().and_then(|it| it.parse().ok());
+        let settings = [
+            LinkChange::Mtu(self.mtu),
+            LinkChange::Promiscuous(self.is_promiscuous),
+            LinkChange::AllMulticast(self.all_multicast),
+            LinkChange::TransmitQueue(self.transmit_queue),
+            LinkChange::Alias(self.alias.as_deref().unwrap_or_default()),
+        ];
+        let mac = mac.map(LinkChange::Mac);
+        mac.into_iter().chain(settings).collect()
+    }
+
     /// Returns whether the kernel keeps the device when its namespace ends: it then returns to the
     /// initial namespace. A virtual link is deleted with its namespace.
     pub fn is_physical(&self) -> bool {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use cni::{GOING_ON, note, or_note};
 use ipnetwork::IpNetwork;
 use netlink::{Connection, Dad, Link, LinkChange, Request, created};
@@ -105,18 +105,13 @@ fn carry(
     let down = Request::change_link_number(link.index, &LinkChange::Down);
     sandbox.attempt(&[down, Request::rename_link(link.index, &name)])?;
     let moved = sandbox.execute([Request::move_link(link.index, own, &name)]);
-    match (host.find_link(&name)?, moved) {
-        (Some(link), _) => Ok(link),
-        (None, moved) => {
-            let is_back = former.find_on_host(host)?;
-            let context = || format!("move {} back to the host", former.name);
-            match (is_back, moved) {
-                (Some(link), _) => Ok(link),
-                (None, Err(error)) => Err(error).with_context(context),
-                (None, Ok(())) => anyhow::bail!("{} vanished on its way to the host", former.name),
-            }
-        }
+    let named = host.find_link(&name)?;
+    let elsewhere = || former.find_on_host(host);
+    if let Some(link) = named.map_or_else(elsewhere, |it| Ok(Some(it)))? {
+        return Ok(link);
     }
+    moved.with_context(|| format!("move {} back to the host", former.name))?;
+    bail!("{} vanished on its way to the host", former.name)
 }
 
 /// Gives `link`, a link of the host, the name, the settings, the addresses and the state of
@@ -127,7 +122,9 @@ fn carry(
 pub(crate) fn restore(host: &Connection, link: &Link, former: &Former) -> anyhow::Result<Place> {
     let (mut place, mut requests) = (Place::Home, Vec::new());
     let change = |it: &LinkChange<'_>| Request::change_link_number(link.index, it);
-    let settings = settings(former, link);
+    let now = Former::of(link, &[]);
+    let (mut settings, now) = (former.settings(), now.settings());
+    settings.retain(|it| !now.contains(it));
     let is_mac = |it: &LinkChange<'_>| matches!(it, LinkChange::Mac(_));
     let needs_down = link.name != former.name || settings.iter().any(is_mac);
     if needs_down {
@@ -145,14 +142,12 @@ pub(crate) fn restore(host: &Connection, link: &Link, former: &Former) -> anyhow
         }
     }
     requests.extend(settings.iter().map(change));
-    let master = former
-        .master
-        .as_ref()
-        .map(|it| host.find_link(it))
-        .transpose()?
-        .flatten();
-    let master = master.filter(|it| link.master != Some(it.index));
-    requests.extend(master.map(|it| change(&LinkChange::Master(it.index))));
+    if let Some(name) = &former.master
+        && let Some(master) = host.find_link(name)?
+        && link.master != Some(master.index)
+    {
+        requests.push(change(&LinkChange::Master(master.index)));
+    }
     let mut outcomes = host.attempt(&requests)?;
     let there = host.addresses(link.index)?;
     let is_missing = |it: &&IpNetwork| there.iter().all(|has| has.address != **it);
@@ -167,28 +162,6 @@ pub(crate) fn restore(host: &Connection, link: &Link, former: &Former) -> anyhow
     cni::all(outcomes.map(|it| it.map_err(anyhow::Error::from)))
         .with_context(|| format!("restore {}", former.name))?;
     Ok(place)
-}
-
-/// Returns the changes that give `link` the settings of `former`, except for those that it has.
-fn settings<'f>(former: &'f Former, link: &Link) -> Vec<LinkChange<'f>> {
-    let is_multicast = link.multicast == netlink::Multicast::All;
-    let mac = former.mac.as_ref().and_then(|it| it.parse().ok());
-    let changes = [
-        (link.mac != mac)
-            .then_some(mac)
-            .flatten()
-            .map(LinkChange::Mac),
-        (link.mtu != former.mtu).then_some(LinkChange::Mtu(former.mtu)),
-        (link.is_promiscuous != former.is_promiscuous)
-            .then_some(LinkChange::Promiscuous(former.is_promiscuous)),
-        (is_multicast != former.all_multicast)
-            .then_some(LinkChange::AllMulticast(former.all_multicast)),
-        (link.transmit_queue != former.transmit_queue)
-            .then_some(LinkChange::TransmitQueue(former.transmit_queue)),
-        (link.alias != former.alias)
-            .then(|| LinkChange::Alias(former.alias.as_deref().unwrap_or_default())),
-    ];
-    changes.into_iter().flatten().collect()
 }
 
 /// Reports what is not as it was.
