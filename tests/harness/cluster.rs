@@ -149,7 +149,6 @@ impl Node<'_> {
             "isGateway": true,
             "mtu": "$mtu",
             "ipMasq": true,
-            "nonMasqueradeCIDRs": "$clusterCIDRs",
             "ipam": ipam,
         });
         let template = json!({"cniVersion": "1.1.0", "name": "cluster", "plugins": [bridge]});
@@ -158,7 +157,6 @@ impl Node<'_> {
                 "mode": "direct",
                 "node": self.name(),
                 "access": {"kubeconfig": api.kubeconfig(&self.dir)},
-                "clusterCIDRs": ["10.244.0.0/16", "fd00:10:244::/48"],
                 "conflist": {"file": "10-cluster.conflist", "template": template},
                 "stateFile": self.dir.join("nodes.json"),
             },

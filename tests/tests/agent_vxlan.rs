@@ -337,6 +337,10 @@ fn cleanup_removes_what_the_agent_made_and_nothing_else() {
     clean_up();
     assert!(!node.conflist().exists());
     assert!(!node.dir().join("nodes.json").exists());
+    // The plugins' table stays, as after the last pod's DEL.
+    let table = node.place().rules_from("inet cni-masquerade");
+    assert!(!table.contains("elements"), "{table}");
+    node.place().sh("nft delete table inet cni-masquerade");
     assert_eq!(state(&node), before);
 }
 

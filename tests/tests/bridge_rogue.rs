@@ -29,6 +29,11 @@ fn assert_unimpressed(host: &Host) {
 fn settled_snapshot(host: &Host) -> Snapshot {
     let tentative = || host.ip("-6 address show scope global tentative");
     assert!(eventually(|| tentative().is_empty()));
+    // The kernel makes this route last.
+    if host.sysctl("net/ipv6/conf/cni0/disable_ipv6").as_deref() == Some("0") {
+        let multicast = || host.ip("-6 route show table local type multicast dev cni0");
+        assert!(eventually(|| !multicast().is_empty()));
+    }
     host.snapshot()
 }
 

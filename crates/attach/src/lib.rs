@@ -75,7 +75,10 @@ pub use guard::{Guard, Removal, coded, dry_run, tables, take_back};
 pub use hardening::{HOST_EXPOSED, harden};
 pub use keys::{Backend, RawMtu, asked_mac, configured_mac};
 pub use lease::{Lease, release_around, uses_link};
-pub use masquerade::{MASQUERADE_TABLE, Masquerade, RawMasquerade, stands_by};
+pub use masquerade::{
+    MASQUERADE_TABLE, Masquerade, RawMasquerade, lacks_cluster_networks, set_cluster_networks,
+    stands_by,
+};
 pub use mtu::MtuChoice;
 pub use names::{
     HOST_LINK_PREFIX, bridge_mac, derived_mac, host_link_name, is_host_end, is_host_end_of,

@@ -5,7 +5,10 @@ use std::collections::BTreeSet;
 use cni::{Error, hex, keys, note};
 use ipnetwork::IpNetwork;
 use netlink::network_of;
-use nft::{Chain, Element, Family, Field, Hook, IpVersion, Rule, SourcePort, Table, companion};
+use nft::{
+    Chain, Change, Connection, Deleted, Deletion, Element, Family, Field, Hook, IpVersion, Rule,
+    Set, SourcePort, Table, companion, ranges,
+};
 use sha2::{Digest as _, Sha256};
 
 use crate::addressing::hosts;
@@ -118,6 +121,7 @@ fn of_invalid(policy: &str, own: &[IpNetwork], exempt: &[IpNetwork]) -> Option<C
     }
     let valid = Rule::new("belongs to a connection").unless_invalid();
     let rules = [valid.return_to_caller()].into_iter();
+    let rules = rules.chain(within_cluster());
     let rules = rules.chain(exempt.iter().copied().map(exemption));
     let rules = rules.chain(drops).collect();
     Some(Chain::filter(
@@ -148,21 +152,71 @@ pub(crate) fn table() -> Table {
             .when_ip(version)
             .goto_by(&[Field::Source(version)], pods)
     };
-    let rules = vec![
+    let rules = within_cluster().into_iter().chain([
         by_source(IpVersion::V4, PODS_V4),
         by_source(IpVersion::V6, PODS_V6),
-    ];
+    ]);
+    let networks = CLUSTER.map(|(version, set)| Set::of_networks(set, version));
     Table {
         family: Family::Inet,
         name: MASQUERADE_TABLE,
-        sets: standby::maps().into(),
+        sets: standby::maps().into_iter().chain(networks).collect(),
         chains: vec![Chain::nat(
             "postrouting",
             Hook::Postrouting,
             SOURCE_NAT,
-            rules,
+            rules.collect(),
         )],
     }
+}
+
+/// Returns the rules by which pods of one cluster see each other's addresses.
+fn within_cluster() -> [Rule; 2] {
+    CLUSTER.map(|(version, set)| {
+        Rule::new("pods of the cluster reach each other with their addresses")
+            .when_ip(version)
+            .when_in(&[Field::Source(version)], set)
+            .when_in(&[Field::Destination(version)], set)
+            .return_to_caller()
+    })
+}
+
+/// Sets the networks of a cluster's pods, which end with the host: packets from one of them to another
+/// one keep their source address.
+///
+/// # Errors
+/// The kernel refuses a request.
+pub fn set_cluster_networks(networks: &BTreeSet<IpNetwork>) -> Result<(), nft::Error> {
+    let Some(connection) = Connection::open_if_supported()? else {
+        return Ok(());
+    };
+    let table = table();
+    if networks.is_empty() && !connection.exists(&table)? {
+        return Ok(());
+    }
+    let elements = CLUSTER.into_iter().flat_map(|(version, set)| {
+        let networks = networks.iter().copied();
+        ranges(set, version, networks, CLUSTER_OWNER)
+    });
+    let desired: Vec<_> = elements.collect();
+    connection.update(&table, || {
+        let mut present = Vec::new();
+        for set in table.sets.iter().filter(|it| it.has_ranges) {
+            present.extend(connection.elements_of(&table, set)?);
+        }
+        Ok::<_, nft::Error>(Change::of(present, desired.clone()))
+    })?;
+    Ok(())
+}
+
+/// Returns whether the deletion may have removed networks that [`set_cluster_networks`] has set.
+pub fn lacks_cluster_networks(deletion: &Deletion) -> bool {
+    let is_lost = match &deletion.deleted {
+        Deleted::Table | Deleted::Set => true,
+        Deleted::Elements(elements) => elements.iter().any(|it| it.owner == CLUSTER_OWNER),
+        Deleted::Chain(_) | Deleted::Rule { .. } => false,
+    };
+    is_lost && deletion.table == MASQUERADE_TABLE
 }
 
 /// Returns whether `element`, an element of the table with this name, only records that an
@@ -178,6 +232,13 @@ fn multicast() -> impl Iterator<Item = IpNetwork> {
 
 /// Name of the table with the masquerade rules. Its family is `inet`.
 pub const MASQUERADE_TABLE: &str = "cni-masquerade";
+
+/// The set of the networks of a cluster's pods, for each family.
+const CLUSTER: [(IpVersion, &str); 2] =
+    [(IpVersion::V4, "cluster-v4"), (IpVersion::V6, "cluster-v6")];
+
+/// Comment of these sets' elements.
+const CLUSTER_OWNER: &str = "cni-agent";
 
 /// Priority of chains that translate source addresses (`NF_IP_PRI_NAT_SRC`).
 const SOURCE_NAT: i32 = 100;

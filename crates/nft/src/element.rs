@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use netlink::octets;
 use serde::{Deserialize, Serialize};
 
-use crate::attributes::{Attributes, text, value};
+use crate::attributes::{Attributes, number, text, value};
 use crate::comment::{comment, comment_of};
 use crate::expression::{self, DATA_VALUE, DATA_VERDICT, GOTO, VERDICT_CHAIN};
 use crate::register::padded;
@@ -29,6 +29,8 @@ pub struct Element {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 enum Target {
     None,
+    /// None: the key is the first one after a range, in a set of ranges.
+    End,
     /// The chain's name.
     Chain(String),
     /// The values, encoded as the kernel's registers contain them.
@@ -59,6 +61,16 @@ impl Element {
             key: registers(values),
             target: Target::None,
             owner: owner.to_owned(),
+        }
+    }
+
+    /// Makes the element the end of a range, whose last key precedes the element's. The kernel stores
+    /// no owner of an end.
+    pub(crate) fn end(self) -> Self {
+        Self {
+            target: Target::End,
+            owner: String::new(),
+            ..self
         }
     }
 
@@ -96,7 +108,7 @@ impl Element {
     pub(crate) fn number(&self) -> Option<u32> {
         match &self.target {
             Target::Values(bytes) => Some(u32::from_ne_bytes(bytes.as_slice().try_into().ok()?)),
-            Target::None | Target::Chain(_) | Target::Limit(_) => None,
+            Target::None | Target::End | Target::Chain(_) | Target::Limit(_) => None,
         }
     }
 
@@ -136,7 +148,7 @@ impl Element {
     pub fn chain(&self) -> Option<&str> {
         match &self.target {
             Target::Chain(name) => Some(name),
-            Target::None | Target::Values(_) | Target::Limit(_) => None,
+            Target::None | Target::End | Target::Values(_) | Target::Limit(_) => None,
         }
     }
 
@@ -144,7 +156,7 @@ impl Element {
     pub(crate) fn attributes(&self) -> Attributes {
         let key = self.key_attribute();
         let pair = match &self.target {
-            Target::None => key,
+            Target::None | Target::End => key,
             Target::Chain(name) => key.nest(DATA, &expression::to_chain(GOTO, name)),
             Target::Values(bytes) => key.nest(DATA, &expression::value(bytes)),
             Target::Limit(limit) => key.nest(EXPRESSION, &limit.expression()),
@@ -157,7 +169,11 @@ impl Element {
 
     /// Encodes the key, which is enough to read or delete the element.
     pub(crate) fn key_attribute(&self) -> Attributes {
-        Attributes::new().nest(KEY, &expression::value(&self.key))
+        let key = Attributes::new().nest(KEY, &expression::value(&self.key));
+        if self.target == Target::End {
+            return key.number(FLAGS, INTERVAL_END);
+        }
+        key
     }
 
     /// Reads an element of the set called `set` from the element's attributes. Returns `None` if
@@ -167,7 +183,9 @@ impl Element {
         let chain = value(data, DATA_VERDICT).and_then(|it| value(it, VERDICT_CHAIN));
         let bytes = value(data, DATA_VALUE);
         let limit = value(attributes, EXPRESSION).and_then(Limit::read);
+        let is_end = number(value(attributes, FLAGS)) & u64::from(INTERVAL_END) != 0;
         let targets = [
+            is_end.then_some(Target::End),
             chain.map(|it| Target::Chain(text(it))),
             bytes.map(|it| Target::Values(it.to_vec())),
             limit.map(Target::Limit),
@@ -248,11 +266,15 @@ impl fmt::Display for Element {
     }
 }
 
-/// In this order: `NFTA_SET_ELEM_KEY`, `…_DATA`, `…_USERDATA` and `…_EXPR`.
+/// In this order: `NFTA_SET_ELEM_KEY`, `…_DATA`, `…_FLAGS`, `…_USERDATA` and `…_EXPR`.
 const KEY: u16 = 1;
 const DATA: u16 = 2;
+const FLAGS: u16 = 3;
 const USERDATA: u16 = 6;
 const EXPRESSION: u16 = 7;
+
+/// `NFT_SET_ELEM_INTERVAL_END`
+const INTERVAL_END: u32 = 1;
 
 #[cfg(test)]
 mod tests {
@@ -287,6 +309,7 @@ mod tests {
             element.clone(),
             element.clone().to_chain("policy"),
             element.clone().to_values(&target),
+            element.clone().end(),
             element.limited_to(Limit::new(1000, 64).unwrap()),
         ] {
             let read = Element::read("sources", &element.attributes());
@@ -312,10 +335,7 @@ mod tests {
             Value::Port(8080),
         ];
         assert_eq!(Element::new("ports", &values, "").key(&set), values);
-        let alone = Set {
-            key: vec![Type::Port],
-            ..set
-        };
+        let alone = Set::new("ports", [Type::Port], TargetType::None);
         let port = [Value::Port(8080)];
         assert_eq!(Element::new("ports", &port, "").key(&alone), port);
         let to = [Value::Address([10, 1, 0, 2].into()), Value::Port(80)];

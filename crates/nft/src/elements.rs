@@ -57,7 +57,8 @@ impl Connection {
     }
 
     /// Returns the elements of `set`; empty if the table or set does not exist. Elements may be
-    /// missing if another process changes rules meanwhile.
+    /// missing if another process changes rules meanwhile. Ranges are in ascending order: the kernel
+    /// lets the end of a range be deleted only after its start.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -71,20 +72,25 @@ impl Connection {
                 // meanwhile, so this function removes duplicates.
                 let mut seen = HashSet::new();
                 let elements = elements.filter(|it| seen.insert(it.clone()));
-                Ok(elements.collect())
+                let mut elements: Vec<_> = elements.collect();
+                if set.has_ranges {
+                    elements.sort_by(|one, other| one.place().cmp(&other.place()));
+                }
+                Ok(elements)
             }
         }
     }
 
-    /// Returns the elements of `table` in the order of its sets, without the sets of counts
-    /// ([`crate::TargetType::Count`]). Returns no elements if the table does not exist. Elements
+    /// Returns the elements of `table` in the order of its sets, without the sets that hold no element of
+    /// an attachment: those of counts ([`crate::TargetType::Count`]) and of ranges. Returns no elements if the table does not exist. Elements
     /// may be missing if another process changes rules meanwhile.
     ///
     /// # Errors
     /// [`Error::Refused`].
     pub fn elements(&self, table: &Table) -> Result<Vec<Element>, Error> {
         let mut elements = Vec::new();
-        for set in table.sets.iter().filter(|it| !it.is_of_counts()) {
+        let of_attachments = |it: &&Set| !it.is_of_counts() && !it.has_ranges;
+        for set in table.sets.iter().filter(of_attachments) {
             elements.extend(self.elements_of(table, set)?);
         }
         Ok(elements)

@@ -262,6 +262,7 @@ impl Set {
         let map = |key: Attributes, kind| key.number(SET_FLAGS, MAP).number(SET_DATA_TYPE, kind);
         let of_length = |map: Attributes, length| map.number(SET_DATA_LENGTH, u32_of(length));
         match &self.target {
+            TargetType::None if self.has_ranges => key.number(SET_FLAGS, INTERVAL),
             TargetType::None => key,
             TargetType::Chain => map(key, NFT_DATA_VERDICT),
             TargetType::Values(parts) => of_length(map(key, type_number(parts)), type_len(parts)),
@@ -321,7 +322,8 @@ pub(crate) const HOOK_NUMBER: u16 = 1;
 pub(crate) const HOOK_PRIORITY: u16 = 2;
 pub(crate) const HOOK_LINKS: u16 = 4;
 
-/// `NFT_SET_MAP`
+/// `NFT_SET_INTERVAL` and `NFT_SET_MAP`
+const INTERVAL: u32 = 4;
 const MAP: u32 = 8;
 
 /// The type of counts ([`TargetType::Count`]) in nft(8): `mark`, an integer in the host's byte

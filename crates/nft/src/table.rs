@@ -45,6 +45,8 @@ pub struct Set {
     pub key: Vec<Type>,
     /// Kind of the targets to which the set maps its keys.
     pub target: TargetType,
+    /// Whether the elements are the ends of ranges ([`crate::ranges`]).
+    pub has_ranges: bool,
 }
 
 /// Kind of the targets of a set's keys.
@@ -193,8 +195,21 @@ impl Table {
 impl Set {
     /// Describes a set or map whose keys have parts of these types.
     pub fn new(name: &'static str, key: impl Into<Vec<Type>>, target: TargetType) -> Self {
-        let key = key.into();
-        Self { name, key, target }
+        Self {
+            name,
+            key: key.into(),
+            target,
+            has_ranges: false,
+        }
+    }
+
+    /// Describes a set of networks of this IP version ([`crate::ranges`]).
+    pub fn of_networks(name: &'static str, version: IpVersion) -> Self {
+        let set = Self::new(name, [Type::address(version)], TargetType::None);
+        Self {
+            has_ranges: true,
+            ..set
+        }
     }
 
     /// Returns whether this is a set of counts ([`TargetType::Count`]).

@@ -7,14 +7,15 @@ use nix::errno::Errno;
 
 use crate::exchange::{Committed, End};
 use crate::repair::Repairs;
-use crate::{Change, Connection, Element, Error, Message, Table, Updated};
+use crate::{Change, Connection, Element, Error, Message, Set, Table, Updated};
 
 impl Connection {
     /// Changes elements of `table`. Creates or repairs the table if necessary.
     ///
     /// `decide` returns the change, and may read the rules through this connection. If another
     /// process changes rules before the commit, this function calls `decide` again. An element that
-    /// the change both deletes and adds with the same target and owner stays untouched.
+    /// the change both deletes and adds with the same target and owner stays untouched, unless its set
+    /// has ranges and other elements of it change.
     ///
     /// # Errors
     /// In each of these cases, the change was not carried out, but the table may have been repaired
@@ -44,7 +45,7 @@ impl Connection {
             let change = decide()?;
             let counts = self.count(table, &change)?;
             let Change { delete, add, .. } = &change;
-            let (stale, new) = (without(delete, add), without(add, delete));
+            let (stale, new) = (without(table, delete, add), without(table, add, delete));
             let stale = stale.into_iter().map(|it| table.delete_element(it));
             let new = new.into_iter().map(|it| table.add_element(it));
             let messages: Vec<_> = stale.chain(repairs).chain(new).chain(counts).collect();
@@ -171,10 +172,19 @@ pub(crate) fn until_current<E: From<Error>>(
     Err(Error::Busy.into())
 }
 
-/// Returns those elements of `all` that are not in `others`.
-fn without<'a>(all: &'a [Element], others: &[Element]) -> Vec<&'a Element> {
-    let others: HashSet<_> = others.iter().collect();
-    all.iter().filter(|it| !others.contains(it)).collect()
+/// Returns those elements of `all` that are not in `others`. Returns all elements of a set of ranges in
+/// which the two differ: the kernel compares each new end with its neighbours, and refuses some that
+/// are right together with the next ones.
+fn without<'a>(table: &Table, all: &'a [Element], others: &[Element]) -> Vec<&'a Element> {
+    let [mine, theirs] = [all, others].map(|it| it.iter().collect::<HashSet<_>>());
+    let differs = |set: &&Set| {
+        mine.symmetric_difference(&theirs)
+            .any(|it| it.set == set.name)
+    };
+    let ranges = table.sets.iter().filter(|it| it.has_ranges);
+    let replaced: Vec<_> = ranges.filter(differs).map(|it| it.name).collect();
+    let is_kept = |it: &&Element| theirs.contains(it) && !replaced.contains(&it.set.as_str());
+    all.iter().filter(|it| !is_kept(it)).collect()
 }
 
 /// Maximum number of attempts at a transaction. An attempt of one process fails only if a

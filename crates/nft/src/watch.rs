@@ -1,13 +1,12 @@
 //! Waits for the kernel's notifications of deletions and of new elements.
 
-use std::slice;
 use std::time::{Duration, Instant};
 
 use netlink::{Protocol, Silence, Socket};
 
 use crate::error::{failed, unreceived};
 use crate::raw::RawMessage;
-use crate::{Error, Notification, Table};
+use crate::{Deletion, Error, Notification, Table};
 
 /// A socket that receives only the kernel's notifications about `nf_tables`. Requests use another
 /// socket, so no answer to a request is lost if this socket overflows.
@@ -44,23 +43,29 @@ impl Watch {
         }
     }
 
-    /// Waits up to `patience` until `table` or an object in it is deleted. Returns `true` after
-    /// such a deletion, and `false` if there is none. Also returns `true` if notifications were
-    /// lost, because one of them may have reported a deletion.
+    /// Waits up to `patience` until one of `tables` or an object in it is deleted, and `concerns`
+    /// accepts the deletion. Returns `true` after such a deletion, and `false` if there is none. Also
+    /// returns `true` if notifications were lost, because one of them may have reported a deletion.
     ///
     /// # Errors
     /// [`Error::Socket`].
-    pub fn wait_for_deletion(&self, table: &Table, patience: Duration) -> Result<bool, Error> {
+    pub fn wait_for_deletion(
+        &self,
+        tables: &[Table],
+        concerns: impl Fn(&Deletion) -> bool,
+        patience: Duration,
+    ) -> Result<bool, Error> {
         let end = Instant::now() + patience;
         loop {
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Ok(false);
             }
-            match self.receive(slice::from_ref(table), left)? {
+            match self.receive(tables, left)? {
                 None => return Ok(false),
-                Some(Notification::Deletion(_) | Notification::Lost) => return Ok(true),
-                Some(Notification::Addition { .. } | Notification::Other) => {}
+                Some(Notification::Lost) => return Ok(true),
+                Some(Notification::Deletion(deletion)) if concerns(&deletion) => return Ok(true),
+                Some(_) => {}
             }
         }
     }

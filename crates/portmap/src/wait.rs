@@ -4,6 +4,7 @@
 //! The plugin holds no lock while it waits. With a lock, the DEL that it waits for, a GC or a
 //! RELOAD could not run.
 
+use std::slice;
 use std::time::{Duration, Instant};
 
 use nft::{Connection, Element, Table, Watch};
@@ -53,7 +54,7 @@ impl Wait {
             if connection.still_held(table, [held])?.is_empty() {
                 return Ok(true);
             }
-            if !watch.wait_for_deletion(table, left)? {
+            if !watch.wait_for_deletion(slice::from_ref(table), |_| true, left)? {
                 return Ok(false);
             }
         }

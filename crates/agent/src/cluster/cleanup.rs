@@ -1,5 +1,6 @@
 //! Removes the cluster network from a node that leaves the cluster.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
@@ -40,6 +41,9 @@ pub(crate) async fn clean_up(config: &Config, networks: &Path) -> anyhow::Result
     spawn_blocking(guard::remove)
         .await?
         .context("remove the rules of the tunnel port")?;
+    spawn_blocking(|| attach::set_cluster_networks(&BTreeSet::new()))
+        .await?
+        .context("remove the networks without masquerading")?;
     let saved = &config.state_file;
     let removed = if_present(fs::remove_file(saved));
     if removed

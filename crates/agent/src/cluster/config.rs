@@ -1,5 +1,6 @@
 //! The section `cluster` of the agent's configuration file.
 
+use std::collections::BTreeSet;
 use std::env;
 use std::path::PathBuf;
 
@@ -24,9 +25,10 @@ pub(crate) struct Config {
     /// How the agent reaches the API server.
     #[serde(default)]
     pub access: Access,
-    /// The networks of all pods of the cluster.
-    #[serde(default, rename = "clusterCIDRs")]
-    pub cluster_cidrs: Vec<IpNetwork>,
+    /// Between which networks packets are not masqueraded; `None` if between the pod CIDRs of all
+    /// nodes.
+    #[serde(rename = "clusterCIDRs")]
+    pub cluster_cidrs: Option<BTreeSet<IpNetwork>>,
     /// The network configuration that the agent writes; `None` if another program writes it.
     pub conflist: Option<Conflist>,
     /// The file in which the agent keeps the nodes while it does not run.
@@ -82,9 +84,7 @@ impl Config {
         let Some(conflist) = &self.conflist else {
             return Ok(());
         };
-        conflist
-            .check(&self.cluster_cidrs)
-            .context("cluster.conflist")
+        conflist.check().context("cluster.conflist")
     }
 }
 

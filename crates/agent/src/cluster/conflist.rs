@@ -28,21 +28,16 @@ impl Conflist {
     /// Checks the template.
     ///
     /// # Errors
-    /// It has an unknown placeholder, or one whose key is missing, or is no valid conflist.
-    pub fn check(&self, cluster_cidrs: &[IpNetwork]) -> anyhow::Result<()> {
+    /// It has an unknown placeholder, or is no valid conflist.
+    pub fn check(&self) -> anyhow::Result<()> {
         let sample: IpNetwork = "192.0.2.0/24".parse()?;
-        let filled = self.filled(&[sample], cluster_cidrs, None);
+        let filled = self.filled(&[sample], None);
         if let Some(unknown) = find_text(&filled, |it| it.starts_with('$')) {
             bail!(
                 "the template has the unknown placeholder {unknown:?}; known are {}",
                 KNOWN.join(", ")
             );
         }
-        ensure!(
-            !cluster_cidrs.is_empty()
-                || find_text(&self.template, |it| it == CLUSTER_CIDRS).is_none(),
-            "the template has {CLUSTER_CIDRS}: set the key clusterCIDRs"
-        );
         Parsed::parse(serde_json::to_vec(&filled)?).context("template")?;
         Ok(())
     }
@@ -55,12 +50,7 @@ impl Conflist {
     }
 
     /// Returns the template with the values of a node in place of the placeholders.
-    pub fn filled(
-        &self,
-        pod_cidrs: &[IpNetwork],
-        cluster_cidrs: &[IpNetwork],
-        mtu: Option<u32>,
-    ) -> Value {
+    pub fn filled(&self, pod_cidrs: &[IpNetwork], mtu: Option<u32>) -> Value {
         let ranges = pod_cidrs.iter().map(|it| json!([{"subnet": it}]));
         let families = [("0.0.0.0/0", true), ("::/0", false)];
         let families = families
@@ -69,10 +59,6 @@ impl Conflist {
         let values = [
             (MTU, mtu.unwrap_or_default().into()),
             (POD_RANGES, ranges.collect()),
-            (
-                CLUSTER_CIDRS,
-                cluster_cidrs.iter().map(|it| json!(it)).collect(),
-            ),
             (
                 DEFAULT_ROUTES,
                 families.map(|(dst, _)| json!({"dst": dst})).collect(),
@@ -171,10 +157,8 @@ fn file_name<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
 
 /// The ranges of host-local: one for each pod CIDR of the node.
 const POD_RANGES: &str = "$podRanges";
-/// The list of the key `clusterCIDRs`.
-const CLUSTER_CIDRS: &str = "$clusterCIDRs";
 /// A default route for each family of the pod CIDRs.
 const DEFAULT_ROUTES: &str = "$defaultRoutes";
 /// The MTU of the tunnels; without tunnels 0, by which plugins choose that of the uplink.
 const MTU: &str = "$mtu";
-const KNOWN: [&str; 4] = [POD_RANGES, CLUSTER_CIDRS, DEFAULT_ROUTES, MTU];
+const KNOWN: [&str; 3] = [POD_RANGES, DEFAULT_ROUTES, MTU];

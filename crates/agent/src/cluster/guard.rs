@@ -10,8 +10,8 @@ use std::time::Duration;
 use cluster::{NAMES, Nodes, Others, Vxlan};
 use netlink::IpVersion;
 use nft::{
-    Chain, Change, Connection, Element, Family, Field, Hook, Rule, Set, Table, TargetType, Type,
-    Value, Watch,
+    Chain, Change, Connection, Deletion, Element, Family, Field, Hook, Rule, Set, Table,
+    TargetType, Type, Value, Watch,
 };
 
 use crate::events::{Events, events};
@@ -47,15 +47,19 @@ pub(super) fn remove() -> anyhow::Result<()> {
     Ok(connection.delete_table(&table(Vxlan::default()))?)
 }
 
-/// Returns a receiver of values after each of which the rules may be incomplete. Its thread ends
-/// within [`PATIENCE`] after the receiver was dropped.
+/// Returns a receiver of values after each of which the rules, or the networks without masquerading,
+/// may be incomplete. Its thread ends within [`PATIENCE`] after the receiver was dropped.
 ///
 /// # Errors
 /// The kernel refuses the socket.
 pub(super) fn deletions() -> anyhow::Result<Events<()>> {
-    let (watch, table) = (Watch::open()?, table(Vxlan::default()));
+    let (watch, own) = (Watch::open()?, table(Vxlan::default()));
+    let name = own.name;
+    let mut tables = attach::tables().to_vec();
+    tables.push(own);
     Ok(events(move || {
-        watch.wait_for_deletion(&table, PATIENCE)?;
+        let concerns = |it: &Deletion| it.table == name || attach::lacks_cluster_networks(it);
+        watch.wait_for_deletion(&tables, concerns, PATIENCE)?;
         Ok(())
     }))
 }

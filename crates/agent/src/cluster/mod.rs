@@ -119,6 +119,7 @@ impl Part {
             let guarded = spawn_blocking(move || guard::apply(vxlan, &nodes, others)).await?;
             guarded.context("guard the tunnel port")?;
         }
+        self.set_pod_networks().await?;
         let (peers, way) = self.desired();
         let applied = kernel.apply(&peers, &way, others);
         let applied = applied.await.context("set routes")?;
@@ -136,6 +137,24 @@ impl Part {
         self.retry = (!is_done).then(|| Instant::now() + RETRY);
         self.report_node(&applied);
         Ok(())
+    }
+
+    /// Lets pods of the cluster reach each other without masquerading.
+    async fn set_pod_networks(&self) -> anyhow::Result<()> {
+        let nodes = &self.watched.nodes;
+        // Without a list, the networks that an earlier agent set are better than none.
+        if nodes.is_empty() && !self.watched.is_current {
+            return Ok(());
+        }
+        let peers = Peers::of(&self.node, nodes).networks.into_keys();
+        let own = nodes.get(&self.node).into_iter();
+        let own = own.flat_map(|it| it.pod_cidrs.iter().copied());
+        let networks = match &self.config.cluster_cidrs {
+            None => peers.chain(own).collect(),
+            Some(configured) => configured.clone(),
+        };
+        let set = spawn_blocking(move || attach::set_cluster_networks(&networks)).await?;
+        set.context("keep pods of the cluster from being masqueraded to each other")
     }
 
     /// Returns the desired routes.
@@ -227,7 +246,7 @@ impl Part {
             self.report.failure(CONFLIST, None);
             return true;
         };
-        let filled = conflist.filled(&own.pod_cidrs, &self.config.cluster_cidrs, mtu);
+        let filled = conflist.filled(&own.pod_cidrs, mtu);
         let directory = self.shared.directories.networks.clone();
         let written = spawn_blocking(move || conflist::write(&directory, &conflist, &filled)).await;
         let failure = written.map_err(Into::into).flatten().err();
