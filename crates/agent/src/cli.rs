@@ -41,8 +41,7 @@ pub fn command() -> clap::Command {
     Cli::command()
 }
 
-/// Runs the agent until SIGTERM or SIGINT. With `--dry-run` or `--cleanup`, only does what these ask
-/// for.
+/// Runs the agent until SIGTERM or SIGINT. `--dry-run` and `--cleanup` do their work and return.
 pub fn run() -> ExitCode {
     let cli = Cli::parse();
     let outcome = Config::read(&cli.config).and_then(|config| {

@@ -1,5 +1,5 @@
-//! DEL and GC: remove pairs of links, their `nf_tables` elements and their leases, DEL those of one
-//! attachment, GC those of attachments that the runtime does not list.
+//! DEL and GC: remove veth pairs, their `nf_tables` elements and leases. DEL: of one attachment. GC:
+//! of all that the runtime does not list.
 
 use std::collections::BTreeSet;
 
@@ -24,9 +24,9 @@ use crate::{Removal, Topology, guard, host_link_name, is_host_end};
 /// RELOAD finds that the pair is gone and removes them itself.
 ///
 /// # Errors
-/// All errors of the steps. If the pair cannot be deleted, or a link may be its host end, the
-/// elements and the lease stay, because the container's address must not be leased again while the
-/// pair exists.
+/// All errors of the steps. If the pair cannot be deleted, or if a link may be its host end but is
+/// not certain to be, the elements and the lease stay, because the container's address must not be
+/// leased again while the pair exists.
 pub(crate) fn del<T: Topology>(request: &DelRequest) -> anyhow::Result<()> {
     cni::step("start the IPAM plugin");
     // The executable of the IPAM plugin starts now, while DEL deletes the veth pair. DEL sends it

@@ -137,8 +137,8 @@ pub(crate) fn expect_free(
     Ok(())
 }
 
-/// Returns the gateways that the host must have, except link-local ones, each with the network of
-/// the container's address that uses the gateway.
+/// Returns each gateway address of the host with the subnet of the container address that uses it.
+/// Omits link-local gateways.
 fn gateways(addressing: &Addressing) -> BTreeSet<(IpAddr, IpNetwork)> {
     let is_of_host = |gateway: &IpAddr| {
         let mut addresses = addressing.gateways.iter().map(IpNetwork::ip);

@@ -26,9 +26,9 @@ pub(crate) fn host_mac(attachment: &Attachment) -> MacAddress {
 /// changed its name or its alias. If the alias is a tag, it decides. Otherwise, the MAC decides, or
 /// the name of a link without an alias.
 ///
-/// A link with another name must have its other end in another namespace. A container can set any
-/// alias, name and MAC on a link of the host that a runtime moves into its sandbox and back. If that
-/// link is a veth, its other end usually stays on the host.
+/// A link with another name must have its other end in another namespace. Otherwise a container could
+/// forge alias, name and MAC on a link that the runtime lends to its sandbox: the peer of such a veth
+/// usually stays on the host.
 pub fn is_host_end(link: &Link, attachment: &Attachment) -> bool {
     let is_named = link.name == host_link_name(attachment);
     let is_placed = is_named || link.peer_namespace.is_some();

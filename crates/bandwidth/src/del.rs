@@ -7,8 +7,8 @@ use cni::{DelRequest, GcRequest, note};
 use crate::{backstop, ifb, record};
 
 /// Removes the attachment's backstop, its record, and the ifb that the Go plugin made for it. What is
-/// missing counts as removed. The record is retired first, so a concurrent RELOAD that restores the
-/// backstop removes it again.
+/// missing counts as removed. The record is renamed first: a concurrent RELOAD then finds no record
+/// and removes the backstop that it restored.
 ///
 /// # Errors
 /// The kernel refuses a request, or the record cannot be removed. An error of one does not stop the
