@@ -248,7 +248,7 @@ fn links_of_the_host_itself_and_of_attachments_stay() {
         ("lo", "it is a loopback link"),
         ("cni0", "it is a bridge link"),
         (end, "is the host's end of cni:bridged/b/eth0"),
-        ("ens6", "the host has no device with the name ens6"),
+        ("ens6", "the host has no link ens6 (`device`)"),
     ] {
         let refusal = network.clone().with("device", device).on("ADD", &a).error();
         assert!(refusal.mentions(reason), "{device}: {refusal:?}");
@@ -334,7 +334,7 @@ fn check_reports_another_link_and_none() {
     a.ip("link add eth0 type bridge");
     let refusal = network.check(&a, &result).error();
     assert!(
-        refusal.mentions("another link than the device"),
+        refusal.mentions("eth0 in the sandbox is not ens5"),
         "{refusal:?}"
     );
     a.ip("link delete eth0");

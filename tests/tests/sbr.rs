@@ -301,9 +301,10 @@ fn second_add_completes_the_first() {
     a.ip(&format!("rule delete from {}", interface.source(0)));
     a.ip("route delete default table 100");
     let check = interface.run("CHECK", &interface.chained("sbr"), &a);
-    check
-        .error()
-        .expect(100, &["net1", "10.1.0.2", "no table with a default route"]);
+    check.error().expect(
+        100,
+        &["net1", "10.1.0.2", "for a table with a default route"],
+    );
     interface.run("ADD", &interface.chained("sbr"), &a).ok();
     assert_eq!((rules(&a), routes(&a)), first);
     assert_eq!(

@@ -51,7 +51,7 @@ fn table_is_only_looked_up() {
         let check = network.check(&pod.a, &pod.result);
         check.error().expect(
             100,
-            &["10.1.0.2 have no rule for table 4000000000", "fd00:1::2"],
+            &["no rule `from 10.1.0.2 lookup 4000000000`", "fd00:1::2"],
         );
     }
     let status = network

@@ -31,13 +31,16 @@ pub trait SandboxRecord: Serialize + DeserializeOwned {
         OwnerFiles(Self::DIRECTORY.into())
     }
 
-    /// Reads the record in `text`. Returns `None`, and reports this on standard error, if `text` is
-    /// not a record.
-    fn read(text: &str) -> Option<Self> {
+    /// Reads `text`, the record of the attachment `owner`. Returns `None`, and reports this on
+    /// standard error, if `text` is not a record.
+    fn read(owner: &str, text: &str) -> Option<Self> {
         let record = serde_json::from_str(text);
-        if record.is_err() {
+        if let Err(error) = &record {
             let directory = Self::DIRECTORY;
-            note(format_args!("a file in {directory} is not a valid record"));
+            note(format_args!(
+                "the record of {owner} in {directory} is invalid ({error}); DEL leaves what it lists \
+                 in the sandbox"
+            ));
         }
         record.ok()
     }
@@ -52,7 +55,7 @@ pub trait SandboxRecord: Serialize + DeserializeOwned {
                 .is_of(connection, &sandbox.netns)
                 .unwrap_or_default()
         };
-        Self::read(&text).filter(is_here)
+        Self::read(owner, &text).filter(is_here)
     }
 
     /// Rollback: gives the attachment `owner` its `former` record again, if it had one.
@@ -114,7 +117,7 @@ pub trait SandboxRecord: Serialize + DeserializeOwned {
 fn remove<R: SandboxRecord>(owner: &str, netns: Option<&Path>) -> anyhow::Result<()> {
     let kept = || format!("enter the sandbox of {owner}, whose record stays");
     let text = R::files().find_also_retired(owner);
-    let record = text.and_then(|it| R::read(&it));
+    let record = text.and_then(|it| R::read(owner, &it));
     let entered = record.map(|it| it.sandbox().open(netns)).transpose();
     let Some((namespace, connection)) = entered.with_context(kept)?.flatten() else {
         return R::files().retire(owner).remove();
@@ -122,7 +125,7 @@ fn remove<R: SandboxRecord>(owner: &str, netns: Option<&Path>) -> anyhow::Result
     let _lock = SandboxLock::take(&namespace).with_context(kept)?;
     // An ADD that had the lock until now may have written another record.
     let retired = R::files().retire(owner);
-    if let Some(record) = retired.text().and_then(R::read) {
+    if let Some(record) = retired.text().and_then(|it| R::read(owner, it)) {
         note_failure(record.revert(&connection));
     }
     retired.remove()

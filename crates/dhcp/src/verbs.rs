@@ -65,7 +65,7 @@ fn release(socket: &Path, attachment: &Attachment) -> anyhow::Result<()> {
     // A daemon that has started meanwhile may have read the record before it was renamed.
     let is_absent = absence(ask(socket, &request))?.is_some();
     if is_absent && retired.text().is_some() {
-        note!("{reason}. It will release the lease of {attachment}");
+        note!("{reason}. The next daemon will release the lease of {attachment}");
     }
     Ok(())
 }

@@ -90,7 +90,11 @@ impl<'a> Add<'a> {
         undo.push("release the lease", move || {
             leased.release(&request.network, || {
                 let may_release = uses_device || !away.get();
-                ensure!(may_release, "the device is not back, so the lease stays");
+                let netns = request.netns.display();
+                ensure!(
+                    may_release,
+                    "the device is not back from {netns}: the lease stays until DEL"
+                );
                 Ok(())
             })
         });
@@ -153,14 +157,14 @@ impl<'a> Add<'a> {
         let selector = &self.config.device;
         let link = device::find(host, selector)?.with_context(|| {
             let held = records.iter().find(|it| it.1.is_named(selector));
-            let holder = held.map(|(owner, record)| {
-                let sandbox = record.netns.display();
-                format!("; {owner} has it in {sandbox}: DEL that first, or choose another device")
-            });
-            format!(
-                "the host has no device with {selector}{}",
-                holder.unwrap_or_default()
-            )
+            let next = match held {
+                Some((owner, record)) => {
+                    let sandbox = record.netns.display();
+                    format!("{owner} has it in {sandbox}: DEL that first, or choose another device")
+                }
+                None => "`ip link` lists its links".to_owned(),
+            };
+            format!("the host has no {selector}; {next}")
         })?;
         if let Some((owner, record)) = records.iter().find(|it| it.1.device.name == link.name)
             && let Some(renamed) = record.device.find_on_host(host)?
@@ -259,8 +263,13 @@ fn configure(sandbox: &mut Sandbox<'_>, link: &Link, desired: &Container) -> any
         return sandbox.bring_up(link, desired);
     }
     sandbox.configure(link, desired)?;
-    let link = sandbox.find_link()?;
-    let link = link.context("the device left the sandbox during ADD")?;
+    let name = &link.name;
+    let link = sandbox.find_link()?.with_context(|| {
+        format!(
+            "{name} disappeared from the sandbox during ADD: another process moved or deleted it; \
+             run ADD again"
+        )
+    })?;
     let has_ipv6 = desired.addressing.ips.iter().any(|it| it.address.is_ipv6());
     if has_ipv6 && link.carrier == Carrier::On {
         cni::step("wait for IPv6");

@@ -25,11 +25,18 @@ pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
     compare_link(request, expected, |link, _, found| {
         let name = &link.name;
         // The reference writes no record.
-        let text = record::files().find(&request.attachment.owner()).ok();
-        let record = text.map(|it| Record::parse(&it)).transpose()?.flatten();
-        found.unless(record.is_none_or(|it| it.device.is_like(link)), || {
-            format!("{name} in the sandbox is another link than the device")
-        });
+        let owner = request.attachment.owner();
+        let text = record::files().find(&owner).ok();
+        let record = text.map(|it| Record::parse(&owner, &it));
+        if let Some(record) = record.transpose()?.flatten() {
+            found.unless(record.device.is_like(link), || {
+                let former = &record.device.name;
+                format!(
+                    "{name} in the sandbox is not {former} (other kind, parent, peer or permanent \
+                     MAC)"
+                )
+            });
+        }
         found.unless(link.is_up, || format!("{name} in the sandbox is down"));
         Ok(())
     })

@@ -22,16 +22,16 @@ pub struct Config {
 #[derive(Debug, Clone, PartialEq, Eq, derive_more::Display)]
 pub enum Selector {
     /// Its name or an alternative name.
-    #[display("the name {_0}")]
+    #[display("link {_0} (`device`)")]
     Name(String),
     /// Its MAC.
-    #[display("the MAC {_0}")]
+    #[display("link with the MAC {_0} (`hwaddr`)")]
     Mac(MacAddress),
     /// Its directory below `/sys/devices`, or below a bus of `/sys/bus`.
-    #[display("a link in {}", _0.display())]
+    #[display("link of the device {}", _0.display())]
     Directory(PathBuf),
     /// A PCI device whose driver is for programs such as DPDK: there is no link to move.
-    #[display("a driver for programs")]
+    #[display("link of a device that a program uses")]
     UserSpace,
 }
 
@@ -43,8 +43,9 @@ impl Config {
     pub fn parse(network: &Network) -> Result<Self, Error> {
         let raw: RawConfig = network.config()?;
         let on_bus = on_bus(&raw.pci_bus_id, &network.key::<String>(DEVICE_ID)?)?;
-        let pci = on_bus.as_deref().filter(|it| it.starts_with(PCI));
-        let is_for_user_space = pci.map_or(Ok(false), is_for_user_space)?;
+        let pci = on_bus.as_ref().filter(|it| it.1.starts_with(PCI));
+        let is_for_user_space = pci.map_or(Ok(false), |(key, it)| is_for_user_space(key, it))?;
+        let on_bus = on_bus.map(|it| it.1);
         let missing = || {
             let reason =
                 "one of \"device\", \"hwaddr\", \"kernelpath\" and \"pciBusID\" is required";
@@ -78,21 +79,28 @@ impl Selector {
     }
 }
 
-/// Returns the directory of the device that `pciBusID` names. The runtime's `device_id`, a PCI or
-/// auxiliary device, takes precedence.
-fn on_bus(pci_bus_id: &str, device_id: &str) -> Result<Option<PathBuf>, Error> {
-    if device_id.is_empty() {
-        let pci = Some(pci_bus_id).filter(|it| !it.is_empty());
-        return pci.map(|it| bus_directory(PCI, it, "pciBusID")).transpose();
-    }
-    for bus in [PCI, AUXILIARY] {
-        let directory = bus_directory(bus, device_id, DEVICE_ID)?;
+/// Returns the directory of the device that `pciBusID` names, and this key. The runtime's
+/// `device_id`, a PCI or auxiliary device, takes precedence.
+///
+/// # Errors
+/// Code 7: there is no such device.
+fn on_bus(pci_bus_id: &str, device_id: &str) -> Result<Option<(&'static str, PathBuf)>, Error> {
+    let (key, name, buses) = match (pci_bus_id, device_id) {
+        ("", "") => return Ok(None),
+        (name, "") => ("pciBusID", name, &[PCI][..]),
+        (_, name) => (DEVICE_ID, name, &[PCI, AUXILIARY][..]),
+    };
+    for bus in buses {
+        let directory = bus_directory(bus, name, key)?;
         if directory.exists() {
-            return Ok(Some(directory));
+            return Ok(Some((key, directory)));
         }
     }
-    let reason = format!("{device_id}: there is no such PCI or auxiliary device");
-    Err(Error::invalid(DEVICE_ID, reason))
+    let reason = format!(
+        "there is no device {name}; `ls {}` lists them",
+        buses.join(" ")
+    );
+    Err(Error::invalid(key, reason))
 }
 
 /// Returns the directory of the device `name` on a bus.
@@ -113,11 +121,13 @@ fn kernel_path(text: &str) -> Result<PathBuf, Error> {
     Ok(path)
 }
 
-/// Returns whether the driver of the PCI device with this directory hands the device to a program.
-fn is_for_user_space(directory: &Path) -> Result<bool, Error> {
+/// Returns whether the driver of the PCI device with this directory, which `key` names, hands the
+/// device to a program.
+fn is_for_user_space(key: &str, directory: &Path) -> Result<bool, Error> {
     let driver = directory.join("driver").canonicalize().map_err(|error| {
-        let reason = format!("{}: the device has no driver: {error}", directory.display());
-        Error::invalid("pciBusID", reason)
+        let device = directory.display();
+        let reason = format!("{device} has no driver ({error}); bind one");
+        Error::invalid(key, reason)
     })?;
     let name = driver.file_name().and_then(|it| it.to_str());
     Ok(name.is_some_and(|it| USER_SPACE_DRIVERS.contains(&it)))
@@ -165,6 +175,18 @@ mod tests {
         }
         for name in ["..", "a/../b"] {
             bus_directory(PCI, name, "pciBusID").unwrap_err();
+        }
+    }
+
+    #[test]
+    fn missing_device_is_reported_with_its_key() {
+        for (pci_bus_id, device_id, key) in [
+            ("ffff:ff:1f.9", "", "pciBusID"),
+            ("0000:00:00.0", "ffff:ff:1f.9", DEVICE_ID),
+        ] {
+            let error = on_bus(pci_bus_id, device_id).unwrap_err().to_string();
+            assert!(error.contains(key), "{error}");
+            assert!(error.contains("no device ffff:ff:1f.9"), "{error}");
         }
     }
 }

@@ -41,7 +41,10 @@ pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
         return_unrecorded(request, netns)?;
     }
     if let Some(reason) = remains(&owner, place.as_ref(), is_searched)? {
-        note!("the lease of {owner} stays until GC, because a process may use it: {reason}");
+        note!(
+            "the lease of {owner} stays, because its sandbox may exist ({reason}); `cnitool gc` \
+             releases it later"
+        );
         return Ok(());
     }
     early?;
@@ -84,7 +87,10 @@ pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
         cni::all(owners.iter().map(|owner| {
             let place = return_device(record::files().retire(owner), None)?;
             match remains(owner, place.as_ref(), true)? {
-                Some(reason) => anyhow::bail!("{owner} may use its lease: {reason}"),
+                Some(reason) => anyhow::bail!(
+                    "the leases stay, because the sandbox of {owner} may exist ({reason}); end it, \
+                     then repeat GC"
+                ),
                 None => Ok(()),
             }
         }))
@@ -126,7 +132,8 @@ pub(crate) fn return_device(
     retired: Retired,
     netns: Option<&Path>,
 ) -> anyhow::Result<Option<Place>> {
-    let record = retired.text().map(Record::parse).transpose()?;
+    let record = retired.text().map(|it| Record::parse(&retired.owner, it));
+    let record = record.transpose()?;
     let Some(mut record) = record.flatten() else {
         retired.remove()?;
         return Ok(None);

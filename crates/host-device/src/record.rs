@@ -79,13 +79,14 @@ impl Record {
         Ok(record)
     }
 
-    /// Parses the text of a record. Returns `None` if it is void: of another boot, or invalid, which
-    /// is reported on standard error.
+    /// Parses the text of the record of the attachment `owner`. Returns `None` if it is void: of
+    /// another boot, or invalid, which is reported on standard error.
     ///
     /// # Errors
     /// The boot's ID cannot be read.
-    pub fn parse(text: &str) -> anyhow::Result<Option<Self>> {
-        let record = serde_json::from_str(text).context("parse a record of host-device");
+    pub fn parse(owner: &str, text: &str) -> anyhow::Result<Option<Self>> {
+        let record = serde_json::from_str(text);
+        let record = record.with_context(|| format!("parse the record of {owner} in {DIRECTORY}"));
         let Some(record): Option<Self> = or_note(record, GOING_ON) else {
             return Ok(None);
         };
@@ -111,7 +112,7 @@ impl Record {
     /// changes nothing, if there is a valid one.
     pub fn create(&self, owner: &str) -> anyhow::Result<bool> {
         if let Ok(text) = files().find(owner)
-            && Self::parse(&text)?.is_none()
+            && Self::parse(owner, &text)?.is_none()
         {
             files().remove(owner)?;
         }
@@ -128,7 +129,8 @@ impl Record {
         let mut valid = Vec::new();
         for owner in files().owners()? {
             let text = files().find_also_retired(&owner);
-            let record = text.map(|it| Self::parse(&it)).transpose()?.flatten();
+            let record = text.map(|it| Self::parse(&owner, &it));
+            let record = record.transpose()?.flatten();
             valid.extend(record.map(|it| (owner, it)));
         }
         Ok(valid)
@@ -239,5 +241,7 @@ impl Former {
 }
 
 pub(crate) fn files() -> OwnerFiles {
-    OwnerFiles("/run/cni/host-device".into())
+    OwnerFiles(DIRECTORY.into())
 }
+
+const DIRECTORY: &str = "/run/cni/host-device";

@@ -111,7 +111,10 @@ fn carry(
         return Ok(link);
     }
     moved.with_context(|| format!("move {} back to the host", former.name))?;
-    bail!("{} vanished on its way to the host", former.name)
+    bail!(
+        "moved {} to the host, but the host has no such link; look at `ip link`, then repeat DEL",
+        former.name
+    )
 }
 
 /// Gives `link`, a link of the host, the name, the settings, the addresses and the state of

@@ -30,7 +30,7 @@ pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
     let differences: Vec<_> = differences.collect();
     ensure!(
         differences.is_empty(),
-        "{interface}: {}",
+        "{interface}: {}; see `ip rule` in the sandbox",
         differences.join("; ")
     );
     Ok(())
@@ -51,12 +51,12 @@ fn difference(
     };
     match (config, source.gateway) {
         (Config::Shared(table), _) => (!tables.any(|it| it == *table))
-            .then(|| format!("packets from {from} have no rule for table {table}")),
+            .then(|| format!("no rule `from {from} lookup {table}`")),
         (Config::Own { .. }, Gateway::None) => tables
             .next()
             .is_none()
-            .then(|| format!("packets from {from} have no rule")),
+            .then(|| format!("no rule `from {from}`")),
         (Config::Own { .. }, _) => (!tables.any(has_default))
-            .then(|| format!("packets from {from} have no table with a default route")),
+            .then(|| format!("no rule `from {from}` for a table with a default route")),
     }
 }

@@ -63,8 +63,12 @@ pub(crate) fn doubts(raw: &RawConfig) -> Vec<String> {
         ("addSourceHints", raw.add_source_hints),
     ];
     let idle = keys.into_iter().filter(|it| it.1 && raw.table.is_some());
-    idle.map(|(key, _)| format!("{key} has no effect, because table makes sbr add only rules"))
-        .collect()
+    let message = |key| {
+        format!(
+            "{key} has no effect beside table: sbr then adds only rules; remove one of the keys"
+        )
+    };
+    idle.map(|(key, _)| message(key)).collect()
 }
 
 fn gateways(raw: &RawConfig) -> Result<Vec<IpAddr>, Error> {

@@ -40,7 +40,10 @@ pub(crate) fn sources(
     interface: &InterfaceName,
 ) -> Result<Vec<Source>, Error> {
     if result.ips.is_empty() {
-        let reason = format!("{interface} has no address, so there is no source to route by");
+        let reason = format!(
+            "{interface} has no address, so there is no source to route by; place sbr after a plugin \
+             with ipam"
+        );
         return Err(Error::invalid("prevResult.ips", reason));
     }
     let configured = match config {

@@ -36,7 +36,8 @@ fn compare(
 ) -> anyhow::Result<()> {
     let name = &link.name;
     found.unless(desired.is_kind(&link.kind), || {
-        format!("{name} in the sandbox is {}", link.kind)
+        let expected = desired.words(None);
+        format!("{name} in the sandbox is {}, not {expected}", link.kind)
     });
     if let Kind::Tap(tap) = &desired.kind {
         tap.compare(link, sandbox, found)?;
