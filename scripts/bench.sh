@@ -24,6 +24,7 @@
 #     growth      bridge with host-local at 0, 100, 500 and 1,000 pods
 #     leases      host-local at 1, 1,000, 10,000 and 60,000 leases
 #     ports       portmap ADD and DEL, with no other port and with 5,000; connections through them
+#     cluster     cni-agent for 1,000 and 5,000 nodes; packets between pods of two nodes
 #     reload      cnitool reload of 500 pods
 #     bandwidth   bandwidth ADD, CHECK and DEL
 #     devices     bandwidth with limits of the runtime, and with podResources on a node with 10,000 devices
@@ -66,7 +67,7 @@ main() {
                 esac
                 shift
                 ;;
-            attach | ptp | single | dhcp | floor | chain | podman | burst | growth | leases | ports | reload | bandwidth | devices | firewall | tuning | datapath | latency | throughput | footprint)
+            attach | ptp | single | dhcp | floor | chain | podman | burst | growth | leases | ports | cluster | reload | bandwidth | devices | firewall | tuning | datapath | latency | throughput | footprint)
                 cases+=("$1")
                 ;;
             *) die "unknown option or case $1" ;;
@@ -96,6 +97,7 @@ main() {
     printf 'reference  %s: %s\n' "$reference" "$(version "$reference")"
     printf 'machine    %s processors, Linux %s, load %s\n' \
         "$(nproc)" "$(uname -r)" "$(cut -d' ' -f1-3 /proc/loadavg)"
+    export PLUGINS_UNDER_TEST=$executables
     in_private_network "${bench[@]}" --offline -- \
         --ours "$executables" --reference "$reference" --rounds "$rounds" "${path[@]}" "${json[@]}" "${cases[@]}"
 }

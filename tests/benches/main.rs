@@ -6,6 +6,7 @@
 mod attach;
 mod burst;
 mod chain;
+mod cluster;
 mod datapath;
 mod dhcp;
 mod firewall;
@@ -55,6 +56,7 @@ fn main() {
             "growth" => growth::run(&host, sides(), options.rounds, report),
             "leases" => leases::run(&host, sides(), report),
             "ports" => ports::run(&host, sides(), options.rounds, report),
+            "cluster" => cluster::run(&host, options.rounds, report),
             "reload" => reload::run(&host, &options.ours, options.rounds.min(20), report),
             "bandwidth" => limits::run(&host, sides(), options.rounds, report),
             "devices" => limits::run_devices(&host, &options.ours, options.rounds, report),
@@ -72,7 +74,7 @@ fn main() {
     }
 }
 
-const CASES: [&str; 20] = [
+const CASES: [&str; 21] = [
     "attach",
     "ptp",
     "single",
@@ -84,6 +86,7 @@ const CASES: [&str; 20] = [
     "growth",
     "leases",
     "ports",
+    "cluster",
     "reload",
     "bandwidth",
     "devices",

@@ -53,6 +53,8 @@ struct State {
     lists: usize,
     /// The HTTP status of all patches; 0 if they are applied.
     refusal: u16,
+    /// Number of images in the status of nodes that are set from now on.
+    images: usize,
 }
 
 impl ApiServer {
@@ -112,6 +114,12 @@ impl ApiServer {
         self.shared.changed.notify_all();
     }
 
+    /// Gives nodes that are set from now on as many images as a real node has: with 60 images, a Node
+    /// has some 12 KB.
+    pub fn set_images(&self, count: usize) {
+        self.shared.lock().images = count;
+    }
+
     /// Adds or changes a node. Its conditions stay.
     pub fn set(&self, name: &str, pod_cidrs: &[&str], addresses: &[&str]) {
         let addresses = addresses
@@ -123,9 +131,15 @@ impl ApiServer {
             "kind": "Node",
             "metadata": {"name": name, "uid": name, "managedFields": [{"manager": "kubelet"}]},
             "spec": {"podCIDR": pod_cidrs.first(), "podCIDRs": pod_cidrs},
-            "status": {"addresses": addresses.collect::<Value>(), "images": [{"names": ["a"]}]},
+            "status": {"addresses": addresses.collect::<Value>()},
         });
         let mut state = self.shared.lock();
+        let image = |number| {
+            let tagged = format!("registry.example/team/image-{number}:v1.2.3");
+            let digest = format!("registry.example/team/image-{number}@sha256:{number:064x}");
+            json!({"names": [digest, tagged], "sizeBytes": 12_345_678})
+        };
+        object["status"]["images"] = (0..=state.images).map(image).collect();
         let before = state.nodes.get(name);
         if let Some(conditions) = before.and_then(|it| it["status"].get("conditions")) {
             object["status"]["conditions"] = conditions.clone();
@@ -228,16 +242,12 @@ impl State {
         let limit = limit.unwrap_or(usize::MAX);
         let from = value(query, "continue").unwrap_or_default();
         self.lists += usize::from(from.is_empty());
-        let nodes = if self.answers == Answers::Emptiness {
-            BTreeMap::new()
-        } else {
-            self.nodes.clone()
-        };
-        let mut rest = nodes.into_iter().filter(|(name, _)| name.as_str() >= from);
+        let is_empty = self.answers == Answers::Emptiness;
+        let mut rest = self.nodes.range(from.to_owned()..).filter(|_| !is_empty);
         let items: Vec<_> = rest.by_ref().take(limit).map(|it| it.1).collect();
-        let next = rest.next().map(|it| it.0);
+        let next = rest.next().map_or("", |it| it.0);
         let version = self.events.len().to_string();
-        let metadata = json!({"resourceVersion": version, "continue": next.unwrap_or_default()});
+        let metadata = json!({"resourceVersion": version, "continue": next});
         json!({"apiVersion": "v1", "kind": "NodeList", "metadata": metadata, "items": items})
     }
 }

@@ -80,6 +80,11 @@ impl<'h> Cluster<'h> {
         }
     }
 
+    /// Makes a namespace without links.
+    pub fn sandbox(&self, name: &str) -> Sandbox {
+        self.host.sandbox(name)
+    }
+
     /// Makes a node with its Node object, which has both families.
     pub fn node(&self, number: u8, link: Link) -> Node<'h> {
         let node = self.machine(number, link);

@@ -13,7 +13,7 @@ mod table;
 
 use std::time::Duration;
 
-pub use meter::Metric;
+pub use meter::{Line, Metric, Quantity, SERVER_PORT};
 pub use side::{Guard, Side};
 pub use table::{Row, Table};
 

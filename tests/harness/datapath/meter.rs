@@ -13,14 +13,17 @@ use crate::{Place as _, Sandbox};
 
 /// Two ends, and the address by which the client reaches the server.
 #[derive(Debug)]
-pub(super) struct Line<'n> {
-    pub(super) client: &'n Sandbox,
-    pub(super) server: &'n Sandbox,
-    pub(super) target: SocketAddr,
+pub struct Line<'n> {
+    /// The end that connects.
+    pub client: &'n Sandbox,
+    /// The end that listens.
+    pub server: &'n Sandbox,
+    /// Address and port of the server, as the client reaches it.
+    pub target: SocketAddr,
 }
 
 /// Port of the server in its own namespace.
-pub(super) const SERVER_PORT: u16 = 80;
+pub const SERVER_PORT: u16 = 80;
 
 /// A kind of traffic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,7 +89,7 @@ impl Metric {
     }
 
     /// Measures for the time `slot`.
-    pub(super) fn measure(self, line: &Line<'_>, slot: Duration) -> Vec<f64> {
+    pub fn measure(self, line: &Line<'_>, slot: Duration) -> Vec<f64> {
         match self {
             Self::TcpThroughput => line.throughput(slot),
             Self::TcpConnections => line.connections(slot),
