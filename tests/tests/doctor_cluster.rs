@@ -57,3 +57,38 @@ fn is_judged(findings: &Findings) -> bool {
     let mut levels = ["ok", "warning", "problem"].into_iter();
     levels.any(|it| findings.holds(it, "cluster", &[]))
 }
+
+#[test]
+fn nodes_that_do_not_answer_and_frames_to_other_hosts_are_named() {
+    let host = Host::new();
+    let cluster = Cluster::new(&host);
+    let [first, second] = [(1, LAN), (2, WAN)].map(|it| cluster.node(it.0, it.1));
+    let agent = first.agent(&sections(&first, &cluster, "vxlan"));
+    let (second, _agent) = cluster.started(second, "vxlan");
+    for node in [&first, &second] {
+        node.health_has("200 OK");
+    }
+    first
+        .doctor()
+        .expect("ok", "cluster", &["to the pods of 1 other node"]);
+    second.place().sh(
+        "nft 'add table inet closed; add chain inet closed in { type filter hook input priority 0; }; \
+         add rule inet closed in udp dport 4789 drop'",
+    );
+    let silent = [
+        "no answer from 10.244.2.0 (node node-2)",
+        "the tunnel's UDP port",
+    ];
+    first.doctor().expect("warning", "cluster", &silent);
+    second.place().sh("nft delete table inet closed");
+    drop(agent);
+    first.place().sh(
+        "mac=$(ip neigh show 10.244.2.0 dev cni-vxlan4 | sed 's/.*lladdr \\([^ ]*\\).*/\\1/'); \
+         bridge fdb replace $mac dev cni-vxlan4 dst 198.51.100.77 self permanent",
+    );
+    let wrong = [
+        "10.244.2.0/24 (node node-2) uses cni-vxlan4, which does not send",
+        "to 198.51.100.2",
+    ];
+    first.doctor().expect("problem", "cluster", &wrong);
+}

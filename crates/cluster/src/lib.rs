@@ -27,5 +27,5 @@ pub use self::node::{Node, Nodes};
 pub use self::peers::{Peer, Peers};
 pub use self::problem::Problem;
 pub use self::state::{STATE_FILE, State};
-pub use self::tunnel::{NAMES, Tunnel, Vxlan};
+pub use self::tunnel::{Mac, NAMES, Tunnel, Vxlan, mac};
 pub use self::way::Way;

@@ -123,6 +123,12 @@ fn address_of(entry: &NeighbourMessage) -> Option<IpAddr> {
         NeighbourAttribute::Destination(NeighbourAddress::Inet6(address)) => {
             Some((*address).into())
         }
+        // In a forwarding entry, whose own family is that of bridges.
+        NeighbourAttribute::Destination(NeighbourAddress::Other(octets)) => {
+            let v4 = <[u8; 4]>::try_from(octets.as_slice()).map(IpAddr::from);
+            let v6 = || <[u8; 16]>::try_from(octets.as_slice()).map(IpAddr::from);
+            v4.or_else(|_| v6()).ok()
+        }
         _ => None,
     })
 }

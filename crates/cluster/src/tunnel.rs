@@ -35,7 +35,7 @@ pub struct Tunnel {
 }
 
 /// A MAC address.
-pub(crate) type Mac = [u8; 6];
+pub type Mac = [u8; 6];
 
 /// The names of the devices, for IPv4 and for IPv6.
 pub const NAMES: [&str; 2] = ["cni-vxlan4", "cni-vxlan6"];
@@ -86,7 +86,7 @@ impl Tunnel {
 }
 
 /// Returns the MAC address of the VXLAN devices of the node `name`. It is locally administered.
-pub(crate) fn mac(name: &str) -> Mac {
+pub fn mac(name: &str) -> Mac {
     let hash: [u8; 32] = Sha256::digest(name).into();
     let [first, second, third, fourth, fifth, sixth, ..] = hash;
     [first & 0xfc | 0x02, second, third, fourth, fifth, sixth]

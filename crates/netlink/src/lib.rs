@@ -60,7 +60,7 @@ pub use link_change::LinkChange;
 pub use mac::{InvalidMac, MacAddress};
 pub use message::Message;
 pub use monitor::{Monitor, Wait};
-pub use neighbour::Neighbour;
+pub use neighbour::{Forwarding, Neighbour};
 pub use netlink_packet_route::link::{IpVlanMode, MacVlanMode};
 pub use new_links::{NewKind, NewLink, StandIn};
 pub use policy::{Policies, PolicyEvents};

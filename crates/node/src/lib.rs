@@ -33,7 +33,7 @@ use anyhow::Context as _;
 use attach::{BRIDGE_NF_CALL, sees_frames};
 use cluster::STATE_FILE;
 use facts::Lack;
-use netlink::{Address, Link, LinkCounters, Neighbour, Route};
+use netlink::{Address, Forwarding, Link, LinkCounters, Neighbour, Route};
 use runtime::Directories;
 pub use tc::CountedLimit;
 
@@ -87,6 +87,8 @@ pub struct Node {
     pub discarding_routes: Vec<Route>,
     /// Neighbours of all links whose MACs the kernel knows. Only [`Node::read`] reads them.
     pub neighbours: Vec<Neighbour>,
+    /// Entries of VXLAN devices. Only [`Node::read`] reads them.
+    pub forwarding: Vec<Forwarding>,
     /// Live attachments whose host end of the veth pair exists, with their sandboxes' links,
     /// addresses and routes.
     pub pods: Vec<Pod>,
@@ -182,7 +184,9 @@ impl Node {
         node.sysctls = kernel::sysctls(&node.forwarding_links());
         node.has_read_only_sysctls = kernel::are_sysctls_read_only();
         node.pods = node.take(Part::Links, pods::pods(&node));
-        node.neighbours = node.take(Part::Links, neighbours());
+        let (neighbours, forwarding) = node.take(Part::Links, neighbours());
+        node.neighbours = neighbours;
+        node.forwarding = forwarding;
         node.unreturned = node.take(Part::Links, unreturned());
         let state = cluster::State::read(Path::new(STATE_FILE)).context(STATE_FILE);
         node.cluster = node.take(Part::Cluster, state);
@@ -361,8 +365,9 @@ fn unreturned() -> anyhow::Result<Vec<String>> {
     Ok(each.collect::<Result<Vec<_>, _>>()?.concat())
 }
 
-fn neighbours() -> Result<Vec<Neighbour>, netlink::Error> {
-    netlink::Connection::open()?.neighbours()
+fn neighbours() -> Result<(Vec<Neighbour>, Vec<Forwarding>), netlink::Error> {
+    let connection = netlink::Connection::open()?;
+    Ok((connection.neighbours()?, connection.forwarding()?))
 }
 
 /// Returns whether the kernel looks up every packet in the routing table with this number. These
