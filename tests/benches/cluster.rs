@@ -43,8 +43,9 @@ fn work(cluster: &Cluster<'_>, count: u32) -> Value {
     sections["cluster"]["mode"] = "vxlan".into();
     let start = Instant::now();
     let agent = node.agent(&sections);
-    let expected = format!("cni_agent_cluster_routes {count}\n");
-    while !node.http("/metrics").contains(&expected) {
+    // Not the metric, which the agent reads every other second.
+    let routes = || node.place().ip("-4 -oneline route show proto 201");
+    while routes().lines().count() < count.try_into().unwrap() {
         assert!(start.elapsed() < Duration::from_mins(2), "{}", agent.log());
         thread::park_timeout(Duration::from_millis(5));
     }
