@@ -7,7 +7,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, anyhow, bail, ensure};
 use bandwidth::{ANNOTATIONS, CAPABILITY, POD_ANNOTATIONS};
-use clap::Args;
+use clap::{ArgGroup, Args};
 use cni::files::Hold;
 use cni::{Attachment, ContainerId, NetworkName, SearchPath, Verb};
 use runtime::{Cache, Chain, Conflist, Directories, HeldEntry, PluginConfig, may_exist};
@@ -18,6 +18,7 @@ use crate::settings::Settings;
 /// The attachment and its new rates.
 #[derive(Debug, Args)]
 #[group(skip)]
+#[command(group = ArgGroup::new("rates").args(["ingress", "egress"]).required(true).multiple(true))]
 pub struct Change {
     /// The network's name
     network: NetworkName,
@@ -25,7 +26,7 @@ pub struct Change {
     /// network namespace
     container: String,
     /// Rate that the container receives: bit/s, such as 20M or 64k, or none [default: unchanged]
-    #[arg(long, value_name = "RATE", value_parser = rate, required_unless_present = "egress")]
+    #[arg(long, value_name = "RATE", value_parser = rate)]
     ingress: Option<u64>,
     /// Rate that the container sends: bit/s, such as 20M or 64k, or none [default: unchanged]
     #[arg(long, value_name = "RATE", value_parser = rate)]
