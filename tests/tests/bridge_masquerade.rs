@@ -132,7 +132,7 @@ fn del_removes_what_add_made_even_without_a_namespace() {
     assert_eq!(
         listed.matches("chain policy-").count(),
         2,
-        "shared, with its companion: {listed}"
+        "shared, with its base chain: {listed}"
     );
     a.unmount();
     let nothing_known = network(&host).without("ipMasq");

@@ -9,17 +9,17 @@ use tokio::sync::mpsc::{Receiver, channel};
 /// it ends that thread.
 pub(crate) type Events<T> = Receiver<anyhow::Result<T>>;
 
-/// Calls `hear` in a loop on a new thread, and returns a receiver of the values that `hear`
-/// returns. The thread ends after the first error, or when `hear` returns after the receiver was
+/// Calls `next` in a loop on a new thread, and returns a receiver of the values that `next`
+/// returns. The thread ends after the first error, or when `next` returns after the receiver was
 /// dropped. If [`MOST_WAITING`] values wait for the receiver, the thread waits, too. The kernel may
-/// then drop events of the socket; `hear` returns a value that reports this loss.
+/// then drop events of the socket; `next` returns a value that reports this loss.
 pub(crate) fn events<T: Send + 'static>(
-    hear: impl Fn() -> anyhow::Result<T> + Send + 'static,
+    next: impl Fn() -> anyhow::Result<T> + Send + 'static,
 ) -> Events<T> {
     let (sender, receiver) = channel(MOST_WAITING);
     thread::spawn(move || {
         loop {
-            let heard = hear();
+            let heard = next();
             let is_last = heard.is_err();
             if sender.blocking_send(heard).is_err() || is_last {
                 return;

@@ -59,7 +59,7 @@ pub(crate) fn add<T: Topology>(request: &AddRequest, answer: Answer) -> anyhow::
         // Without an IPAM plugin, the container configures its interface itself.
         Lease::None => {
             let side = topology.ensure_host_side(&host, &args)?;
-            hardening::tolerate(&side.unset, &Addressing::default())?;
+            hardening::report_read_only(&side.unset, &Addressing::default())?;
             let desired = topology.desired(side, Addressing::default());
             add.connect(desired, AddResult::default())
         }
@@ -205,7 +205,7 @@ impl<T: Topology> Add<'_, T> {
     fn desired(&self, side: HostSide, lease: &AddResult) -> anyhow::Result<Desired> {
         let addressing = Addressing::leased(self.topology.gateway(), lease, side.mtu)?;
         expect_free(self.host, &side, &addressing)?;
-        hardening::tolerate(&side.unset, &addressing)?;
+        hardening::report_read_only(&side.unset, &addressing)?;
         Ok(self.topology.desired(side, addressing))
     }
 

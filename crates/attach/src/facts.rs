@@ -1,6 +1,6 @@
 //! Facts that plugins with veth pairs share.
 
-use facts::{Elements, Lack, Need, Proof, is_set};
+use facts::{Elements, MissingFeature, Need, Proof, is_set};
 use netlink::{Connection, MacAddress, VethEnd, VethPair};
 use netns::Netns;
 
@@ -20,11 +20,11 @@ pub const MASQUERADE: Elements = Elements {
 ///
 /// # Errors
 /// The network namespace cannot be opened.
-pub fn lack_of_pairs(
+pub fn missing_pairs(
     connection: &Connection,
     plugin: &'static str,
     master: Option<u32>,
-) -> anyhow::Result<Option<Lack>> {
+) -> anyhow::Result<Option<MissingFeature>> {
     let [host, container] = ["host", "pod"].map(|side| format!("{plugin}-{side}"));
     let end = |name, last| VethEnd {
         name,
@@ -39,5 +39,10 @@ pub fn lack_of_pairs(
         sandbox: &Netns::own()?,
     };
     let tried = connection.add_veth(&pair, Vec::new());
-    Ok(Lack::of(tried, "veth pairs (CONFIG_VETH)", plugin, &[]))
+    Ok(MissingFeature::of(
+        tried,
+        "veth pairs (CONFIG_VETH)",
+        plugin,
+        &[],
+    ))
 }

@@ -29,7 +29,7 @@ pub fn harden(set: Result<(), netns::Error>, consequence: &str) -> anyhow::Resul
 /// # Errors
 /// The first message, if the host is an IPv6 gateway of the attachment: such a host needs a
 /// writable `/proc/sys` anyway.
-pub(crate) fn tolerate(unset: &[String], addressing: &Addressing) -> anyhow::Result<()> {
+pub(crate) fn report_read_only(unset: &[String], addressing: &Addressing) -> anyhow::Result<()> {
     let is_ipv6_gateway = addressing.gateways.iter().any(IpNetwork::is_ipv6);
     for message in unset {
         if is_ipv6_gateway {

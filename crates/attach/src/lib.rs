@@ -58,7 +58,7 @@ mod witness;
 
 use cni::{Plugin, SpecVersion};
 
-pub use self::facts::{MASQUERADE, lack_of_pairs};
+pub use self::facts::{MASQUERADE, missing_pairs};
 pub use add::{interface, placed};
 pub use addressing::{Addressing, Gateway};
 pub use check::compare_link;

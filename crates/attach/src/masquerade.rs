@@ -7,7 +7,7 @@ use ipnetwork::IpNetwork;
 use netlink::network_of;
 use nft::{
     Chain, Change, Connection, Deleted, Deletion, Element, Family, Field, Hook, IpVersion, Rule,
-    Set, SourcePort, Table, companion, ranges,
+    Set, SourcePort, Table, base_chain_of, ranges,
 };
 use sha2::{Digest as _, Sha256};
 
@@ -100,11 +100,12 @@ impl Masquerade {
     }
 }
 
-/// Returns the companion of the chain `policy`. It drops packets that conntrack can assign to no
-/// connection, if they come from a network in `own` and go to none in `exempt`. The kernel masquerades
-/// only packets of connections, so these would leave with a container's address. The chain is in the
-/// hook `forward`, so that it delays no packet that the host itself sends. It does not see what a
-/// program of the host sends for a container, such as kube-proxy's IPVS or a transparent proxy.
+/// Returns the base chain of the chain `policy` ([`base_chain_of`]). It drops packets that
+/// conntrack can assign to no connection, if they come from a network in `own` and go to none in
+/// `exempt`. The kernel masquerades only packets of connections, so these would leave with a
+/// container's address. The chain is in the hook `forward`, so that it delays no packet that the
+/// host itself sends. It does not see what a program of the host sends for a container, such as
+/// kube-proxy's IPVS or a transparent proxy.
 ///
 /// Returns `None` if all networks in `own` are single addresses: there would be a chain for each
 /// container, and each packet traverses all these chains.
@@ -125,7 +126,7 @@ fn of_invalid(policy: &str, own: &[IpNetwork], exempt: &[IpNetwork]) -> Option<C
     let rules = rules.chain(exempt.iter().copied().map(exemption));
     let rules = rules.chain(drops).collect();
     Some(Chain::filter(
-        companion(policy),
+        base_chain_of(policy),
         Hook::Forward,
         SOURCE_NAT,
         rules,

@@ -13,7 +13,7 @@ use netlink::{
 use netns::{Netns, Sysctl};
 
 use crate::addressing::{MAIN_TABLE, need_ipv6, next_hop};
-use crate::hardening::{CONTAINER_EXPOSED, tolerate};
+use crate::hardening::{CONTAINER_EXPOSED, report_read_only};
 use crate::{Addressing, Container, Gateway, harden, routed};
 
 /// An open sandbox: connections to the kernel inside it, and the name of the container's link.
@@ -190,7 +190,7 @@ impl<'a> Sandbox<'a> {
         self.namespace.run(|| {
             for (sysctl, was, value) in &advertisements {
                 let unset = harden(sysctl.change(was, value), CONTAINER_EXPOSED)?;
-                tolerate(unset.as_slice(), addressing)?;
+                report_read_only(unset.as_slice(), addressing)?;
             }
             for (sysctl, value) in sysctls {
                 let set = sysctl.ensure_if_present(value);

@@ -90,7 +90,7 @@ impl Limiting<'_> {
 /// - Code 50: the kubelet's checkpoint exists and cannot be read, so the ADD of every pod would fail.
 pub(crate) fn status(request: &StatusRequest) -> anyhow::Result<()> {
     let config = Config::parse(&request.network)?;
-    doubts(&request.network.quiet_config()?)
+    warnings(&request.network.quiet_config()?)
         .iter()
         .for_each(note);
     if let Some(resources) = &config.pod_resources {
@@ -111,7 +111,7 @@ pub(crate) fn status(request: &StatusRequest) -> anyhow::Result<()> {
 
 /// Returns a message for each rate in the plugin's own keys that is so low that a packet takes longer
 /// than a second. Its author probably meant another unit than bit/s.
-pub fn doubts(own: &RawConfig) -> Vec<String> {
+pub fn warnings(own: &RawConfig) -> Vec<String> {
     let rates = [
         ("ingressRate", own.ingress_rate),
         ("egressRate", own.egress_rate),

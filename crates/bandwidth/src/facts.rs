@@ -2,13 +2,13 @@
 
 use cni::json;
 use facts::{
-    Argument, Consequence, Duty, Elements, Extent, Facts, Keys, Lack, Need, Proof, Task, lacks_all,
-    read,
+    Argument, Consequence, Elements, Facts, Keys, MissingFeature, Need, Proof, Scope, ScopedTask,
+    Task, lacks_all, read,
 };
 use netlink::Connection;
 
 use crate::backstop::{TABLE, tables};
-use crate::check::doubts;
+use crate::check::warnings;
 use crate::record::limits_egress;
 use crate::{PLUGIN, POD_ANNOTATIONS, RawConfig};
 
@@ -24,7 +24,7 @@ pub const FACTS: Facts = Facts {
         are_expected: |added| limits_egress(added.owner),
         proof: Proof::Record(limits_egress),
     }],
-    lacks,
+    missing_features,
     argument: Some(Argument {
         capabilities: &[CAPABILITY, POD_ANNOTATIONS],
         is_needed: |keys| lacks_all(keys, &["ingressRate", "egressRate", "podResources"]),
@@ -32,7 +32,7 @@ pub const FACTS: Facts = Facts {
         impact: "The runtime passes it no rates, so pods silently have no limits.",
     }),
     tasks: limits,
-    doubts: |keys| read(keys).map_or_else(Vec::new, |raw| doubts(&raw)),
+    warnings: |keys| read(keys).map_or_else(Vec::new, |raw| warnings(&raw)),
     ..Facts::of(PLUGIN.name)
 };
 
@@ -40,14 +40,14 @@ pub const FACTS: Facts = Facts {
 pub const CAPABILITY: &str = "bandwidth";
 
 /// Returns the limits that the plugin may set. Its own keys win over those of the runtime.
-fn limits(keys: &Keys, capabilities: &[String]) -> Vec<Duty> {
+fn limits(keys: &Keys, capabilities: &[String]) -> Vec<ScopedTask> {
     let own: RawConfig = read(keys).unwrap_or_default();
     let mut declared = capabilities.iter();
     let is_asked = declared.any(|it| [CAPABILITY, POD_ANNOTATIONS].contains(&it.as_str()));
     let is_allocated = json::value(keys, "podResources").is_some_and(|it| *it != false);
     let of = |task, rate: Option<u64>| match rate {
-        Some(rate) if rate > 0 => Some((task, Extent::All)),
-        _ if is_allocated || is_asked && !own.is_given() => Some((task, Extent::Asking)),
+        Some(rate) if rate > 0 => Some((task, Scope::All)),
+        _ if is_allocated || is_asked && !own.is_given() => Some((task, Scope::Asking)),
         _ => None,
     };
     let limits = [
@@ -57,9 +57,9 @@ fn limits(keys: &Keys, capabilities: &[String]) -> Vec<Duty> {
     limits.into_iter().flatten().collect()
 }
 
-fn lacks() -> anyhow::Result<Vec<Lack>> {
+fn missing_features() -> anyhow::Result<Vec<MissingFeature>> {
     let modules = tc::missing(&Connection::open()?)?.into_iter();
-    let lacks = modules.map(|module| {
+    let missing = modules.map(|module| {
         let keys: &[_] = match module {
             tc::module::HTB => &["shapedSubnets", "unshapedSubnets"],
             _ => &[],
@@ -68,12 +68,12 @@ fn lacks() -> anyhow::Result<Vec<Lack>> {
             tc::module::FQ_CODEL => Consequence::OneQueue,
             _ => Consequence::LimitedAddFails,
         };
-        Lack {
+        MissingFeature {
             reason: format!("the kernel lacks {module}"),
             plugins: vec![PLUGIN.name],
             need: Need { keys, consequence },
             modules: vec![module],
         }
     });
-    Ok(lacks.collect())
+    Ok(missing.collect())
 }

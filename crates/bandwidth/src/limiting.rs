@@ -8,7 +8,7 @@
 use anyhow::Context as _;
 use cni::{AddRequest, Error, Undo};
 use netlink::Link;
-use tc::{Held, Limit, Traffic};
+use tc::{InstalledQdiscs, Limit, Traffic};
 
 use crate::backstop::{self, Backstop};
 use crate::pair::Pair;
@@ -90,7 +90,7 @@ impl<'a> Limiting<'a> {
     ) -> anyhow::Result<()> {
         let place = self.pair.place(direction);
         let held = match place.held() {
-            Err(tc::Error::Foreign { .. }) => Held::default(),
+            Err(tc::Error::Foreign { .. }) => InstalledQdiscs::default(),
             held => self.located(direction, held)?,
         };
         self.with_backstop((direction, &held, limit), undo, |_| {
@@ -103,7 +103,7 @@ impl<'a> Limiting<'a> {
     /// keep to the limit.
     fn with_backstop(
         self,
-        (direction, held, limit): (Direction, &Held, &Limit),
+        (direction, held, limit): (Direction, &InstalledQdiscs, &Limit),
         undo: &mut Undo<'a>,
         change: impl FnOnce(&mut Undo<'a>) -> Result<(), tc::Error>,
     ) -> anyhow::Result<()> {

@@ -23,7 +23,7 @@ pub(crate) fn of(traffic: &Traffic, limited: impl Fn(Rule) -> Rule) -> Option<Ch
     let cases = outermost(&traffic.cases());
     let rules = cases.iter().map(|(subnet, case)| match case {
         Case::Limited => limited(Rule::new("limited").when_frame_to(*subnet)),
-        Case::Free => Rule::new("not limited")
+        Case::Unlimited => Rule::new("not limited")
             .when_frame_to(*subnet)
             .return_to_caller(),
     });

@@ -1,7 +1,9 @@
 //! What the tools know of the plugin.
 
 use cni::json;
-use facts::{Added, Elements, Extent, Facts, HostSide, Keys, Lack, Need, Proof, Task, is_set};
+use facts::{
+    Added, Elements, Facts, HostSide, Keys, MissingFeature, Need, Proof, Scope, Task, is_set,
+};
 use netlink::{Connection, LinkChange, NewKind, NewLink, Request};
 use serde_json::Value;
 
@@ -12,8 +14,8 @@ pub const FACTS: Facts = Facts {
     host_side: HostSide::Port(bridge_of),
     port_keys: &["vlan", "vlanTrunk", "portIsolation", "hairpinMode"],
     tables: &[FRAMES, attach::MASQUERADE],
-    lacks,
-    tasks: |_, _| vec![(Task::MakeInterface, Extent::All)],
+    missing_features,
+    tasks: |_, _| vec![(Task::MakeInterface, Scope::All)],
     replaces_rules: true,
     ..Facts::of(PLUGIN.name)
 };
@@ -43,23 +45,23 @@ fn has_copies(added: &Added<'_>) -> bool {
     addresses.any(|it| if it.is_ipv4() { v4 } else { v6 })
 }
 
-fn lacks() -> anyhow::Result<Vec<Lack>> {
+fn missing_features() -> anyhow::Result<Vec<MissingFeature>> {
     let connection = Connection::open()?;
     let bridge = connection.add_link(&NewLink::of(BRIDGE, NewKind::Bridge));
     let master = connection.find_link(BRIDGE)?.map(|it| it.index);
     let filtering = Request::change_link(BRIDGE, &LinkChange::VlanFiltering);
     let filtering = || master.map_or(Ok(()), |_| connection.execute(vec![filtering]));
-    let lacks = [
-        Lack::of(bridge, "bridges (CONFIG_BRIDGE)", PLUGIN.name, &[]),
-        attach::lack_of_pairs(&connection, PLUGIN.name, master)?,
-        Lack::of(
+    let missing = [
+        MissingFeature::of(bridge, "bridges (CONFIG_BRIDGE)", PLUGIN.name, &[]),
+        attach::missing_pairs(&connection, PLUGIN.name, master)?,
+        MissingFeature::of(
             filtering(),
             VLAN_FILTERING,
             PLUGIN.name,
             &["vlan", "vlanTrunk"],
         ),
     ];
-    Ok(lacks.into_iter().flatten().collect())
+    Ok(missing.into_iter().flatten().collect())
 }
 
 const VLAN_FILTERING: &str = "VLAN filtering of bridges (CONFIG_BRIDGE_VLAN_FILTERING)";

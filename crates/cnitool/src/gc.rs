@@ -73,11 +73,11 @@ fn stale<'n>(
                 "{attachment} was leased its address less than five minutes ago, and its ADD may \
                  still be running: kept"
             ),
-            Liveness::Unseen(reason) if collect.valid.is_empty() => {
+            Liveness::Unproven(reason) if collect.valid.is_empty() => {
                 note!("{attachment} may be live: kept");
                 unseen.get_or_insert(reason);
             }
-            Liveness::Unseen(_) | Liveness::Gone => stale.push(candidate),
+            Liveness::Unproven(_) | Liveness::Gone => stale.push(candidate),
         }
     }
     let Some(reason) = unseen else {

@@ -42,8 +42,8 @@ pub const PLUGIN: Plugin = Plugin {
 
 /// What cnitool and the agent know of the plugin.
 pub const FACTS: Facts = Facts {
-    doubts: verbs::doubts,
-    doubts_fail: true,
+    warnings: verbs::warnings,
+    are_warnings_fatal: true,
     ..Facts::of(PLUGIN.name)
 };
 

@@ -119,7 +119,7 @@ pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
 
 /// Returns a message if no daemon listens on the socket in `keys`. A Go daemon counts, because the
 /// plugin on this node may be the Go one, too.
-pub(crate) fn doubts(keys: &Keys) -> Vec<String> {
+pub(crate) fn warnings(keys: &Keys) -> Vec<String> {
     let raw: RawConfig = facts::read(keys).unwrap_or_default();
     let Ok(socket) = socket_path(&raw.daemon_socket_path) else {
         return Vec::new();

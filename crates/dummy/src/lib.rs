@@ -16,5 +16,5 @@ pub const PLUGIN: Plugin = single::plugin::<Dummy>("dummy", include_str!("../REA
 
 /// What cnitool and the agent know of the plugin.
 pub const FACTS: Facts = single::facts(PLUGIN.name, || {
-    single::lacks(NewKind::Dummy, "dummy links (CONFIG_DUMMY)", PLUGIN.name)
+    single::missing_features(NewKind::Dummy, "dummy links (CONFIG_DUMMY)", PLUGIN.name)
 });

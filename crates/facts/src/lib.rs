@@ -32,16 +32,16 @@ pub struct Facts {
     pub tables: &'static [Elements],
     /// Tries what the plugin needs of the kernel, except for its tables, in this thread's network
     /// namespace, which is a temporary one. Returns what the kernel lacks.
-    pub lacks: fn() -> anyhow::Result<Vec<Lack>>,
+    pub missing_features: fn() -> anyhow::Result<Vec<MissingFeature>>,
     /// Capabilities of which the plugin or its caller should declare one.
     pub argument: Option<Argument>,
     /// Returns what a plugin with these keys and declared capabilities does for an attachment, if
     /// only one plugin of a list can do it.
-    pub tasks: fn(&Keys, &[String]) -> Vec<Duty>,
+    pub tasks: fn(&Keys, &[String]) -> Vec<ScopedTask>,
     /// Returns a message for each value that is probably a mistake. STATUS reports the same.
-    pub doubts: fn(&Keys) -> Vec<String>,
+    pub warnings: fn(&Keys) -> Vec<String>,
     /// Whether each ADD with such a value fails.
-    pub doubts_fail: bool,
+    pub are_warnings_fatal: bool,
     /// Returns a message for each thing of the host that an attachment took, and that has not come
     /// back completely although the attachment's sandbox has ended or DEL ran.
     pub unreturned: fn() -> anyhow::Result<Vec<String>>,
@@ -58,11 +58,11 @@ impl Facts {
             port_keys: &[],
             addresses: Addresses::Elsewhere,
             tables: &[],
-            lacks: || Ok(Vec::new()),
+            missing_features: || Ok(Vec::new()),
             argument: None,
             tasks: |_, _| Vec::new(),
-            doubts: |_| Vec::new(),
-            doubts_fail: false,
+            warnings: |_| Vec::new(),
+            are_warnings_fatal: false,
             unreturned: || Ok(Vec::new()),
             replaces_rules: false,
         }
@@ -182,7 +182,7 @@ pub enum Consequence {
 
 /// A missing kernel feature.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Lack {
+pub struct MissingFeature {
     /// Text that names the missing feature, or the kernel's error.
     pub reason: String,
     /// Names of the plugins that need the feature.
@@ -193,8 +193,8 @@ pub struct Lack {
     pub modules: Vec<&'static str>,
 }
 
-impl Lack {
-    /// Returns the lack of `feature`, which `plugin` needs with `keys`, if `tried` is an
+impl MissingFeature {
+    /// Returns the missing `feature`, which `plugin` needs with `keys`, if `tried` is an
     /// error.
     pub fn of<T>(
         tried: Result<T, netlink::Error>,
@@ -242,11 +242,11 @@ pub enum Task {
 }
 
 /// A task of a plugin, and the pods for which the plugin has it.
-pub type Duty = (Task, Extent);
+pub type ScopedTask = (Task, Scope);
 
 /// The pods for which a plugin has a [`Task`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Extent {
+pub enum Scope {
     /// Every pod of the network.
     All,
     /// Pods for which the runtime or the kubelet asks for it.

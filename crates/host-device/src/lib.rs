@@ -9,7 +9,7 @@
 //! | verbs | `add`, `check`, `del` |
 
 use cni::{Plugin, SpecVersion, StatusRequest, Verb};
-use facts::{Extent, Facts, HostSide, Task};
+use facts::{Facts, HostSide, Scope, Task};
 
 mod add;
 mod check;
@@ -39,7 +39,7 @@ pub const PLUGIN: Plugin = Plugin {
 /// What cnitool and the agent know of the plugin.
 pub const FACTS: Facts = Facts {
     host_side: HostSide::Witness,
-    tasks: |_, _| vec![(Task::MakeInterface, Extent::All)],
+    tasks: |_, _| vec![(Task::MakeInterface, Scope::All)],
     unreturned: transfer::unreturned,
     ..Facts::of(PLUGIN.name)
 };

@@ -8,7 +8,7 @@ use nix::unistd::{AccessFlags, access};
 
 use crate::files::Files;
 use crate::free::{Free, near};
-use crate::rebuild::survivors;
+use crate::rebuild::remaining_leases;
 use crate::{Config, Store};
 
 /// Checks that the attachment holds every address of `prevResult` that is within a range of this
@@ -77,7 +77,7 @@ fn expect_free_addresses(config: &Config, network: &NetworkName) -> anyhow::Resu
     let held = if files.index.is_trusted() {
         files.leases.addresses()?
     } else {
-        survivors(&files, config.storage.earlier_boot)?
+        remaining_leases(&files, config.storage.earlier_boot)?
     };
     let free = Free::all_but(held, &files.cooldown);
     for (_, set) in sets {

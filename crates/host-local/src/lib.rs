@@ -24,7 +24,6 @@ mod directory;
 mod files;
 mod free;
 mod index;
-mod judge;
 mod lease;
 mod lock;
 pub mod pod_cidr;
@@ -36,6 +35,7 @@ mod request;
 pub mod resolv_conf;
 mod sandbox;
 mod scratch;
+mod stale_lease_check;
 mod storage;
 mod store;
 

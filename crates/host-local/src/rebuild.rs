@@ -9,14 +9,14 @@ use cni::{note, note_failure, or_note};
 use crate::directory::{Directory, Identity};
 use crate::files::Files;
 use crate::index::{Record, Records};
-use crate::judge::Judge;
+use crate::stale_lease_check::StaleLeaseCheck;
 use crate::{Boot, Content, EarlierBoot, Holder};
 
 /// Reads all leases and rebuilds the index.
 ///
 /// Removes empty and garbled lease files. If `earlier` is [`EarlierBoot::Release`], and the caller
 /// has the request's sandbox `own`, releases the leases of an earlier boot
-/// ([`Judge::is_of_earlier_boot`]), if the lease's file is still the file that the record
+/// ([`StaleLeaseCheck::is_of_earlier_boot`]), if the lease's file is still the file that the record
 /// identifies. All other leases stay. A lease without a record gets a record with the current boot.
 ///
 /// Only ADD has such a sandbox: DEL and GC may run in a container that sees no sandboxes. After
@@ -36,10 +36,10 @@ pub(crate) fn rebuild(
     leases.watch();
     let old = index.read_all();
     let now = Boot::current()?;
-    let judge = own.filter(|_| earlier == EarlierBoot::Release);
-    let judge = judge.map(|own| Judge::new(&files.network, now.clone(), Some(own)));
-    let Findings { kept, stale } = Findings::of(leases, &old, (&now, judge.as_ref()))?;
-    let is_decided = judge.is_some() || earlier == EarlierBoot::Keep;
+    let check = own.filter(|_| earlier == EarlierBoot::Release);
+    let check = check.map(|own| StaleLeaseCheck::new(&files.network, now.clone(), Some(own)));
+    let Findings { kept, stale } = Findings::of(leases, &old, (&now, check.as_ref()))?;
+    let is_decided = check.is_some() || earlier == EarlierBoot::Keep;
     let is_complete = is_decided || kept.values().flatten().all(|it| it.boot.id == now.id);
     if !stale.is_empty() {
         let outcomes = leases.remove(stale.keys().copied());
@@ -62,12 +62,15 @@ pub(crate) fn rebuild(
 ///
 /// # Errors
 /// The leases cannot be read.
-pub(crate) fn survivors(files: &Files, earlier: EarlierBoot) -> anyhow::Result<BTreeSet<IpAddr>> {
+pub(crate) fn remaining_leases(
+    files: &Files,
+    earlier: EarlierBoot,
+) -> anyhow::Result<BTreeSet<IpAddr>> {
     let Files { leases, index, .. } = files;
     let now = Boot::after_mark()?;
-    let judge = Judge::new(&files.network, now.clone(), None);
-    let judge = Some(&judge).filter(|_| earlier == EarlierBoot::Release);
-    let Findings { stale, .. } = Findings::of(leases, &index.read_all(), (&now, judge))?;
+    let check = StaleLeaseCheck::new(&files.network, now.clone(), None);
+    let check = Some(&check).filter(|_| earlier == EarlierBoot::Release);
+    let Findings { stale, .. } = Findings::of(leases, &index.read_all(), (&now, check))?;
     let mut addresses = leases.addresses()?;
     addresses.retain(|address| !stale.contains_key(address));
     Ok(addresses)
@@ -84,11 +87,11 @@ struct Findings {
 }
 
 impl Findings {
-    /// Without a judge, keeps all leases that name a holder.
+    /// Without a check, keeps all leases that name a holder.
     fn of(
         leases: &Directory,
         known: &Records,
-        (now, judge): (&Boot, Option<&Judge<'_>>),
+        (now, check): (&Boot, Option<&StaleLeaseCheck<'_>>),
     ) -> anyhow::Result<Self> {
         let mut findings = Self::default();
         for address in leases.addresses()? {
@@ -101,10 +104,10 @@ impl Findings {
                 Content::Garbled => "its file names no container, so no DEL can release it".into(),
                 Content::Holder(holder) => {
                     let mut record = record_of(known, &holder, (address, identity), now);
-                    if !judge.is_some_and(|it| it.is_of_earlier_boot(&holder, &record)) {
+                    if !check.is_some_and(|it| it.is_of_earlier_boot(&holder, &record)) {
                         // A record without marker says too little to be judged after a reboot.
                         let is_same = record.boot.id == now.id && now.run.is_some();
-                        if is_same || judge.is_some() && record.boot.run.is_none() {
+                        if is_same || check.is_some() && record.boot.run.is_none() {
                             record.boot = now.clone();
                         }
                         findings.kept.entry(holder).or_default().push(record);

@@ -15,10 +15,10 @@ use cni::{Attachment, GOING_ON, NetworkName, or_note};
 use crate::files::Files;
 use crate::free::{Free, near};
 use crate::index::Record;
-use crate::judge::Judge;
 use crate::range::RangeSet;
 use crate::rebuild::rebuild;
 use crate::scratch::make_directory;
+use crate::stale_lease_check::StaleLeaseCheck;
 use crate::{Boot, EarlierBoot, Holder, Lease, Origin, Storage, Wanted, lock};
 
 /// The leases of one network, locked until this value is dropped.
@@ -199,8 +199,8 @@ impl Store {
         Ok(leases)
     }
 
-    /// Returns whether the attachment that holds `leases` is gone ([`Judge::is_gone`]), according to
-    /// the record of each lease.
+    /// Returns whether the attachment that holds `leases` is gone ([`StaleLeaseCheck::is_gone`]),
+    /// according to the record of each lease.
     ///
     /// # Errors
     /// The boot ID, a record or a lease file cannot be read.
@@ -215,13 +215,13 @@ impl Store {
             network,
             ..
         } = &self.files;
-        let judge = Judge::new(network, Boot::current()?, self.own());
+        let check = StaleLeaseCheck::new(network, Boot::current()?, self.own());
         let records = index.records_of(&Holder::of(attachment))?;
         for lease in leases {
             let identity = files.identity(lease.address)?;
             let is_it = |it: &&Record| it.address == lease.address && Some(it.identity) == identity;
             let record = records.iter().find(is_it);
-            if !record.is_some_and(|it| judge.is_gone(attachment, it)) {
+            if !record.is_some_and(|it| check.is_gone(attachment, it)) {
                 return Ok(false);
             }
         }

@@ -16,7 +16,7 @@ pub const PLUGIN: Plugin = single::plugin::<Ipvlan>("ipvlan", include_str!("../R
 
 /// What cnitool and the agent know of the plugin.
 pub const FACTS: Facts = single::facts(PLUGIN.name, || {
-    single::lacks(
+    single::missing_features(
         NewKind::Ipvlan(IpVlanMode::L2),
         "ipvlan links (CONFIG_IPVLAN)",
         PLUGIN.name,

@@ -16,7 +16,7 @@ pub const PLUGIN: Plugin = single::plugin::<Macvlan>("macvlan", include_str!("..
 
 /// What cnitool and the agent know of the plugin.
 pub const FACTS: Facts = single::facts(PLUGIN.name, || {
-    single::lacks(
+    single::missing_features(
         NewKind::Macvlan(MacVlanMode::Bridge, None),
         "macvlan links (CONFIG_MACVLAN)",
         PLUGIN.name,

@@ -8,7 +8,7 @@ use std::thread::{self, ThreadId};
 
 use netns::Netns;
 
-use crate::{Error, Message, Protocol, Request, Silence, Socket};
+use crate::{Error, Message, Protocol, ReceiveError, Request, Socket};
 
 /// A netlink socket for requests; it belongs to the namespace in which it was opened.
 pub struct Connection {
@@ -168,15 +168,17 @@ impl Connection {
         let mut objects = Vec::new();
         let reply = self.socket.reply(number, |object| {
             if objects.len() == self.length {
-                return Err(Silence::TooLong);
+                return Err(ReceiveError::TooLong);
             }
             objects.extend(Some(object).filter(|it| request.keeps(it)));
             Ok(())
         });
-        let reply = reply.map_err(|silence| match silence {
-            Silence::Deadline => request.unanswered("the kernel did not answer"),
-            Silence::TooLong => request.unanswered("the list is too long"),
-            Silence::Lost | Silence::Socket(_) => request.unanswered("the answer is lost"),
+        let reply = reply.map_err(|error| match error {
+            ReceiveError::Deadline => request.unanswered("the kernel did not answer"),
+            ReceiveError::TooLong => request.unanswered("the list is too long"),
+            ReceiveError::Lost | ReceiveError::Socket(_) => {
+                request.unanswered("the answer is lost")
+            }
         })?;
         Ok(reply.is_whole.then(|| match reply.refusal {
             Some(refusal) => Err(request.refused(refusal)),

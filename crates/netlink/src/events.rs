@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use nix::libc::{RTM_DELADDR, RTM_DELLINK, RTM_DELROUTE, RTM_NEWADDR, RTM_NEWLINK, RTM_NEWROUTE};
 
-use crate::{Connection, Error, Message, Protocol, Silence, Socket};
+use crate::{Connection, Error, Message, Protocol, ReceiveError, Socket};
 
 /// A socket that receives the kernel's notifications about changes of links, addresses and routes
 /// in one namespace.
@@ -47,9 +47,9 @@ impl RouteEvents {
         loop {
             match self.socket.notification(Duration::MAX) {
                 Ok(message) => return Ok(RouteEvent::read(&message)),
-                Err(Silence::Deadline) => {}
-                Err(Silence::Socket(error)) => return Err(error),
-                Err(Silence::Lost | Silence::TooLong) => return Ok(RouteEvent::Lost),
+                Err(ReceiveError::Deadline) => {}
+                Err(ReceiveError::Socket(error)) => return Err(error),
+                Err(ReceiveError::Lost | ReceiveError::TooLong) => return Ok(RouteEvent::Lost),
             }
         }
     }

@@ -9,7 +9,7 @@ use nix::libc::{
     RTNLGRP_LINK,
 };
 
-use crate::{Address, Connection, Error, Link, Message, Protocol, Silence, Socket};
+use crate::{Address, Connection, Error, Link, Message, Protocol, ReceiveError, Socket};
 
 /// Waits for changes of links, IPv6 addresses and their local routes in one namespace.
 ///
@@ -108,7 +108,7 @@ impl Monitor {
         let unlisted = (RTM_DELLINK, Some((AddressFamily::Unspec, link)));
         match socket.notification(patience) {
             Ok(it) if (it.kind, it.subject()) == unlisted => Verdict::Found(()),
-            Ok(_) | Err(Silence::Deadline) => Verdict::Nothing,
+            Ok(_) | Err(ReceiveError::Deadline) => Verdict::Nothing,
             Err(_) => Verdict::MayBe,
         }
     }

@@ -1,4 +1,4 @@
-//! Creates links, and stand-ins for links of another namespace.
+//! Creates links, and imitations of links of another namespace.
 
 use std::os::fd::{AsFd as _, AsRawFd as _};
 
@@ -12,10 +12,10 @@ use nix::libc::RTM_NEWLINK;
 use crate::link::message;
 use crate::{Connection, Error, Link, LinkKind, MacAddress, Request};
 
-/// Kind of a stand-in. A stand-in is a link that imitates a link of another namespace. A caller can
-/// send test packets through a stand-in without touching that namespace.
+/// Kind of a probe link. A probe link imitates a link of another namespace. A caller can send test
+/// packets through it without touching that namespace.
 #[derive(Debug, Clone, Copy)]
-pub enum StandIn<'a> {
+pub enum ProbeLink<'a> {
     /// A bridge without ports, with the flags of netfilter of the imitated one.
     Bridge,
     /// One end of a veth pair. The fields are the namespace and the name of the other end.
@@ -135,16 +135,16 @@ impl Connection {
     ///
     /// # Errors
     /// [`Error::Refused`].
-    pub fn add_stand_in(&self, link: &Link, stand_in: StandIn<'_>) -> Result<(), Error> {
+    pub fn add_probe_link(&self, link: &Link, probe_link: ProbeLink<'_>) -> Result<(), Error> {
         let mut attributes = vec![
             LinkAttribute::IfName(link.name.clone()),
             LinkAttribute::Mtu(link.mtu.clamp(LEAST_MTU, MOST_MTU)),
-            LinkAttribute::LinkInfo(match stand_in {
-                StandIn::Bridge => {
+            LinkAttribute::LinkInfo(match probe_link {
+                ProbeLink::Bridge => {
                     let flags = link.nf_call.map(|it| InfoData::Bridge(it.attributes()));
                     info(InfoKind::Bridge, flags)
                 }
-                StandIn::Pair(namespace, name) => {
+                ProbeLink::Pair(namespace, name) => {
                     pair_with(vec![LinkAttribute::IfName(name.to_owned())], namespace)
                 }
             }),
@@ -207,6 +207,6 @@ fn info(kind: InfoKind, data: Option<InfoData>) -> Vec<LinkInfo> {
 /// MAC that the kernel reports for a link without a MAC.
 const UNSET: MacAddress = MacAddress([0; 6]);
 
-/// MTU limits of a stand-in in bytes: the least MTU of IPv6 and the greatest MTU of a veth pair.
+/// MTU limits of a probe link in bytes: the least MTU of IPv6 and the greatest MTU of a veth pair.
 const LEAST_MTU: u32 = 1280;
 const MOST_MTU: u32 = 65_535;

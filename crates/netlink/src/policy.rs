@@ -11,8 +11,8 @@ use nix::errno::Errno;
 
 use crate::message::Bytes;
 use crate::{
-    Connection, Error, IpVersion, Message, Packets, Protocol, Request, Silence, Socket, created,
-    found, octets,
+    Connection, Error, IpVersion, Message, Packets, Protocol, ReceiveError, Request, Socket,
+    created, found, octets,
 };
 
 /// A netlink socket for XFRM (`IPsec`) policies. It reads and changes the policies of the network
@@ -114,9 +114,9 @@ impl PolicyEvents {
     pub fn receive(&self) -> io::Result<()> {
         loop {
             match self.0.notification(Duration::MAX) {
-                Err(Silence::Deadline) => {}
-                Err(Silence::Socket(error)) => return Err(error),
-                Ok(_) | Err(Silence::Lost | Silence::TooLong) => return Ok(()),
+                Err(ReceiveError::Deadline) => {}
+                Err(ReceiveError::Socket(error)) => return Err(error),
+                Ok(_) | Err(ReceiveError::Lost | ReceiveError::TooLong) => return Ok(()),
             }
         }
     }

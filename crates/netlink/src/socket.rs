@@ -104,7 +104,7 @@ impl fmt::Display for Refusal {
 
 /// Reason why nothing was received.
 #[derive(Debug)]
-pub enum Silence {
+pub enum ReceiveError {
     /// No message came in time.
     Deadline,
     /// Messages are lost: the socket overflowed, or a message does not parse.
@@ -210,8 +210,8 @@ impl Socket {
     pub fn reply(
         &self,
         number: u32,
-        mut read: impl FnMut(Message) -> Result<(), Silence>,
-    ) -> Result<Reply, Silence> {
+        mut read: impl FnMut(Message) -> Result<(), ReceiveError>,
+    ) -> Result<Reply, ReceiveError> {
         let mut is_whole = true;
         loop {
             let received = self.answer(&(number..number.saturating_add(1)))?;
@@ -237,7 +237,7 @@ impl Socket {
     ///
     /// # Errors
     /// The kernel does not answer, or the answer is lost.
-    pub fn answer(&self, numbers: &Range<u32>) -> Result<Received, Silence> {
+    pub fn answer(&self, numbers: &Range<u32>) -> Result<Received, ReceiveError> {
         loop {
             let received = self.receive(ANSWER_DEADLINE)?;
             if numbers.contains(&received.number) {
@@ -250,15 +250,15 @@ impl Socket {
     ///
     /// # Errors
     /// No notification came, or some were lost.
-    pub fn notification(&self, deadline: Duration) -> Result<Message, Silence> {
+    pub fn notification(&self, deadline: Duration) -> Result<Message, ReceiveError> {
         match self.receive(deadline)?.content {
             Content::Object(object) => Ok(object),
-            Content::Refused(_) | Content::End => Err(Silence::Lost),
+            Content::Refused(_) | Content::End => Err(ReceiveError::Lost),
         }
     }
 
     /// Returns the next message, with any number. Waits up to `deadline` for the message.
-    fn receive(&self, deadline: Duration) -> Result<Received, Silence> {
+    fn receive(&self, deadline: Duration) -> Result<Received, ReceiveError> {
         loop {
             if let Some(received) = self.received.borrow_mut().pop_front() {
                 return Ok(received);
@@ -278,30 +278,30 @@ impl Socket {
         detach::close_later(self);
     }
 
-    fn next_datagram(&self, deadline: Duration) -> Result<VecDeque<Received>, Silence> {
+    fn next_datagram(&self, deadline: Duration) -> Result<VecDeque<Received>, ReceiveError> {
         BUFFER.with_borrow_mut(|bytes| {
             bytes.clear();
             loop {
                 match self.inner.recv(bytes, MsgFlags::MSG_DONTWAIT.bits()) {
-                    Ok(_) => return parse(bytes).ok_or(Silence::Lost),
+                    Ok(_) => return parse(bytes).ok_or(ReceiveError::Lost),
                     Err(error) if error.kind() == ErrorKind::WouldBlock => self.wait(deadline)?,
                     Err(error) if error.kind() == ErrorKind::Interrupted => {}
                     Err(error) if error.raw_os_error() == Some(Errno::ENOBUFS as i32) => {
-                        return Err(Silence::Lost);
+                        return Err(ReceiveError::Lost);
                     }
-                    Err(error) => return Err(Silence::Socket(error)),
+                    Err(error) => return Err(ReceiveError::Socket(error)),
                 }
             }
         })
     }
 
-    fn wait(&self, deadline: Duration) -> Result<(), Silence> {
+    fn wait(&self, deadline: Duration) -> Result<(), ReceiveError> {
         let timeout = PollTimeout::try_from(deadline).unwrap_or(PollTimeout::MAX);
         let mut sockets = [PollFd::new(self.inner.as_fd(), PollFlags::POLLIN)];
         match poll(&mut sockets, timeout) {
-            Ok(0) => Err(Silence::Deadline),
+            Ok(0) => Err(ReceiveError::Deadline),
             Ok(_) | Err(Errno::EINTR) => Ok(()),
-            Err(errno) => Err(Silence::Socket(errno.into())),
+            Err(errno) => Err(ReceiveError::Socket(errno.into())),
         }
     }
 }
@@ -312,12 +312,12 @@ impl AsFd for Socket {
     }
 }
 
-impl From<Silence> for io::Error {
-    fn from(silence: Silence) -> Self {
-        match silence {
-            Silence::Deadline => ErrorKind::TimedOut.into(),
-            Silence::Lost | Silence::TooLong => Errno::ENOBUFS.into(),
-            Silence::Socket(error) => error,
+impl From<ReceiveError> for io::Error {
+    fn from(error: ReceiveError) -> Self {
+        match error {
+            ReceiveError::Deadline => ErrorKind::TimedOut.into(),
+            ReceiveError::Lost | ReceiveError::TooLong => Errno::ENOBUFS.into(),
+            ReceiveError::Socket(error) => error,
         }
     }
 }

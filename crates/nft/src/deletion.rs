@@ -12,7 +12,7 @@ use crate::attributes::number;
 use crate::exchange::Committed;
 use crate::raw::CHAIN_USES;
 use crate::update::until_current;
-use crate::{Change, Connection, Element, Error, Message, Table, companion};
+use crate::{Change, Connection, Element, Error, Message, Table, base_chain_of};
 
 impl Connection {
     /// Deletes the elements of `table` whose owner satisfies `is_stale`, and returns them. Also
@@ -111,7 +111,7 @@ impl Connection {
     /// elements that the same transaction deletes. A chain stays if a rule, or an element that is
     /// not in `stale`, points to it. Returns `None` if an element in `stale` points to a chain that
     /// no longer exists: then another process has changed the rules since this process read
-    /// `stale`. A chain's [`companion`] is deleted with it.
+    /// `stale`. A chain's [`base_chain_of`] is deleted with it.
     fn idle_chains(
         &self,
         table: &Table,
@@ -125,9 +125,9 @@ impl Connection {
             match (self.references(table, chain)?, own.count()) {
                 (Some(all), own) if all == own => {
                     messages.push(table.delete_chain(chain));
-                    let companion = companion(chain);
-                    if self.has_chain(table, &companion)? {
-                        messages.push(table.delete_chain(&companion));
+                    let base_chain = base_chain_of(chain);
+                    if self.has_chain(table, &base_chain)? {
+                        messages.push(table.delete_chain(&base_chain));
                     }
                 }
                 (Some(_), _) | (None, 0) => {}

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::slice;
 
-use netlink::{Content, Received, Refusal, Silence};
+use netlink::{Content, ReceiveError, Received, Refusal};
 use netlink_packet_core::{NLM_F_ACK, NLM_F_DUMP};
 use nix::errno::Errno;
 
@@ -106,7 +106,7 @@ impl Connection {
     /// process changes rules meanwhile.
     pub(crate) fn dump(&self, message: &Message) -> Result<Vec<RawMessage>, Error> {
         let mut replies = Vec::new();
-        self.converse(message, NLM_F_DUMP, |reply| {
+        self.send_and_read(message, NLM_F_DUMP, |reply| {
             replies.push(reply);
             Ok(())
         })?;
@@ -115,7 +115,7 @@ impl Connection {
 
     /// Sends `message` outside of a transaction, and waits until the kernel has carried it out.
     pub(crate) fn execute(&self, message: &Message) -> Result<(), Error> {
-        self.converse(message, NLM_F_ACK, |_| Ok(()))
+        self.send_and_read(message, NLM_F_ACK, |_| Ok(()))
     }
 
     /// Returns the object that `message` requests; `None` if it does not exist.
@@ -164,10 +164,10 @@ impl Connection {
         message: &Message,
         mut react: impl FnMut(RawMessage) -> Option<Message>,
     ) -> Result<(), Error> {
-        self.converse(message, NLM_F_DUMP, |reply| {
+        self.send_and_read(message, NLM_F_DUMP, |reply| {
             let reaction = react(reply).map(|it| it.encode(0));
             let sent = self.socket.send(&reaction);
-            sent.map(drop).map_err(Silence::Socket)
+            sent.map(drop).map_err(ReceiveError::Socket)
         })
     }
 
@@ -175,11 +175,11 @@ impl Connection {
     /// answer to `read`. A list may be incomplete if rules change while the kernel sends it. A
     /// caller that needs a complete list has to read the generation before and after the list and
     /// compare both.
-    fn converse(
+    fn send_and_read(
         &self,
         message: &Message,
         flags: u16,
-        read: impl FnMut(RawMessage) -> Result<(), Silence>,
+        read: impl FnMut(RawMessage) -> Result<(), ReceiveError>,
     ) -> Result<(), Error> {
         let number = self.send(slice::from_ref(&message.encode(flags)))?;
         self.reply(message, number, read)
@@ -191,7 +191,7 @@ impl Connection {
         &self,
         message: &Message,
         number: u32,
-        mut read: impl FnMut(RawMessage) -> Result<(), Silence>,
+        mut read: impl FnMut(RawMessage) -> Result<(), ReceiveError>,
     ) -> Result<(), Error> {
         let reply = self.socket.reply(number, |object| {
             RawMessage::read(&object).map_or(Ok(()), &mut read)

@@ -72,7 +72,8 @@ pub use required::{Comparison, RequiredChain, RequiredRule, RequiredRules};
 pub use rule::Rule;
 pub use ruleset::{RulePlace, Ruleset};
 pub use table::{
-    BaseChain, Chain, ChainKind, Family, Hook, Set, Table, TargetType, Type, accompanied, companion,
+    BaseChain, Chain, ChainKind, Family, Hook, Set, Table, TargetType, Type, base_chain_of,
+    chain_of_base,
 };
 pub use trace::{EndVerdict, Ended, Tracer};
 pub use watch::Watch;

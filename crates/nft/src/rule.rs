@@ -205,12 +205,12 @@ impl Rule {
 
     /// Sets these bits of the packet's firewall mark.
     pub fn mark(self, bits: u32) -> Self {
-        self.remarked(!bits, bits)
+        self.set_mark(!bits, bits)
     }
 
     /// Clears these bits of the packet's firewall mark.
     pub fn unmark(self, bits: u32) -> Self {
-        self.remarked(!bits, 0)
+        self.set_mark(!bits, 0)
     }
 
     /// Drops the packet.
@@ -246,7 +246,7 @@ impl Rule {
 
     /// Replaces the packet's firewall mark: keeps the bits in `kept`, then flips the bits in
     /// `flipped`.
-    fn remarked(self, kept: u32, flipped: u32) -> Self {
+    fn set_mark(self, kept: u32, flipped: u32) -> Self {
         let [kept, flipped] = [kept, flipped].map(u32::to_ne_bytes);
         self.with(&Field::Mark.load(SCRATCH))
             .with(&expression::changed(&kept, &flipped))

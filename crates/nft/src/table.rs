@@ -320,19 +320,19 @@ pub(crate) fn byte_order(set: &Set) -> Vec<u8> {
         .collect()
 }
 
-/// Returns the name of the companion of the chain `name`: a base chain that is deleted together with
-/// that chain, although no element points to it.
-pub fn companion(name: &str) -> String {
-    format!("{name}{COMPANION}")
+/// Returns the name of the base chain that is deleted together with the chain `name`, although no
+/// element points to it.
+pub fn base_chain_of(name: &str) -> String {
+    format!("{name}{BASE_SUFFIX}")
 }
 
-/// Returns the name of the chain whose [`companion`] is `name`; `None` if `name` is no name of a
-/// companion.
-pub fn accompanied(name: &str) -> Option<&str> {
-    name.strip_suffix(COMPANION)
+/// Returns the name of the chain whose [`base_chain_of`] is `name`; `None` if `name` is no name of
+/// such a base chain.
+pub fn chain_of_base(name: &str) -> Option<&str> {
+    name.strip_suffix(BASE_SUFFIX)
 }
 
-const COMPANION: &str = "-base";
+const BASE_SUFFIX: &str = "-base";
 
 const HOST_ENDIAN: u32 = 1;
 const BIG_ENDIAN: u32 = 2;

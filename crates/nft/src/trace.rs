@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use netlink::{Message, Silence, Socket};
+use netlink::{Message, ReceiveError, Socket};
 
 use crate::attributes::{Attributes, number, value};
 use crate::error::unreceived;
@@ -76,12 +76,12 @@ impl Tracer {
         loop {
             match self.0.notification(Duration::ZERO) {
                 Ok(report) => ended.extend(Ended::read(&report)),
-                Err(Silence::Deadline) => return Ok(ended),
+                Err(ReceiveError::Deadline) => return Ok(ended),
                 // Reports were lost because the socket overflowed. That is harmless: a sender
                 // without an answer repeats its packet, and the kernel reports on the repeated
                 // packet.
-                Err(Silence::Lost | Silence::TooLong) => {}
-                Err(Silence::Socket(source)) => return Err(unreceived(source)),
+                Err(ReceiveError::Lost | ReceiveError::TooLong) => {}
+                Err(ReceiveError::Socket(source)) => return Err(unreceived(source)),
             }
         }
     }

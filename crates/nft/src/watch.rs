@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use netlink::{Protocol, Silence, Socket};
+use netlink::{Protocol, ReceiveError, Socket};
 
 use crate::error::{failed, unreceived};
 use crate::raw::RawMessage;
@@ -37,9 +37,9 @@ impl Watch {
                 let read = report.map(|it| Notification::read(&it, tables));
                 Ok(Some(read.unwrap_or(Notification::Other)))
             }
-            Err(Silence::Deadline) => Ok(None),
-            Err(Silence::Socket(source)) => Err(unreceived(source)),
-            Err(Silence::Lost | Silence::TooLong) => Ok(Some(Notification::Lost)),
+            Err(ReceiveError::Deadline) => Ok(None),
+            Err(ReceiveError::Socket(source)) => Err(unreceived(source)),
+            Err(ReceiveError::Lost | ReceiveError::TooLong) => Ok(Some(Notification::Lost)),
         }
     }
 

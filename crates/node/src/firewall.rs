@@ -13,7 +13,7 @@ use super::lookup::tables;
 #[derive(Debug, Default)]
 pub struct Firewall {
     /// Elements in the tables of this suite.
-    pub elements: Vec<Held>,
+    pub elements: Vec<OwnedElement>,
     /// All chains of the families `inet`, `ip` and `ip6`. The names show which program made a
     /// chain.
     pub chains: Vec<KernelChain>,
@@ -39,7 +39,7 @@ pub struct RuleComment {
 
 /// An element of a set or map in a table of this suite.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Held {
+pub struct OwnedElement {
     /// Name of the table.
     pub table: &'static str,
     /// Tag of the attachment to which the element belongs; empty for an element without a tag.
@@ -85,7 +85,7 @@ impl Firewall {
         let rule_comments = rule_comments(&connection, &chains)?;
         for table in tables() {
             let read = connection.elements(&table)?;
-            elements.extend(Held::all_of(&table, &read));
+            elements.extend(OwnedElement::all_of(&table, &read));
         }
         let mut accepted_addresses = Vec::new();
         for family in [Family::Ipv4, Family::Ipv6] {
@@ -120,9 +120,9 @@ impl Firewall {
     }
 }
 
-impl Held {
-    /// Converts `elements`, which are in sets of `table`, to [`Held`]. Skips elements that all
-    /// attachments on a bridge share.
+impl OwnedElement {
+    /// Converts `elements`, which are in sets of `table`, to [`OwnedElement`]. Skips elements that
+    /// all attachments on a bridge share.
     pub(super) fn all_of(table: &Table, elements: &[Element]) -> Vec<Self> {
         let owned = elements.iter().filter(|it| !firewall::is_shared(it));
         owned.map(|it| Self::of(table, it)).collect()
@@ -143,7 +143,7 @@ impl Held {
 impl TableState {
     /// Returns the states of all tables of this suite, and their elements, without those that the
     /// attachments of a bridge share.
-    pub(super) fn read_all() -> Result<(Vec<Self>, Vec<Held>), nft::Error> {
+    pub(super) fn read_all() -> Result<(Vec<Self>, Vec<OwnedElement>), nft::Error> {
         let connection = Connection::open()?;
         let (mut states, mut held) = (Vec::new(), Vec::new());
         for table in tables() {
@@ -154,7 +154,7 @@ impl TableState {
                 condition: Condition::read(&connection, &table)?,
                 elements: elements.len(),
             });
-            held.extend(Held::all_of(&table, &elements));
+            held.extend(OwnedElement::all_of(&table, &elements));
         }
         Ok((states, held))
     }
@@ -246,17 +246,17 @@ mod tests {
         let key = [Value::Protocol(6), Value::Port(8080)];
         let element = Element::new("ports4", &key, "cni:pods/a/eth0");
         let element = element.to_values(&[Value::Address(pod), Value::Port(80)]);
-        let held = Held::of(&table, &element);
+        let held = OwnedElement::of(&table, &element);
         assert_eq!(held.address, Some(pod));
         let forward = held.port.unwrap();
         assert_eq!(forward.port.name(), "tcp port 8080");
         assert_eq!((forward.pod, forward.container_port), (pod, 80));
         let pair = [Value::Address([127, 0, 0, 1].into()), Value::Address(pod)];
         let pair = Element::new("masquerade-pairs4", &pair, "cni:pods/a/eth0");
-        let held = Held::of(&table, &pair);
+        let held = OwnedElement::of(&table, &pair);
         assert_eq!((held.port, held.address), (None, Some(pod)));
         let host = [Value::Address([192, 0, 2, 1].into()), key[0], key[1]];
         let condition = Element::new("address-conditions4", &host, "cni:pods/a/eth0");
-        assert_eq!(Held::of(&table, &condition).address, None);
+        assert_eq!(OwnedElement::of(&table, &condition).address, None);
     }
 }

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use attach::BRIDGE_NF_CALL;
-use facts::Lack;
+use facts::MissingFeature;
 use netns::{Netns, Sysctl};
 use rustix::fs::{StatVfsMountFlags, statvfs};
 
@@ -16,38 +16,40 @@ use super::plugins::PLUGINS;
 /// # Errors
 /// The kernel refuses to create the temporary namespace or a socket in it, to look up a link, or to
 /// create a qdisc or filter for a reason other than a missing module.
-pub(super) fn lacks() -> anyhow::Result<Vec<Lack>> {
+pub(super) fn missing_features() -> anyhow::Result<Vec<MissingFeature>> {
     Netns::run_in_new(|| {
-        let mut lacks = Vec::<Lack>::new();
+        let mut missing = Vec::<MissingFeature>::new();
         for plugin in PLUGINS {
-            for lack in (plugin.lacks)()? {
-                let is_same = |it: &&mut Lack| (&it.reason, it.need) == (&lack.reason, lack.need);
-                match lacks.iter_mut().find(is_same) {
-                    Some(known) => known.plugins.extend(lack.plugins),
-                    None => lacks.push(lack),
+            for feature in (plugin.missing_features)()? {
+                let is_same = |it: &&mut MissingFeature| {
+                    (&it.reason, it.need) == (&feature.reason, feature.need)
+                };
+                match missing.iter_mut().find(is_same) {
+                    Some(known) => known.plugins.extend(feature.plugins),
+                    None => missing.push(feature),
                 }
             }
         }
-        lacks.extend(tables()?);
-        Ok(lacks)
+        missing.extend(tables()?);
+        Ok(missing)
     })?
 }
 
 /// Tries to make the plugins' tables in `nf_tables`. Returns the missing features, each once even
 /// if the kernel does not support the table in any of its families.
-fn tables() -> anyhow::Result<Vec<Lack>> {
+fn tables() -> anyhow::Result<Vec<MissingFeature>> {
     let connection = nft::Connection::open()?;
-    let lacks = elements().into_iter().filter_map(|(plugins, elements)| {
+    let missing = elements().into_iter().filter_map(|(plugins, elements)| {
         let tables = (elements.tables)();
         let error = tables.iter().find_map(|it| connection.dry_run(it).err())?;
-        Some(Lack {
+        Some(MissingFeature {
             modules: error.modules(),
             reason: super::message(error),
             plugins,
             need: elements.need,
         })
     });
-    Ok(lacks.collect())
+    Ok(missing.collect())
 }
 
 /// Returns the values of these parameters by name: forwarding, `route_localnet` and

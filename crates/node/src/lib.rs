@@ -32,7 +32,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use attach::{BRIDGE_NF_CALL, sees_frames};
 use cluster::STATE_FILE;
-use facts::Lack;
+use facts::MissingFeature;
 use netlink::{Address, Forwarding, Link, LinkCounters, Neighbour, Route};
 use runtime::Directories;
 pub use tc::CountedLimit;
@@ -44,14 +44,14 @@ use self::container_runtimes::containerd_version;
 pub use self::container_runtimes::{ContainerRuntime, Lookup};
 pub use self::disk::Disk;
 pub use self::firewall::{
-    Condition, Firewall, Held, REFERENCE_MASQUERADE, REFERENCE_PORTMAP, REFERENCE_TABLES,
+    Condition, Firewall, OwnedElement, REFERENCE_MASQUERADE, REFERENCE_PORTMAP, REFERENCE_TABLES,
     RuleComment, TableState,
 };
 pub use self::host_links::{HostLink, HostLinks};
 pub use self::localnet::Localnet;
 pub use self::lookup::{
-    Doubt, bridge_of, doubts, elements, elements_in, facts, ipam, is_routed, lease_directories,
-    tables,
+    ConfigWarning, bridge_of, elements, elements_in, facts, ipam, is_routed, lease_directories,
+    tables, warnings,
 };
 pub use self::managers::{Managed, Managers};
 pub use self::occupied::RUNTIME_SOCKETS;
@@ -101,7 +101,7 @@ pub struct Node {
     /// Traffic counters of links, by the index of the link. Only [`Node::counted`] reads them.
     pub counters: BTreeMap<u32, LinkCounters>,
     /// Kernel features that plugins may need and the kernel lacks.
-    pub lacks: Vec<Lack>,
+    pub missing_features: Vec<MissingFeature>,
     /// Values of forwarding, `route_localnet` and `bridge-nf-call-*`, by the parameter's name.
     /// Without parameters that the kernel lacks.
     pub sysctls: BTreeMap<String, String>,
@@ -180,7 +180,7 @@ impl Node {
         node.container_runtimes = ContainerRuntime::read_all(&node.configuration);
         node.refusals = programs::refusals(directories, &node.configuration);
         node.containerd = containerd_version();
-        node.lacks = node.take(Part::Kernel, kernel::lacks());
+        node.missing_features = node.take(Part::Kernel, kernel::missing_features());
         node.sysctls = kernel::sysctls(&node.forwarding_links());
         node.has_read_only_sysctls = kernel::are_sysctls_read_only();
         node.pods = node.take(Part::Links, pods::pods(&node));

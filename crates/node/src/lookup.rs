@@ -13,7 +13,7 @@ use crate::plugins::PLUGINS;
 /// A value in a plugin's configuration that is probably a mistake. STATUS of the plugin reports it
 /// on standard error.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Doubt {
+pub struct ConfigWarning {
     /// Name of the plugin.
     pub plugin: &'static str,
     /// The key, its value and what it does.
@@ -67,19 +67,19 @@ pub fn lease_directories(network: &Conflist) -> Vec<PathBuf> {
     directories.collect()
 }
 
-/// Returns the doubtful values in the configuration of a plugin and of its IPAM plugin.
-pub fn doubts(plugin: &PluginConfig) -> Vec<Doubt> {
+/// Returns the probable mistakes in the configuration of a plugin and of its IPAM plugin.
+pub fn warnings(plugin: &PluginConfig) -> Vec<ConfigWarning> {
     let own = (facts(&plugin.program), &plugin.config);
     let sections = [own].into_iter().chain(ipam(plugin));
-    let doubts = sections.flat_map(|(facts, keys)| {
-        let messages = (facts.doubts)(keys).into_iter();
-        messages.map(|message| Doubt {
+    let warnings = sections.flat_map(|(facts, keys)| {
+        let messages = (facts.warnings)(keys).into_iter();
+        messages.map(|message| ConfigWarning {
             plugin: facts.name,
             message,
-            is_fatal: facts.doubts_fail,
+            is_fatal: facts.are_warnings_fatal,
         })
     });
-    doubts.collect()
+    warnings.collect()
 }
 
 /// Returns the tables of this suite, each once, with the names of the plugins that add elements to

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use cni::Attachment;
 use netlink::Link;
 
-use super::{Attached, Held, Lease, Node, Witnessed};
+use super::{Attached, Lease, Node, OwnedElement, Witnessed};
 
 /// Returns the alias of a link if it is the tag of an attachment. Links of Go plugins have no tag,
 /// and an operator may give any link another alias.
@@ -22,7 +22,7 @@ pub struct Traces<'n> {
     /// cache has the attachment.
     pub links: Vec<&'n Link>,
     /// Elements of `nf_tables` that are tagged with the attachment.
-    pub elements: Vec<&'n Held>,
+    pub elements: Vec<&'n OwnedElement>,
     /// Addresses that are leased to the attachment.
     pub leases: Vec<&'n Lease>,
     /// Its link, if that lives in the sandbox alone.

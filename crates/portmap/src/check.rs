@@ -26,9 +26,9 @@ pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
     let owner = attachment.owner();
     let own = (owner.as_str(), record.host_link);
     let links = localnet::own_links(&Connection::open()?, &plan.pods(), own)?;
-    let claim = table::claim(&plan, &links, owner);
+    let desired = table::desired(&plan, &links, owner);
     let mut differences = Differences::default();
-    differences.extend(firewall::differences(&claim, &record)?);
+    differences.extend(firewall::differences(&desired, &record)?);
     if let Some(link) = localnet::link(&links, &plan) {
         differences.extend(localnet::differences(link, plan.config.localhost_guard)?);
     }

@@ -1,5 +1,5 @@
 //! Decides which elements an ADD adds to `nf_tables` and deletes from it. The decision depends on
-//! the claim (the elements that the attachment wants) and on the elements that `nf_tables` has.
+//! the desired elements of the attachment and on the elements that `nf_tables` has.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -8,7 +8,7 @@ use nft::{Change, Connection, Counts, Element, HostPort};
 
 use crate::element::{concerned_port, count_element, host_port, port_element};
 use crate::names::address_set;
-use crate::table::Claim;
+use crate::table::DesiredElements;
 
 /// Why the elements that an attachment wants cannot be installed.
 #[derive(Debug, thiserror::Error)]
@@ -42,20 +42,19 @@ pub(crate) fn held(port: HostPort, owner: &str) -> Error {
     Error::TryAgain(format!("hostPort: {port} is held by {holder}"))
 }
 
-/// The elements in `nf_tables` that may conflict with a claim, the elements that an attachment
-/// wants.
+/// The elements in `nf_tables` that may conflict with the desired elements of an attachment.
 struct Conflicts<'a> {
-    claim: &'a Claim,
-    /// Each element of the claim, paired with the element that `nf_tables` has under the same key.
+    desired: &'a DesiredElements,
+    /// Each desired element, paired with the element that `nf_tables` has under the same key.
     /// `None` if `nf_tables` has no element with this key.
     places: Vec<(&'a Element, Option<Element>)>,
-    /// For each claimed port, the element of `nf_tables`, if any, that may conflict with the claim:
+    /// For each wanted port, the element of `nf_tables`, if any, that may conflict with it:
     ///
-    /// - The port is claimed for a single address: the element forwards it for all addresses.
-    /// - The port is claimed for all addresses: the element counts the single addresses for which
+    /// - The port is wanted for a single address: the element forwards it for all addresses.
+    /// - The port is wanted for all addresses: the element counts the single addresses for which
     ///   the port is already forwarded.
     others: HashMap<HostPort, Element>,
-    /// For each port that is claimed for all addresses, the elements that forward it for single
+    /// For each port that is wanted for all addresses, the elements that forward it for single
     /// addresses.
     singles: HashMap<HostPort, Vec<Element>>,
     /// How the change computes the new counts of single addresses for each port: from the counts in
@@ -63,27 +62,28 @@ struct Conflicts<'a> {
     counts: Counts,
 }
 
-/// Returns the change of `nf_tables` that installs `claim`, the elements that the attachment wants.
+/// Returns the change of `nf_tables` that installs `desired`, the elements that the attachment
+/// wants.
 ///
-/// - The change adds the claim's elements. It omits ports that another attachment of the same
+/// - The change adds the desired elements. It omits ports that another attachment of the same
 ///   container already forwards.
 /// - The change deletes the elements that `nf_tables` has under the keys of the added elements.
 ///   Such an element may belong to another attachment if it only masquerades or has conditions. The
 ///   change never deletes an element that forwards a port for another attachment.
-/// - The change deletes elements of this attachment that are not in the claim.
+/// - The change deletes elements of this attachment that are not desired.
 ///
 /// `had` contains the elements that the record of an earlier ADD lists. `behind` contains the tags
-/// of attachments to which this one leaves its claimed elements. If one of these, an attachment of
-/// the same container, already forwards a claimed port, this attachment stands by: it gets the port
-/// when the other attachment is deleted. If one of these already masquerades clients of a claimed
+/// of attachments to which this one leaves its desired elements. If one of these, an attachment of
+/// the same container, already forwards a wanted port, this attachment stands by: it gets the port
+/// when the other attachment is deleted. If one of these already masquerades clients of a wanted
 /// address, the change omits the element that masquerades them.
 pub(crate) fn decide(
     connection: &Connection,
-    claim: &Claim,
+    desired: &DesiredElements,
     had: &[Element],
     behind: &BTreeSet<String>,
 ) -> Result<Change, Refusal> {
-    let found = Conflicts::find(connection, claim)?;
+    let found = Conflicts::find(connection, desired)?;
     let standing_by = found.ports_behind(behind)?;
     // An ADD may have been killed while it replaced an element by another with the same key. The
     // record then lists both elements. The map keeps one of them, which is enough to look up the
@@ -101,36 +101,37 @@ pub(crate) fn decide(
         if is_left(element, there.as_ref()) {
             continue;
         }
-        let is_own = there.as_ref().is_some_and(|it| it.owner == claim.owner);
+        let is_own = there.as_ref().is_some_and(|it| it.owner == desired.owner);
         if is_own && !known.contains_key(&element.place()) {
             return Err(Refusal::Unlisted);
         }
         change.delete.extend(there);
         change.add.push(element.clone());
     }
-    let claimed: HashSet<_> = claim.elements.iter().map(Element::place).collect();
-    known.retain(|place, _| !claimed.contains(place));
-    let others = connection.still_held(&claim.table, known.values().copied())?;
+    let places: HashSet<_> = desired.elements.iter().map(Element::place).collect();
+    known.retain(|place, _| !places.contains(place));
+    let others = connection.still_held(&desired.table, known.values().copied())?;
     change.delete.extend(others);
     Ok(change)
 }
 
 impl<'a> Conflicts<'a> {
-    /// Looks up, with one request to the kernel, the elements that may conflict with `claim`. Lists
-    /// elements of single addresses only if the kernel counts such elements for a claimed port.
-    fn find(connection: &Connection, claim: &'a Claim) -> Result<Self, nft::Error> {
-        let ports: Vec<_> = claim.elements.iter().filter_map(host_port).collect();
+    /// Looks up, with one request to the kernel, the elements that may conflict with `desired`.
+    /// Lists elements of single addresses only if the kernel counts such elements for a wanted
+    /// port.
+    fn find(connection: &Connection, desired: &'a DesiredElements) -> Result<Self, nft::Error> {
+        let ports: Vec<_> = desired.elements.iter().filter_map(host_port).collect();
         let others = ports.iter().map(|port| match port.address {
-            Some(_) => port_element(port.of_every_address(), &claim.owner),
+            Some(_) => port_element(port.of_every_address(), &desired.owner),
             None => count_element(*port),
         });
         let others: Vec<_> = others.collect();
-        let wanted = claim.elements.iter().chain(&others);
-        let mut existing = connection.holders(&claim.table, wanted)?.into_iter();
-        let places = claim.elements.iter().zip(existing.by_ref()).collect();
+        let wanted = desired.elements.iter().chain(&others);
+        let mut existing = connection.holders(&desired.table, wanted)?.into_iter();
+        let places = desired.elements.iter().zip(existing.by_ref()).collect();
         let others = ports.into_iter().zip(existing);
         let mut found = Self {
-            claim,
+            desired,
             places,
             others: others.filter_map(|(port, it)| Some((port, it?))).collect(),
             singles: HashMap::new(),
@@ -140,7 +141,7 @@ impl<'a> Conflicts<'a> {
         Ok(found)
     }
 
-    /// Finds the ports that the claim requests for all addresses, although they are already
+    /// Finds the ports that the attachment wants for all addresses, although they are already
     /// forwarded for single addresses.
     ///
     /// The kernel looks up only whole keys, and these include the address. So the function has to
@@ -153,7 +154,7 @@ impl<'a> Conflicts<'a> {
         let versions: BTreeSet<_> = counted.iter().map(|port| port.version).collect();
         for version in versions {
             let set = address_set(version);
-            for element in connection.elements_of(&self.claim.table, &set)? {
+            for element in connection.elements_of(&self.desired.table, &set)? {
                 let port = host_port(&element).map(HostPort::of_every_address);
                 if let Some(port) = port.filter(|it| counted.contains(it)) {
                     self.singles.entry(port).or_default().push(element);
@@ -166,16 +167,16 @@ impl<'a> Conflicts<'a> {
         Ok(())
     }
 
-    /// Returns the claimed ports that the change must omit: an attachment in `behind` already
+    /// Returns the wanted ports that the change must omit: an attachment in `behind` already
     /// forwards them under the same key. `behind` contains the tags of other attachments of the same
     /// container.
     ///
     /// # Errors
-    /// [`Refusal::Held`]: an attachment that is not in `behind` forwards a claimed port, for all
-    /// addresses or for an address that the claim includes.
+    /// [`Refusal::Held`]: an attachment that is not in `behind` forwards a wanted port, for all
+    /// addresses or for an address that it wants.
     fn ports_behind(&self, behind: &BTreeSet<String>) -> Result<HashSet<HostPort>, Refusal> {
         let mut standing_by = HashSet::new();
-        let is_other = |it: &&Element| it.owner != self.claim.owner;
+        let is_other = |it: &&Element| it.owner != self.desired.owner;
         for (element, there) in &self.places {
             let Some(port) = host_port(element) else {
                 continue;

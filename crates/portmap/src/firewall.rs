@@ -13,7 +13,7 @@ use crate::element::{concerned_port, count_element, host_port, port_element};
 use crate::handover::{self, Removed};
 use crate::networks::{EVERYWHERE, LINK_LOCAL};
 use crate::record::{self, Record};
-use crate::table::{self, Claim};
+use crate::table::{self, DesiredElements};
 use crate::{forward, standby};
 
 /// Removes the elements of the attachment with the tag `owner` if it has no record. Each attempt of
@@ -96,30 +96,33 @@ fn finish(
     Ok(removed.elements)
 }
 
-/// Returns a message for each difference between `nf_tables` and `claim`: the elements that the
-/// attachment wants, and the table that they need. An element that `record` lists and `claim` lacks
-/// is a difference. A port that another attachment of the same container forwards is none.
-pub(crate) fn differences(claim: &Claim, record: &Record) -> anyhow::Result<Vec<String>> {
+/// Returns a message for each difference between `nf_tables` and `desired`: the elements that the
+/// attachment wants, and the table that they need. An element that `record` lists and `desired`
+/// lacks is a difference. A port that another attachment of the same container forwards is none.
+pub(crate) fn differences(
+    desired: &DesiredElements,
+    record: &Record,
+) -> anyhow::Result<Vec<String>> {
     let connection = Connection::open()?;
     let (mut missing, mut standing_by) = (Vec::new(), HashSet::new());
-    let changed = connection.missing(&claim.table, &claim.elements);
+    let changed = connection.missing(&desired.table, &desired.elements);
     for element in changed.map_err(coded)? {
-        if stands_by(&connection, claim, element).map_err(coded)? {
+        if stands_by(&connection, desired, element).map_err(coded)? {
             standing_by.insert(element);
         } else {
             missing.push(element.describe_missing());
         }
     }
-    let elements = claim.elements.iter();
+    let elements = desired.elements.iter();
     let serving: Vec<_> = elements.filter(|it| !standing_by.contains(it)).collect();
     let used: HashSet<_> = serving.iter().filter_map(|it| it.chain()).collect();
-    let chains = claim.table.chains.iter();
+    let chains = desired.table.chains.iter();
     let chains = chains.filter(|it| used.contains(it.name.as_str()));
     let table = table::with_chains(chains.cloned());
     let mut found = connection.damage(&table).map_err(coded)?;
     found.append(&mut missing);
-    found.extend(uncounted(&connection, claim, &serving).map_err(coded)?);
-    let wanted: HashSet<_> = claim.elements.iter().collect();
+    found.extend(uncounted(&connection, desired, &serving).map_err(coded)?);
+    let wanted: HashSet<_> = desired.elements.iter().collect();
     let others = record.elements.iter().filter(|it| !wanted.contains(it));
     found.extend(others.map(|it| format!("nf_tables: {it} was not asked for")));
     Ok(found)
@@ -131,13 +134,13 @@ pub(crate) fn differences(claim: &Claim, record: &Record) -> anyhow::Result<Vec<
 /// addresses would not notice the conflict.
 fn uncounted(
     connection: &Connection,
-    claim: &Claim,
+    desired: &DesiredElements,
     elements: &[&Element],
 ) -> Result<Vec<String>, nft::Error> {
     let ports: BTreeSet<_> = elements.iter().filter_map(|it| host_port(it)).collect();
     let ports = ports.into_iter().filter(|it| it.address.is_some());
     let (ports, counts): (Vec<_>, Vec<_>) = ports.map(|it| (it, count_element(it))).unzip();
-    let found = connection.holders(&claim.table, &counts)?;
+    let found = connection.holders(&desired.table, &counts)?;
     let missing = ports.iter().zip(&counts).zip(found);
     let missing = missing.filter(|(_, found)| found.is_none());
     let missing = missing
@@ -145,21 +148,21 @@ fn uncounted(
     Ok(missing.collect())
 }
 
-/// Returns whether the attachment of `claim` stands by for the port of `element`: the port is
+/// Returns whether the attachment of `desired` stands by for the port of `element`: the port is
 /// forwarded to another attachment of the same container.
 fn stands_by(
     connection: &Connection,
-    claim: &Claim,
+    desired: &DesiredElements,
     element: &Element,
 ) -> Result<bool, nft::Error> {
     let Some(port) = concerned_port(element) else {
         return Ok(false);
     };
-    let wanted = port_element(port, &claim.owner);
-    let holder = connection.holder(&claim.table, &wanted)?;
-    let is_other = |it: &Element| it.owner != claim.owner;
+    let wanted = port_element(port, &desired.owner);
+    let holder = connection.holder(&desired.table, &wanted)?;
+    let is_other = |it: &Element| it.owner != desired.owner;
     let holder = holder.filter(is_other);
-    Ok(holder.is_some_and(|it| Attachment::is_same_container(&it.owner, &claim.owner)))
+    Ok(holder.is_some_and(|it| Attachment::is_same_container(&it.owner, &desired.owner)))
 }
 
 /// Deletes the conntrack entries of all connections to `ports` of this host. A connection that

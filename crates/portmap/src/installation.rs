@@ -20,14 +20,14 @@ use crate::element::host_port;
 use crate::liveness::take_over_if_gone;
 use crate::plan::Plan;
 use crate::record::{self, Identity, Record};
-use crate::table::{self, Claim};
+use crate::table::{self, DesiredElements};
 use crate::wait::Wait;
 use crate::{LocalhostGuard, del, firewall, guard, handover, liveness, localnet, standby};
 
 /// The desired state of an attachment's ports, and the earlier state for the rollback.
 pub(crate) struct Installation<'a> {
     attachment: &'a Attachment,
-    claim: Claim,
+    desired: DesiredElements,
     /// The attachment's record as it will be after success.
     record: Record,
     host: netlink::Connection,
@@ -63,7 +63,7 @@ impl<'a> Installation<'a> {
         let host = netlink::Connection::open()?;
         let host_link = liveness::host_link(&host, request.chained()?, &sandbox)?;
         let links = localnet::own_links(&host, &plan.pods(), (&attachment.owner(), host_link))?;
-        let claim = table::claim(plan, &links, attachment.owner());
+        let desired = table::desired(plan, &links, attachment.owner());
         let localnet = localnet::link(&links, plan).cloned();
         let identity = Identity::of(&request.netns)
             .with_context(|| format!("look at CNI_NETNS {}", request.netns.display()))?;
@@ -77,12 +77,12 @@ impl<'a> Installation<'a> {
             rules_alone: plan.config.localhost_guard == LocalhostGuard::Rules,
             former_localnets: Vec::new(),
             addresses: plan.pods(),
-            elements: claim.elements.clone(),
+            elements: desired.elements.clone(),
             displaced: Vec::new(),
             conditions: plan.config.conditions.clone(),
         };
         let earlier = match writing {
-            Writing::All => earlier(&record, &claim)?,
+            Writing::All => earlier(&record, &desired)?,
             // This is RELOAD, which restores the rules of an attachment only if it has a record.
             Writing::Existing => Some(Record::find(attachment)?),
         };
@@ -91,7 +91,7 @@ impl<'a> Installation<'a> {
             attachment,
             host,
             localnet,
-            claim,
+            desired,
             record,
             writing,
             earlier,
@@ -121,9 +121,9 @@ impl<'a> Installation<'a> {
         self.write_down()?;
         cni::step("forward the ports");
         let updated = self.forward(&connection, Wait::new(patience))?;
-        updated.warning(&self.claim.table).iter().for_each(note);
+        updated.warning(&self.desired.table).iter().for_each(note);
         if let Some(link) = &self.localnet {
-            self.let_out(&connection, link)
+            self.enable_route_localnet(&connection, link)
                 .context("forward ports of 127.0.0.1, which snat: false does not need")?;
         }
         Ok(match updated {
@@ -147,14 +147,14 @@ impl<'a> Installation<'a> {
             }
             // The attachment has no elements, so only its record is left. This ADD may have failed
             // because the kernel refuses requests, so the plugin sends no request here.
-            return record::files().retire(&self.claim.owner).remove();
+            return record::files().retire(&self.desired.owner).remove();
         };
         if let Some(Change { delete, .. }) = &self.decided {
             self.restore(delete).map_err(coded)?;
             self.forget(&self.connectionless_ports());
         }
         self.release_all_but(earlier.localnet)?;
-        earlier.write(&self.claim.owner, self.writing)
+        earlier.write(&self.desired.owner, self.writing)
     }
 
     /// Removes resources that only an earlier ADD needed, such as chains of conditions. They
@@ -165,19 +165,19 @@ impl<'a> Installation<'a> {
             return;
         }
         let finish = || {
-            let chains = Connection::open()?.delete_chains_of(&self.claim.table, self.had());
+            let chains = Connection::open()?.delete_chains_of(&self.desired.table, self.had());
             chains.map_err(coded)?;
             self.release_all_but(self.record.localnet)?;
-            self.record.write(&self.claim.owner, self.writing)
+            self.record.write(&self.desired.owner, self.writing)
         };
         note_failure(finish().context("resources of an earlier ADD stay until DEL"));
     }
 
-    fn let_out(&self, connection: &Connection, link: &Link) -> anyhow::Result<()> {
+    fn enable_route_localnet(&self, connection: &Connection, link: &Link) -> anyhow::Result<()> {
         if !self.record.rules_alone {
             guard::add_policies(connection)?;
         }
-        localnet::let_out(&self.host, link, &self.claim.owner)
+        localnet::enable_route_localnet(&self.host, link, &self.desired.owner)
     }
 
     fn forward(&mut self, connection: &Connection, mut wait: Wait) -> anyhow::Result<Updated> {
@@ -188,7 +188,7 @@ impl<'a> Installation<'a> {
                     self.make_way(connection, (port, &holder), &mut wait)?;
                 }
                 Err(Refusal::Unlisted) => {
-                    let elements = owned(connection, &self.claim)?;
+                    let elements = owned(connection, &self.desired)?;
                     self.earlier = Some(self.record.with(elements));
                     self.write_down()?;
                 }
@@ -202,9 +202,9 @@ impl<'a> Installation<'a> {
 
     fn attempt(&mut self, connection: &Connection) -> Result<Updated, Refusal> {
         let mut decided = None;
-        let updated = connection.update(&self.claim.table, || {
+        let updated = connection.update(&self.desired.table, || {
             decided = None;
-            let change = decide(connection, &self.claim, self.had(), &self.behind)?;
+            let change = decide(connection, &self.desired, self.had(), &self.behind)?;
             self.expect_listed(&change)?;
             decided = Some(change.clone());
             Ok(change)
@@ -230,7 +230,7 @@ impl<'a> Installation<'a> {
         (port, holder): (HostPort, &Element),
         wait: &mut Wait,
     ) -> anyhow::Result<()> {
-        let (owner, own) = (&holder.owner, &self.claim.owner);
+        let (owner, own) = (&holder.owner, &self.desired.owner);
         let take_over = || {
             let is_gone = take_over_if_gone(connection, owner)?;
             if is_gone {
@@ -247,7 +247,7 @@ impl<'a> Installation<'a> {
             self.behind.insert(owner.clone());
             return Ok(());
         }
-        let released = wait.until_released(connection, &self.claim.table, holder);
+        let released = wait.until_released(connection, &self.desired.table, holder);
         let is_free = released.map_err(coded)? || (wait.was_needed() && take_over()?);
         if is_free {
             return Ok(());
@@ -268,7 +268,7 @@ impl<'a> Installation<'a> {
         if take_over_if_gone(connection, &owner)? {
             return Ok(());
         }
-        let lists_this = |it: Record| it.displaced.contains(&self.claim.owner);
+        let lists_this = |it: Record| it.displaced.contains(&self.desired.owner);
         let is_behind = Record::current(&owner).is_some_and(lists_this);
         if is_behind && self.writing == Writing::Existing {
             self.behind.insert(owner);
@@ -284,7 +284,7 @@ impl<'a> Installation<'a> {
     fn expect_listed(&self, change: &Change) -> Result<(), Refusal> {
         let mut owners = change.delete.iter().map(|it| &it.owner);
         let owner = owners.find(|it| {
-            let is_other = **it != self.claim.owner && Attachment::is_owner(it);
+            let is_other = **it != self.desired.owner && Attachment::is_owner(it);
             is_other && !self.displacing.contains(*it)
         });
         let refusal = owner.cloned().map(|owner| Refusal::Displaces { owner });
@@ -297,12 +297,12 @@ impl<'a> Installation<'a> {
     /// whether or not the kernel has carried out the change.
     fn restore(&self, deleted: &[Element]) -> Result<(), nft::Error> {
         let (connection, table) = (Connection::open()?, table::table());
-        let is_own = |it: &&Element| it.owner == self.claim.owner;
+        let is_own = |it: &&Element| it.owner == self.desired.owner;
         let others = deleted.iter().filter(|it| !is_own(it));
         let others: HashSet<_> = others.map(Element::place).collect();
         if !others.is_empty() {
-            let claimed = self.claim.elements.iter();
-            let taken = claimed.filter(|it| others.contains(&it.place())).cloned();
+            let wanted = self.desired.elements.iter();
+            let taken = wanted.filter(|it| others.contains(&it.place())).cloned();
             let (taken, standing_by) = (taken.collect(), standby::owners());
             handover::remove(&connection, taken, standing_by, &self.record.displaced)?;
         }
@@ -311,7 +311,7 @@ impl<'a> Installation<'a> {
             let held = connection.still_held(&table, &self.everything().elements)?;
             Ok::<_, nft::Error>(Change::of(held, own.collect()))
         })?;
-        connection.delete_chains_of(&table, &self.claim.elements)
+        connection.delete_chains_of(&table, &self.desired.elements)
     }
 
     /// Returns the tags of the attachments that get elements back when this one ends.
@@ -340,7 +340,7 @@ impl<'a> Installation<'a> {
     fn release_all_but(&self, localnet: Option<u32>) -> anyhow::Result<()> {
         let everything = self.everything();
         let others = everything.localnets().filter(|it| Some(*it) != localnet);
-        localnet::release_links(&self.claim.owner, others)
+        localnet::release_links(&self.desired.owner, others)
     }
 
     /// Returns the elements in the record of an earlier ADD; none if there is no such record.
@@ -351,9 +351,9 @@ impl<'a> Installation<'a> {
     /// Returns the record with all elements and links that the attachment may have during the
     /// change: those of an earlier ADD and those of this ADD.
     fn everything(&self) -> Record {
-        let claimed: HashSet<_> = self.claim.elements.iter().collect();
-        let others = self.had().iter().filter(|it| !claimed.contains(it));
-        let elements = self.claim.elements.iter().chain(others);
+        let wanted: HashSet<_> = self.desired.elements.iter().collect();
+        let others = self.had().iter().filter(|it| !wanted.contains(it));
+        let elements = self.desired.elements.iter().chain(others);
         let links = self.earlier.iter().flat_map(Record::localnets);
         let former = links.filter(|it| Some(*it) != self.record.localnet);
         Record {
@@ -367,25 +367,25 @@ impl<'a> Installation<'a> {
         if Record::find(self.attachment).ok().as_ref() == Some(&everything) {
             return Ok(());
         }
-        everything.write(&self.claim.owner, self.writing)
+        everything.write(&self.desired.owner, self.writing)
     }
 }
 
 /// Returns the record of an earlier ADD of the attachment; `None` if there is none. If the record is
 /// unreadable, returns a copy of `record` with the elements in `nf_tables`.
-fn earlier(record: &Record, claim: &Claim) -> anyhow::Result<Option<Record>> {
-    let earlier = Record::read(&claim.owner);
-    if earlier.is_some() || !Record::is_torn(&claim.owner) {
+fn earlier(record: &Record, desired: &DesiredElements) -> anyhow::Result<Option<Record>> {
+    let earlier = Record::read(&desired.owner);
+    if earlier.is_some() || !Record::is_torn(&desired.owner) {
         return Ok(earlier);
     }
-    let elements = owned(&Connection::open()?, claim)?;
+    let elements = owned(&Connection::open()?, desired)?;
     Ok(Some(record.with(elements)))
 }
 
-/// Returns all elements in portmap's table that are tagged with the owner of `claim`.
-fn owned(connection: &Connection, claim: &Claim) -> anyhow::Result<Vec<Element>> {
-    let mut elements = connection.elements(&claim.table).map_err(coded)?;
-    elements.retain(|it| it.owner == claim.owner);
+/// Returns all elements in portmap's table that are tagged with the owner of `desired`.
+fn owned(connection: &Connection, desired: &DesiredElements) -> anyhow::Result<Vec<Element>> {
+    let mut elements = connection.elements(&desired.table).map_err(coded)?;
+    elements.retain(|it| it.owner == desired.owner);
     Ok(elements)
 }
 

@@ -81,7 +81,11 @@ pub(crate) fn differences(link: &Link, wanted: LocalhostGuard) -> anyhow::Result
 ///
 /// # Errors
 /// The sysctl cannot be set.
-pub(crate) fn let_out(host: &Connection, link: &Link, owner: &str) -> anyhow::Result<()> {
+pub(crate) fn enable_route_localnet(
+    host: &Connection,
+    link: &Link,
+    owner: &str,
+) -> anyhow::Result<()> {
     let (owners, is_set) = (users(link.index), link.routes_localnet);
     if !owners.join_existing(owner)? {
         if is_set && host.link_by_index(link.index)?.routes_localnet {

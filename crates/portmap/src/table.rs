@@ -20,7 +20,7 @@ use crate::subject::padded;
 
 /// The elements that an attachment wants, and the table that they need.
 #[derive(Debug)]
-pub(crate) struct Claim {
+pub(crate) struct DesiredElements {
     /// The attachment's tag, which is the comment of its elements.
     pub owner: String,
     /// The table, including the chains of conditions that the elements point to.
@@ -31,7 +31,7 @@ pub(crate) struct Claim {
 
 /// Returns the elements that `plan` needs, with the table. `links` lists each of the container's
 /// addresses with the host's link towards this address.
-pub(crate) fn claim(plan: &Plan, links: &[(IpAddr, Link)], owner: String) -> Claim {
+pub(crate) fn desired(plan: &Plan, links: &[(IpAddr, Link)], owner: String) -> DesiredElements {
     let config = &plan.config;
     let mut elements = Vec::new();
     let versions: BTreeSet<_> = plan.forwards.iter().map(|it| it.port.version).collect();
@@ -54,7 +54,7 @@ pub(crate) fn claim(plan: &Plan, links: &[(IpAddr, Link)], owner: String) -> Cla
     for pod in plan.pods() {
         elements.extend(masquerade(pod, config.source_nat, links, &owner));
     }
-    Claim {
+    DesiredElements {
         owner,
         table,
         elements,

@@ -1,7 +1,7 @@
 //! CNI plugin `ptp`: connects a sandbox to the host by a veth pair and routes.
 
 use cni::Plugin;
-use facts::{Extent, Facts, HostSide, Task};
+use facts::{Facts, HostSide, Scope, Task};
 use netlink::Connection;
 
 mod config;
@@ -18,11 +18,11 @@ pub const PLUGIN: Plugin = attach::plugin::<Config>(include_str!("../README.md")
 pub const FACTS: Facts = Facts {
     host_side: HostSide::Routed,
     tables: &[attach::MASQUERADE],
-    lacks: || {
-        let lack = attach::lack_of_pairs(&Connection::open()?, PLUGIN.name, None)?;
+    missing_features: || {
+        let lack = attach::missing_pairs(&Connection::open()?, PLUGIN.name, None)?;
         Ok(lack.into_iter().collect())
     },
-    tasks: |_, _| vec![(Task::MakeInterface, Extent::All)],
+    tasks: |_, _| vec![(Task::MakeInterface, Scope::All)],
     replaces_rules: true,
     ..Facts::of(PLUGIN.name)
 };

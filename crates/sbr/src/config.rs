@@ -57,7 +57,7 @@ impl Config {
 }
 
 /// Returns a message for each key that has no effect.
-pub(crate) fn doubts(raw: &RawConfig) -> Vec<String> {
+pub(crate) fn warnings(raw: &RawConfig) -> Vec<String> {
     let keys = [
         ("gateways", !raw.gateways.is_empty()),
         ("addSourceHints", raw.add_source_hints),

@@ -11,7 +11,7 @@
 //! | verbs | `add`, `del`, `check` |
 
 use cni::{Plugin, SpecVersion, StatusRequest, note};
-use facts::{Facts, Lack};
+use facts::{Facts, MissingFeature};
 use netlink::Connection;
 
 mod add;
@@ -41,24 +41,24 @@ pub const PLUGIN: Plugin = Plugin {
 
 /// What cnitool and the agent know of the plugin.
 pub const FACTS: Facts = Facts {
-    lacks: || {
+    missing_features: || {
         let rules = Connection::open()?.rules();
-        let lack = Lack::of(
+        let missing = MissingFeature::of(
             rules,
             "policy rules (CONFIG_IP_MULTIPLE_TABLES)",
             "sbr",
             &[],
         );
-        Ok(lack.into_iter().collect())
+        Ok(missing.into_iter().collect())
     },
-    doubts: |keys| facts::read(keys).map_or_else(Vec::new, |raw| config::doubts(&raw)),
+    warnings: |keys| facts::read(keys).map_or_else(Vec::new, |raw| config::warnings(&raw)),
     ..Facts::of(PLUGIN.name)
 };
 
 /// Checks the configuration.
 fn status(request: &StatusRequest) -> anyhow::Result<()> {
     Config::parse(&request.network)?;
-    let doubts = config::doubts(&request.network.quiet_config()?);
-    doubts.iter().for_each(note);
+    let warnings = config::warnings(&request.network.quiet_config()?);
+    warnings.iter().for_each(note);
     Ok(())
 }

@@ -107,7 +107,7 @@ fn ip(text: &str, key: &str) -> Result<IpConfig, Error> {
 
 /// Returns a message for each address that `addresses` has twice. The interface plugins of this suite
 /// refuse such a result.
-pub fn doubts(ipam: &RawConfig) -> Vec<String> {
+pub fn warnings(ipam: &RawConfig) -> Vec<String> {
     let addresses = ipam.addresses.iter();
     let addresses = addresses.filter_map(|it| Some(it.address.parse::<IpNetwork>().ok()?.ip()));
     let mut seen = BTreeSet::new();

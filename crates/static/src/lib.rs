@@ -40,7 +40,7 @@ pub const FACTS: Facts = Facts {
         is_required: false,
         impact: "static has no address: an ADD fails unless the runtime passes one in CNI_ARGS.",
     }),
-    doubts: |keys| facts::read(keys).map_or_else(Vec::new, |raw| config::doubts(&raw)),
-    doubts_fail: true,
+    warnings: |keys| facts::read(keys).map_or_else(Vec::new, |raw| config::warnings(&raw)),
+    are_warnings_fatal: true,
     ..Facts::of(PLUGIN.name)
 };

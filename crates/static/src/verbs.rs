@@ -4,7 +4,7 @@ use anyhow::bail;
 use cni::result::IpConfig;
 use cni::{AddRequest, AddResult, Answer, Answered, CheckRequest, CniArgs, StatusRequest, note};
 
-use crate::config::{Config, doubts};
+use crate::config::{Config, warnings};
 
 /// Returns the addresses that the configuration or the runtime names, and the routes and DNS
 /// settings of the configuration.
@@ -51,7 +51,7 @@ pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
 /// address that is there twice on standard error.
 pub(crate) fn status(request: &StatusRequest) -> anyhow::Result<()> {
     Config::parse(&request.network, &CniArgs::default())?;
-    doubts(&request.network.ipam_keys(&["addresses"])?)
+    warnings(&request.network.ipam_keys(&["addresses"])?)
         .iter()
         .for_each(note);
     Ok(())

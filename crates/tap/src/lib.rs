@@ -2,7 +2,7 @@
 
 use attach::single;
 use cni::{Plugin, SpecVersion};
-use facts::{Extent, Facts, HostSide, Lack, Need, Task};
+use facts::{Facts, HostSide, MissingFeature, Need, Scope, Task};
 
 mod config;
 mod raw;
@@ -26,14 +26,14 @@ pub const PLUGIN: Plugin = Plugin {
 /// What cnitool and the agent know of the plugin.
 pub const FACTS: Facts = Facts {
     host_side: HostSide::Witness,
-    lacks: || Ok(lack().into_iter().collect()),
-    tasks: |_, _| vec![(Task::MakeInterface, Extent::All)],
+    missing_features: || Ok(missing_feature().into_iter().collect()),
+    tasks: |_, _| vec![(Task::MakeInterface, Scope::All)],
     ..Facts::of(PLUGIN.name)
 };
 
-fn lack() -> Option<Lack> {
+fn missing_feature() -> Option<MissingFeature> {
     let tried = netlink::Tap::default().create(PLUGIN.name, None);
-    Some(Lack {
+    Some(MissingFeature {
         reason: format!("{:#}", anyhow::Error::from(tried.err()?)),
         plugins: vec![PLUGIN.name],
         need: Need::with(&[]),

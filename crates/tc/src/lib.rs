@@ -25,7 +25,7 @@ mod tree;
 pub use counted::{CountedLimit, counted_limits};
 pub use error::{Error, lacks, module};
 pub use limit::{BitsPerSecond, Burst, Limit, OutOfRange};
-pub use link_egress::{Held, LinkEgress};
+pub use link_egress::{InstalledQdiscs, LinkEgress};
 pub use probe::missing;
 pub use redirection::{redirects, stop_redirecting};
 pub use traffic::{Case, End, Traffic};

@@ -25,7 +25,7 @@ pub struct LinkEgress<'a> {
 
 /// The qdiscs that limit a link's egress, as the kernel reports them.
 #[derive(Default)]
-pub struct Held {
+pub struct InstalledQdiscs {
     /// The root qdisc, if this crate or the Go plugin `bandwidth` set it.
     pub(crate) root: Option<Qdisc>,
     /// The TBF at the root or, if the root is an HTB, below the limited class.
@@ -36,7 +36,7 @@ pub struct Held {
     pub(crate) class: Option<HeldBucket>,
 }
 
-impl Held {
+impl InstalledQdiscs {
     /// Returns whether the link has a limit that this crate or the Go plugin `bandwidth` set.
     pub fn is_limited(&self) -> bool {
         self.root.is_some()
@@ -91,7 +91,12 @@ impl<'a> LinkEgress<'a> {
     ///
     /// # Errors
     /// [`Error::Lacks`] and [`Error::Netlink`].
-    pub fn ensure(&self, held: &Held, limit: &Limit, traffic: &Traffic) -> Result<(), Error> {
+    pub fn ensure(
+        &self,
+        held: &InstalledQdiscs,
+        limit: &Limit,
+        traffic: &Traffic,
+    ) -> Result<(), Error> {
         let Some(root) = &held.root else {
             let (queue, steps) = self.tree(limit, traffic);
             return queue.carry_out(self.connection, steps);
@@ -126,7 +131,12 @@ impl<'a> LinkEgress<'a> {
     ///
     /// # Errors
     /// [`Error::Lacks`] and [`Error::Netlink`].
-    pub fn change(&self, held: &Held, limit: &Limit, traffic: &Traffic) -> Result<(), Error> {
+    pub fn change(
+        &self,
+        held: &InstalledQdiscs,
+        limit: &Limit,
+        traffic: &Traffic,
+    ) -> Result<(), Error> {
         let Some(root) = held.root.as_ref().filter(|_| held.is_own()) else {
             return Ok(());
         };
@@ -192,7 +202,7 @@ impl<'a> LinkEgress<'a> {
 
     fn difference_of(
         &self,
-        held: &Held,
+        held: &InstalledQdiscs,
         limit: &Limit,
         traffic: &Traffic,
     ) -> Result<Option<String>, Error> {
@@ -212,16 +222,16 @@ impl<'a> LinkEgress<'a> {
         }))
     }
 
-    /// Reads the qdiscs that limit the link's egress packets. Without a limit, [`Held::is_limited`]
-    /// returns `false`.
+    /// Reads the qdiscs that limit the link's egress packets. Without a limit,
+    /// [`InstalledQdiscs::is_limited`] returns `false`.
     ///
     /// # Errors
     /// [`Error::Foreign`]: another program set the root qdisc; [`Error::Netlink`].
-    pub fn held(&self) -> Result<Held, Error> {
+    pub fn held(&self) -> Result<InstalledQdiscs, Error> {
         let places = [Handle::ROOT, CLASS, BELOW_LEAF];
         let [root, first, second] = self.connection.qdiscs(self.link.index, places)?;
         let Some(root) = self.own_root(root)? else {
-            return Ok(Held::default());
+            return Ok(InstalledQdiscs::default());
         };
         let (above, leaf, class) = match root.kind {
             QdiscKind::Htb { .. } => (first, second, self.class(CLASS)?),
@@ -232,7 +242,7 @@ impl<'a> LinkEgress<'a> {
                 (Some(root.clone()), leaf, None)
             }
         };
-        Ok(Held {
+        Ok(InstalledQdiscs {
             root: Some(root),
             bucket: above.as_ref().and_then(tbf),
             leaf,
@@ -316,7 +326,7 @@ pub(crate) fn wanted_filters(traffic: &Traffic, end: End<'_>) -> Vec<Filter> {
         },
         class: match case {
             Case::Limited => CLASS,
-            Case::Free => ROOT,
+            Case::Unlimited => ROOT,
         },
     };
     let mut filters: Vec<_> = traffic.cases().into_iter().map(filter).collect();

@@ -22,7 +22,7 @@ pub enum Case {
     /// The packets are limited.
     Limited,
     /// The packets are not limited.
-    Free,
+    Unlimited,
 }
 
 /// The end of a veth pair at which packets leave into the pair and are limited.
@@ -56,12 +56,14 @@ impl Traffic {
     pub fn cases(&self) -> Vec<(IpNetwork, Case)> {
         let (subnets, case) = match self {
             Self::All => return Vec::new(),
-            Self::AllBut(subnets) => (subnets, Case::Free),
+            Self::AllBut(subnets) => (subnets, Case::Unlimited),
             Self::Only(subnets) => (subnets, Case::Limited),
         };
         let rest = ["0.0.0.0/0", "::/0"].into_iter();
         let rest = rest.filter_map(|it| it.parse().ok().filter(|_| case == Case::Limited));
         let subnets = subnets.iter().map(|it| (*it, case));
-        subnets.chain(rest.map(|it| (it, Case::Free))).collect()
+        subnets
+            .chain(rest.map(|it| (it, Case::Unlimited)))
+            .collect()
     }
 }

@@ -10,15 +10,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use nft::Element;
 
-use crate::judge::{Judge, Name};
+use crate::deletion_check::{DeletionCheck, Name};
 
 /// Elements that were seen in the suite's tables, each with its owner. All clones share one
 /// collection.
 #[derive(Debug, Clone, Default)]
-pub struct ElementCache(Arc<Mutex<BTreeMap<Name, Held>>>);
+pub struct ElementCache(Arc<Mutex<BTreeMap<Name, Owners>>>);
 
 /// The elements of a table: for each place (set and key), the tag of the element's owner.
-type Held = HashMap<Place, String>;
+type Owners = HashMap<Place, String>;
 
 type Place = (String, Vec<u8>);
 
@@ -56,19 +56,19 @@ impl ElementCache {
     /// # Errors
     /// Refusals of the kernel.
     pub fn lacking(&self, reloaded: &BTreeSet<String>) -> anyhow::Result<MissingElements> {
-        let mut judge = Judge::open()?;
+        let mut check = DeletionCheck::open()?;
         let mut lacking = MissingElements::new();
         for table in node::tables() {
             let name = (table.family, table.name);
             // The records are copied before the kernel's list is read. So an element that is added
             // and recorded in between does not count as missing.
             let held = self.tables().get(&name).cloned().unwrap_or_default();
-            let elements = judge.connection.elements(&table)?;
+            let elements = check.connection.elements(&table)?;
             let absent = absent(held, &elements);
             let owners: BTreeSet<_> = elements.iter().map(|it| it.owner.as_str()).collect();
             for (place, owner) in absent {
                 let is_restored = reloaded.contains(&owner) && owners.contains(owner.as_str());
-                if is_restored || !judge.is_attached(table.name, &owner)? {
+                if is_restored || !check.is_attached(table.name, &owner)? {
                     self.forget_place(name, &place, &owner);
                 } else {
                     lacking.entry(owner).or_default().insert(table.name);
@@ -90,13 +90,13 @@ impl ElementCache {
         }
     }
 
-    fn tables(&self) -> MutexGuard<'_, BTreeMap<Name, Held>> {
+    fn tables(&self) -> MutexGuard<'_, BTreeMap<Name, Owners>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Returns the elements of `held`, the records of a table, that are not among `elements`.
-fn absent(mut held: Held, elements: &[Element]) -> Held {
+fn absent(mut held: Owners, elements: &[Element]) -> Owners {
     for element in elements {
         held.remove(&place(element));
     }

@@ -47,14 +47,14 @@ pub enum Liveness {
     Young,
     /// Nothing shows that the attachment is live, but its link may exist where this process cannot
     /// see it.
-    Unseen(Unseen),
+    Unproven(UnprovenReason),
     /// The attachment has neither a sandbox nor a link.
     Gone,
 }
 
 /// Why a missing link does not prove that an attachment is gone.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, derive_more::Display)]
-pub enum Unseen {
+pub enum UnprovenReason {
     /// Live attachments of the network may have no link that this process can see. Contains the
     /// reason.
     Network(String),
@@ -184,19 +184,19 @@ pub fn liveness(node: &Node, candidate: &Candidate<'_>) -> Liveness {
     match candidate.witness {
         Some(Witnessed::Present) => return Liveness::Live,
         Some(Witnessed::Unknown(reason)) => {
-            return Liveness::Unseen(Unseen::Network(reason.clone()));
+            return Liveness::Unproven(UnprovenReason::Network(reason.clone()));
         }
         Some(Witnessed::Gone) => return Liveness::Gone,
         None => {}
     }
     let bridges = match sees(node, candidate) {
         Ok(bridges) => bridges,
-        Err(reason) => return Liveness::Unseen(Unseen::Network(reason)),
+        Err(reason) => return Liveness::Unproven(UnprovenReason::Network(reason)),
     };
     let mut unexplained = node.host_links.unexplained();
     let behind = unexplained.find(|it| is_port(it, &bridges) && candidate.may_have(node, it));
     behind.map_or(Liveness::Gone, |it| {
-        Liveness::Unseen(Unseen::Behind(it.name.clone()))
+        Liveness::Unproven(UnprovenReason::Behind(it.name.clone()))
     })
 }
 

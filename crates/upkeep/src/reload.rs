@@ -58,7 +58,9 @@ pub fn reload_each(
     let reloading = reloading(&directories.plugins, &remembered);
     let outcomes = side_by_side(&remembered, |remembered| {
         let is_left_out = left_out.contains(&remembered.attachment.owner());
-        let still = is_left_out.then(|| remembered.deprivation()).flatten();
+        let still = is_left_out
+            .then(|| remembered.missing_interface())
+            .flatten();
         let outcome = still.unwrap_or_else(|| remembered.outcome(directories, &reloading));
         (remembered.attachment.clone(), outcome)
     });
@@ -198,7 +200,7 @@ impl Remembered {
             Err(_) if !may_exist(self.entry.netns()) => self.gone(),
             Err(error) => {
                 let failed = || Outcome::Failed(format!("{error:#}"));
-                self.deprivation().unwrap_or_else(failed)
+                self.missing_interface().unwrap_or_else(failed)
             }
         }
     }
@@ -218,7 +220,7 @@ impl Remembered {
         }
     }
 
-    fn deprivation(&self) -> Option<Outcome> {
+    fn missing_interface(&self) -> Option<Outcome> {
         // A sandbox that cannot be read does not count as one without its interface.
         let lost = self.lost_interface().ok().flatten();
         lost.map(Outcome::InterfaceMissing)

@@ -16,7 +16,7 @@ pub const PLUGIN: Plugin = single::plugin::<Vlan>("vlan", include_str!("../READM
 
 /// What cnitool and the agent know of the plugin.
 pub const FACTS: Facts = single::facts(PLUGIN.name, || {
-    single::lacks(
+    single::missing_features(
         NewKind::Vlan(100),
         "VLAN links (CONFIG_VLAN_8021Q)",
         PLUGIN.name,

@@ -10,7 +10,7 @@
 //! | verbs | `add`, `del`, `check` |
 
 use cni::{Plugin, SpecVersion, StatusRequest};
-use facts::{Facts, Lack};
+use facts::{Facts, MissingFeature};
 use netlink::{Connection, NewKind, NewLink};
 
 mod add;
@@ -41,14 +41,14 @@ pub const PLUGIN: Plugin = Plugin {
 
 /// What cnitool and the agent know of the plugin.
 pub const FACTS: Facts = Facts {
-    lacks: || {
+    missing_features: || {
         let tried = Connection::open()?.add_link(&NewLink::of("trial", NewKind::Vrf(1)));
-        let lack = Lack::of(tried, "VRF links (CONFIG_NET_VRF)", PLUGIN.name, &[]);
-        let lack = lack.map(|it| Lack {
+        let missing = MissingFeature::of(tried, "VRF links (CONFIG_NET_VRF)", PLUGIN.name, &[]);
+        let missing = missing.map(|it| MissingFeature {
             modules: vec!["vrf"],
             ..it
         });
-        Ok(lack.into_iter().collect())
+        Ok(missing.into_iter().collect())
     },
     ..Facts::of(PLUGIN.name)
 };

@@ -8,7 +8,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
 
 use super::allocated::Allocated;
-use super::resource::Stock;
+use super::resource::DeviceState;
 use crate::gauges::{Labels, registered};
 
 /// Metrics of the devices that the agent offers. Clones share them.
@@ -53,11 +53,11 @@ impl Counters {
     }
 
     /// Replaces the numbers of healthy and unhealthy devices of all resources.
-    pub fn set<'n>(&self, stocks: impl IntoIterator<Item = (&'n str, Stock)>) {
-        let counts = stocks.into_iter().flat_map(|(resource, stock)| {
+    pub fn set<'n>(&self, states: impl IntoIterator<Item = (&'n str, DeviceState)>) {
+        let counts = states.into_iter().flat_map(|(resource, state)| {
             [HEALTHY, UNHEALTHY].map(|health| {
-                let is_it = health == stock.health();
-                ([resource, health], if is_it { stock.count } else { 0 })
+                let is_it = health == state.health();
+                ([resource, health], if is_it { state.count } else { 0 })
             })
         });
         self.devices
@@ -89,12 +89,12 @@ mod tests {
         // Of the lines for healthy and unhealthy devices, one has the value 5 and the other one 0.
         let is_whole = |text: &str| text.lines().filter(|it| it.ends_with("} 5")).count() == 1;
         expect_whole(&registry, is_whole, || {
-            let stock = Stock {
+            let state = DeviceState {
                 count: 5,
                 is_healthy: is_healthy.fetch_not(Ordering::Relaxed),
                 numa_node: None,
             };
-            counters.set([("example.org/tun", stock)]);
+            counters.set([("example.org/tun", state)]);
         });
     }
 }

@@ -8,6 +8,7 @@ mod allocated;
 mod answers;
 mod config;
 mod counters;
+mod device_states;
 mod directory;
 mod plugin;
 mod pod_resources;
@@ -16,14 +17,13 @@ mod registration;
 mod resource;
 mod server;
 mod socket;
-mod stocks;
 mod unlimited;
 mod uplink;
 
 use self::answers::Answers;
+use self::device_states::DeviceStates;
 use self::directory::Directory;
 use self::registration::Registration;
-use self::stocks::Stocks;
 use self::uplink::Uplink;
 use crate::shared::Shared;
 
@@ -43,13 +43,13 @@ pub(crate) async fn run(config: Config, shared: Shared, counters: Counters) -> a
     let directory = Directory::watch(config.directory(), health.clone()).await?;
     let allocated = counters.allocated.clone();
     let uplink = Uplink::find(&config, &health).await?;
-    let mut stocks = Stocks::start(config.clone(), uplink, health.clone(), counters).await?;
-    let plugins = stocks.plugins();
+    let mut states = DeviceStates::start(config.clone(), uplink, health.clone(), counters).await?;
+    let plugins = states.plugins();
     let mut answers = Answers::new(&config, plugins.clone(), allocated, &shared);
     let mut registration = Registration::new(plugins, health);
     tokio::select! {
         ended = registration.keep(directory) => ended,
-        ended = stocks.follow() => ended,
+        ended = states.follow() => ended,
         ended = answers.follow() => match ended {},
     }
 }

@@ -19,7 +19,7 @@ use tonic::{Request, Response, Status, async_trait};
 
 use super::counters::Counters;
 use super::preferred::choose;
-use super::resource::{Resource, Stock};
+use super::resource::{DeviceState, Resource};
 
 /// The device plugin of one resource. The kubelet calls it for a list of the resource's devices,
 /// and before it gives devices to a container. Clones share the devices.
@@ -27,7 +27,7 @@ use super::resource::{Resource, Stock};
 pub(crate) struct Plugin {
     /// The resource.
     pub resource: Resource,
-    stock: watch::Receiver<Stock>,
+    state: watch::Receiver<DeviceState>,
     /// Each open stream of device lists has a receiver. A change ends all streams.
     streams: Arc<watch::Sender<()>>,
     /// Notified of each new stream.
@@ -46,14 +46,18 @@ pub(crate) const OPTIONS: DevicePluginOptions = DevicePluginOptions {
 };
 
 impl Plugin {
-    /// Returns the device plugin of a resource. `stock` provides the number and the state of the
+    /// Returns the device plugin of a resource. `state` provides the number and the state of the
     /// devices.
-    pub fn new(resource: Resource, stock: watch::Receiver<Stock>, counters: &Counters) -> Self {
+    pub fn new(
+        resource: Resource,
+        state: watch::Receiver<DeviceState>,
+        counters: &Counters,
+    ) -> Self {
         Self {
             registrations: counters.registrations(&resource.name),
             allocations: counters.allocations(&resource.name),
             resource,
-            stock,
+            state,
             streams: Arc::default(),
             opened: Arc::default(),
             places: Arc::new(Semaphore::new(MOST_CONNECTIONS)),
@@ -86,9 +90,9 @@ impl Plugin {
 
     /// Returns the number of devices that the kubelet may allocate by the agent's last list.
     pub fn announced(&self) -> u64 {
-        let stock = *self.stock.borrow();
-        if stock.is_healthy {
-            stock.count.into()
+        let state = *self.state.borrow();
+        if state.is_healthy {
+            state.count.into()
         } else {
             0
         }
@@ -106,7 +110,7 @@ impl Plugin {
         &self,
         request: &ContainerAllocateRequest,
     ) -> Result<ContainerAllocateResponse, Status> {
-        let (kind, count) = (self.resource.kind, self.stock.borrow().count);
+        let (kind, count) = (self.resource.kind, self.state.borrow().count);
         for id in &request.devices {
             let number = kind.number(id).filter(|it| (1..=count).contains(it));
             if number.is_none() {
@@ -141,17 +145,17 @@ impl DevicePlugin for Plugin {
             let text = format!("{MOST_READERS} calls of ListAndWatch are open");
             return Err(Status::resource_exhausted(text));
         }
-        let mut stock = self.stock.clone();
-        stock.mark_changed();
-        let start = (self.resource.clone(), stock, self.streams.subscribe());
+        let mut state = self.state.clone();
+        state.mark_changed();
+        let start = (self.resource.clone(), state, self.streams.subscribe());
         self.opened.notify_one();
-        let lists = stream::unfold(start, |(resource, mut stock, mut end)| async move {
+        let lists = stream::unfold(start, |(resource, mut state, mut end)| async move {
             tokio::select! {
-                changed = stock.changed() => changed.ok()?,
+                changed = state.changed() => changed.ok()?,
                 _ = end.changed() => return None,
             }
-            let list = resource.list(*stock.borrow_and_update());
-            Some((Ok(list), (resource, stock, end)))
+            let list = resource.list(*state.borrow_and_update());
+            Some((Ok(list), (resource, state, end)))
         });
         Ok(Response::new(lists.boxed()))
     }

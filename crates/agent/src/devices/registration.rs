@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::directory::Directory;
 use super::plugin::{OPTIONS, Plugin};
-use super::socket::{Claim, Rival, Socket};
+use super::socket::{AlreadyRunning, DirectoryLock, Socket};
 use crate::grpc::{connect, refusal};
 use crate::health::Health;
 use crate::retry::Pauses;
@@ -27,7 +27,7 @@ use crate::unix_socket::is_abandoned;
 pub(crate) struct Registration {
     served: Vec<Served>,
     health: Health,
-    claim: Option<Claim>,
+    lock: Option<DirectoryLock>,
 }
 
 struct Served {
@@ -56,7 +56,7 @@ impl Registration {
         Self {
             served: served.collect(),
             health,
-            claim: None,
+            lock: None,
         }
     }
 
@@ -89,7 +89,7 @@ impl Registration {
                     self.health.set(HEALTH, None);
                     self.until_unread().await;
                 }
-                Err(error) if error.is::<Rival>() => return Err(error),
+                Err(error) if error.is::<AlreadyRunning>() => return Err(error),
                 Err(error) => self.health.set(HEALTH, Some(format!("{error:#}"))),
             }
             pauses.wait().await;
@@ -109,9 +109,9 @@ impl Registration {
     }
 
     async fn serve(&mut self, directory: &Path) -> anyhow::Result<()> {
-        if !self.claim.as_ref().is_some_and(Claim::is_valid) {
+        if !self.lock.as_ref().is_some_and(DirectoryLock::is_valid) {
             self.served.iter_mut().for_each(|it| it.socket = None);
-            self.claim = Some(Claim::take(directory).await?);
+            self.lock = Some(DirectoryLock::take(directory).await?);
         }
         for served in &mut self.served {
             served.serve(directory)?;

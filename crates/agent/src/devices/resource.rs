@@ -37,7 +37,7 @@ pub(crate) enum Direction {
 
 /// Number and state of the devices of a resource at one time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Stock {
+pub(crate) struct DeviceState {
     /// The number of devices.
     pub count: u32,
     /// Whether the kubelet may allocate the devices.
@@ -64,12 +64,12 @@ impl Resource {
         format!("{OWN}-{name}.sock")
     }
 
-    /// Returns the list of devices for the kubelet, with the number and the state in `stock`.
-    pub fn list(&self, stock: Stock) -> ListAndWatchResponse {
-        let devices = (1..=stock.count).map(|number| Device {
+    /// Returns the list of devices for the kubelet, with the number and the state in `state`.
+    pub fn list(&self, state: DeviceState) -> ListAndWatchResponse {
+        let devices = (1..=state.count).map(|number| Device {
             id: self.kind.id(number),
-            health: stock.health().to_owned(),
-            topology: stock.numa_node.map(|id| Topology {
+            health: state.health().to_owned(),
+            topology: state.numa_node.map(|id| Topology {
                 nodes: vec![NumaNode { id }],
             }),
         });
@@ -79,7 +79,7 @@ impl Resource {
     }
 }
 
-impl Stock {
+impl DeviceState {
     /// Returns the state of the devices in the kubelet's words: [`HEALTHY`] or [`UNHEALTHY`].
     pub fn health(self) -> &'static str {
         if self.is_healthy { HEALTHY } else { UNHEALTHY }
@@ -135,7 +135,7 @@ pub(crate) const TUN: &str = "/dev/net/tun";
 
 #[cfg(test)]
 mod tests {
-    use super::{Direction, Kind, Resource, Stock};
+    use super::{DeviceState, Direction, Kind, Resource};
 
     const EGRESS: Kind = Kind::Rate(Direction::Egress, 10);
 
@@ -143,12 +143,12 @@ mod tests {
     fn an_id_has_the_number_of_its_device() {
         let resource = Resource::new("example.org", EGRESS);
         assert_eq!(resource.name, "example.org/egress-10mbit");
-        let stock = Stock {
+        let state = DeviceState {
             count: 10_000,
             is_healthy: true,
             numa_node: None,
         };
-        let list = resource.list(stock).devices;
+        let list = resource.list(state).devices;
         for (device, number) in list.iter().zip(1..) {
             assert_eq!(EGRESS.number(&device.id), Some(number), "{}", device.id);
         }
@@ -172,12 +172,12 @@ mod tests {
 
     #[test]
     fn devices_have_the_numa_node_of_the_uplink() {
-        let stock = Stock {
+        let state = DeviceState {
             count: 2,
             is_healthy: false,
             numa_node: Some(1),
         };
-        let list = Resource::new("example.org", EGRESS).list(stock);
+        let list = Resource::new("example.org", EGRESS).list(state);
         let nodes = list.devices.iter().filter_map(|it| it.topology.as_ref());
         let nodes: Vec<_> = nodes.flat_map(|it| &it.nodes).map(|it| it.id).collect();
         assert_eq!(nodes, [1, 1]);

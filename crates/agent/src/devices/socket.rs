@@ -19,7 +19,7 @@ use crate::unix_socket::{SocketFile, is_abandoned};
 /// lock is a directory, because the kubelet removes all files there when it starts. Its mode is
 /// 0700, so only root can open it and take the lock.
 #[derive(Debug)]
-pub(crate) struct Claim {
+pub(crate) struct DirectoryLock {
     path: PathBuf,
     lock: File,
 }
@@ -27,11 +27,11 @@ pub(crate) struct Claim {
 /// Another agent serves in the directory. The text says how that is known.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub(crate) struct Rival(String);
+pub(crate) struct AlreadyRunning(String);
 
-impl Claim {
+impl DirectoryLock {
     /// Takes the lock in `directory`. Then removes the sockets that a killed agent left there.
-    /// Returns [`Rival`] if another process has the lock or listens on such a socket.
+    /// Returns [`AlreadyRunning`] if another process has the lock or listens on such a socket.
     pub async fn take(directory: &Path) -> anyhow::Result<Self> {
         let path = directory.join(LOCK);
         let lock = open(&path).with_context(|| format!("open {}", path.display()))?;
@@ -39,7 +39,7 @@ impl Claim {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
                 let path = path.display();
-                bail!(Rival(format!(
+                bail!(AlreadyRunning(format!(
                     "another cni-agent runs on this node: it has the lock {path}"
                 )));
             }
@@ -68,11 +68,14 @@ fn open(lock: &Path) -> io::Result<File> {
 
 /// Removes the sockets that killed agents left in `directory`. The caller guarantees that it has
 /// the lock of the directory and serves no socket there yet. Another agent needs the lock, too, so
-/// no process should listen on these sockets. Returns [`Rival`] if one does.
+/// no process should listen on these sockets. Returns [`AlreadyRunning`] if one does.
 async fn remove_left(directory: &Path) -> anyhow::Result<()> {
     for path in own_sockets(directory).with_context(|| format!("read {}", directory.display()))? {
         if !is_abandoned(&path).await {
-            bail!(Rival(format!("another process serves {}", path.display())));
+            bail!(AlreadyRunning(format!(
+                "another process serves {}",
+                path.display()
+            )));
         }
         let removed = if_present(fs::remove_file(&path));
         removed.with_context(|| format!("remove {}", path.display()))?;

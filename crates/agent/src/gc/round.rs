@@ -9,7 +9,9 @@ use cni::NetworkName;
 use node::Node;
 use runtime::{Chain, Conflist, Directories};
 use tokio::task::spawn_blocking;
-use upkeep::{Leftover, Removal, Renamed, UnknownPort, Unseen, read_node, remove, remove_leftover};
+use upkeep::{
+    Leftover, Removal, Renamed, UnknownPort, UnprovenReason, read_node, remove, remove_leftover,
+};
 
 use super::clock::Clock;
 use super::config::{Config, RuntimeSocket};
@@ -111,7 +113,7 @@ impl Report {
         (!reasons.is_empty()).then(|| reasons.join("; ").replace('\n', "; "))
     }
 
-    /// Adds a note for each stranger that `before`, the report of the round before, has, too.
+    /// Adds a note for each unknown port that `before`, the report of the round before, has, too.
     pub fn note_strangers(&mut self, before: &Self) {
         let lasting = self.strangers.intersection(&before.strangers);
         self.notes.extend(lasting.cloned());
@@ -122,10 +124,10 @@ impl Report {
     fn add_unproven(&mut self, network: &NetworkName, reason: &Reason) {
         let stay = format!("network {network}: attachments that no runtime lists stay: ");
         match reason {
-            Reason::Unproven(unseen @ Unseen::Behind(link)) => self.obstacles.insert(format!(
-                "{stay}{unseen}; if {link} is no container's, delete it or take it off the bridge"
+            Reason::Unproven(reason @ UnprovenReason::Behind(link)) => self.obstacles.insert(format!(
+                "{stay}{reason}; if {link} is no container's, delete it or take it off the bridge"
             )),
-            Reason::Unproven(unseen) => self.notes.insert(format!("{stay}{unseen}")),
+            Reason::Unproven(reason) => self.notes.insert(format!("{stay}{reason}")),
             Reason::Leftover(it) => {
                 let attachment = &it.attachment;
                 let advice = "with cniVersion 1.1.0, CRI-O removes such remains at its start";

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use node::Node;
 use runtime::Conflist;
-use upkeep::{Candidate, Leftover, Liveness, Unseen, judge};
+use upkeep::{Candidate, Leftover, Liveness, UnprovenReason, judge};
 
 use super::waits::PERIOD;
 
@@ -62,7 +62,7 @@ pub(super) enum Reason {
     Undated,
     /// The attachment may be live, because its link may exist where the agent cannot see it.
     #[display("it may be live: {_0}")]
-    Unproven(Unseen),
+    Unproven(UnprovenReason),
     /// The attachment has a link, but looks unused. A later round may remove it.
     #[display("{}", leftover(_0))]
     Leftover(Leftover),
@@ -101,7 +101,7 @@ impl Seen {
             Liveness::Live if !is_due => leftover.cloned().map(Reason::Leftover),
             _ if self.listed.contains(attachment.container.as_str()) => Some(Reason::Listed),
             Liveness::Young => Some(Reason::Young),
-            Liveness::Unseen(reason) => Some(Reason::Unproven(reason)),
+            Liveness::Unproven(reason) => Some(Reason::Unproven(reason)),
             _ if self.unsteady.is_some() => Some(Reason::Undated),
             _ if candidate.changed_within(RECENT) => Some(Reason::Recent),
             Liveness::Live | Liveness::Gone => None,

@@ -4,7 +4,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
-use upkeep::Loss;
+use upkeep::MissingObjects;
 
 use super::unrepaired::Unrepaired;
 use crate::gauges::{Labels, now, number, registered};
@@ -80,9 +80,9 @@ impl Counters {
         self.guards_localhost.set(is_held.into());
     }
 
-    /// Counts a successful repair of each table that `loss` names, and stores the current time.
-    pub fn repaired(&self, loss: &Loss) {
-        for table in &loss.tables {
+    /// Counts a successful repair of each table that `missing` names, and stores the current time.
+    pub fn repaired(&self, missing: &MissingObjects) {
+        for table in &missing.tables {
             let labels = vec![("table", (*table).to_owned())];
             self.repairs.get_or_create(&labels).inc();
         }

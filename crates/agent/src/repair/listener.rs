@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::thread;
 
 use tokio::sync::watch;
-use upkeep::{Deletions, ElementCache, Losses};
+use upkeep::{DeletionMonitor, Deletions, ElementCache};
 
 /// The deletions that the kernel has reported since the last [`Self::take`], or the error of the
 /// socket. A thread receives the reports, so the kernel drops none while the event loop is busy.
@@ -14,12 +14,12 @@ impl Listener {
     /// Starts to listen. Records in `element_cache` the elements that attachments get from now on.
     /// The thread ends if the socket fails, or with the first report after `self` was dropped.
     pub fn open(element_cache: ElementCache) -> anyhow::Result<Self> {
-        let losses = Losses::open(element_cache)?;
+        let monitor = DeletionMonitor::open(element_cache)?;
         let reports = Arc::new(watch::Sender::new(Ok(Deletions::default())));
         let weak = Arc::downgrade(&reports);
         thread::spawn(move || {
             loop {
-                let heard = losses.hear();
+                let heard = monitor.next_event();
                 let Some(reports) = weak.upgrade() else {
                     return;
                 };

@@ -5,10 +5,10 @@
 //! whether existing attachments lack something ([`Deletions::judge`]). A DEL also deletes elements,
 //! but it ends the attachment, so it causes no RELOAD. At most one RELOAD runs at a time.
 
-mod consent;
 mod counters;
 mod guard;
 mod listener;
+mod paused;
 mod unrepaired;
 
 use std::collections::BTreeSet;
@@ -24,7 +24,7 @@ use serde::Deserialize;
 use tokio::sync::Notify;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, sleep_until};
-use upkeep::{Deletions, ElementCache, Loss, MissingElements, Reloads};
+use upkeep::{Deletions, ElementCache, MissingElements, MissingObjects, Reloads};
 
 use self::listener::Listener;
 use self::unrepaired::Unrepaired;
@@ -99,7 +99,7 @@ struct Retry {
     /// The pause before this RELOAD. A further RELOAD follows after twice this pause, up to
     /// [`LAST_RETRY`].
     pause: Duration,
-    loss: Loss,
+    missing: MissingObjects,
 }
 
 impl Part {
@@ -108,62 +108,62 @@ impl Part {
         let listener = Listener::open(self.element_cache.clone())?;
         self.shared.health.set(PART, None);
         // The kernel did not report earlier deletions to this socket, so anything may be missing.
-        let mut loss = Some(Loss::of_anything());
+        let mut missing = Some(MissingObjects::of_anything());
         loop {
-            if let Some(loss) = loss.take() {
-                self.repair(loss, &listener).await?;
+            if let Some(missing) = missing.take() {
+                self.repair(missing, &listener).await?;
             }
-            loss = self.next_loss(&listener).await?;
+            missing = self.next_missing(&listener).await?;
         }
     }
 
     /// Waits for a reported deletion, a start or reload of firewalld, or the time of `retry`.
     /// Returns what RELOAD must restore; `None` if existing attachments lack nothing.
-    async fn next_loss(&self, listener: &Listener) -> anyhow::Result<Option<Loss>> {
+    async fn next_missing(&self, listener: &Listener) -> anyhow::Result<Option<MissingObjects>> {
         let retry = self.retry.as_ref();
-        let again = retry.map(|it| it.loss.clone());
+        let again = retry.map(|it| it.missing.clone());
         let retry = OptionFuture::from(retry.map(|it| sleep_until(it.at)));
         tokio::select! {
             () = listener.suspicious() => {
                 sleep(SETTLE).await;
                 self.judged(listener).await
             }
-            () = self.firewalld.notified() => Ok(Some(Loss::of_anything())),
+            () = self.firewalld.notified() => Ok(Some(MissingObjects::of_anything())),
             Some(()) = retry => Ok(again),
         }
     }
 
-    /// Repairs `loss`: waits until a RELOAD may begin, calls it, and checks whether the elements
+    /// Repairs `missing`: waits until a RELOAD may begin, calls it, and checks whether the elements
     /// are back.
-    async fn repair(&mut self, loss: Loss, listener: &Listener) -> anyhow::Result<()> {
+    async fn repair(&mut self, missing: MissingObjects, listener: &Listener) -> anyhow::Result<()> {
         sleep_until(self.earliest).await;
         // Also repairs what was lost during this wait.
         let more = self.judged(listener).await?;
-        let loss = self.consent(loss.and(more)).await;
-        report(&loss);
+        let missing = self.wait_while_paused(missing.and(more)).await;
+        report(&missing);
         let start = Instant::now();
-        let reloads = self.reload(&loss).await;
+        let reloads = self.reload(&missing).await;
         self.earliest = start + SHORTEST_PERIOD.max(2 * start.elapsed());
         let outcome = match reloads {
             Ok(reloads) => {
-                let lacking = self.lacking(&loss, &reloads, listener).await;
+                let lacking = self.lacking(&missing, &reloads, listener).await;
                 lacking.map(|lacking| (reloads, lacking))
             }
             Err(error) => Err(error),
         };
-        self.count(loss, outcome);
+        self.count(missing, outcome);
         Ok(())
     }
 
-    /// Calls RELOAD for the attachments that `loss` concerns. Fails if the runtime's cache cannot
-    /// be read.
-    async fn reload(&self, loss: &Loss) -> anyhow::Result<Reloads> {
-        let (directories, concerned) = (self.shared.directories.clone(), loss.clone());
+    /// Calls RELOAD for the attachments that `missing` concerns. Fails if the runtime's cache
+    /// cannot be read.
+    async fn reload(&self, missing: &MissingObjects) -> anyhow::Result<Reloads> {
+        let (directories, concerned) = (self.shared.directories.clone(), missing.clone());
         // RELOAD cannot fully restore an attachment whose container deleted the interface or
         // addresses, so a repeated RELOAD leaves it out. But RELOAD can still restore the
-        // attachment's elements on the host. So after a loss in the tables, no attachment is left
+        // attachment's elements on the host. So if tables lack something, no attachment is left
         // out.
-        let left_out = if loss.is_of_tables() {
+        let left_out = if missing.is_of_tables() {
             BTreeSet::new()
         } else {
             self.unrepaired.left_out()
@@ -180,12 +180,12 @@ impl Part {
         watched(work, LATE, late).await?
     }
 
-    /// Returns the attachments of `loss` that still lack elements after RELOAD, with the tables. If
-    /// elements are missing, looks again after [`CONFIRM`], because a running DEL deletes elements,
-    /// too. Fails if the kernel refuses a request.
+    /// Returns the attachments of `missing` that still lack elements after RELOAD, with the tables.
+    /// If elements are missing, looks again after [`CONFIRM`], because a running DEL deletes
+    /// elements, too. Fails if the kernel refuses a request.
     async fn lacking(
         &self,
-        loss: &Loss,
+        missing: &MissingObjects,
         reloads: &Reloads,
         listener: &Listener,
     ) -> anyhow::Result<MissingElements> {
@@ -202,7 +202,7 @@ impl Part {
         // Deletions that were reported meanwhile are judged next. So an attachment that this RELOAD
         // restored does not count here: it may have lost its elements again.
         let follows = |it: &String| listener.is_suspicious() && reloaded.contains(it);
-        lacking.retain(|it, _| loss.concerns(it) && !follows(it));
+        lacking.retain(|it, _| missing.concerns(it) && !follows(it));
         Ok(lacking)
     }
 
@@ -210,83 +210,86 @@ impl Part {
     /// `nf_tables`. Returns what is lost; `None` if existing attachments lack nothing. If only
     /// elements of known attachments are missing, compares again after [`CONFIRM`], because a DEL
     /// may be in progress. Fails if the socket has failed.
-    async fn judged(&self, listener: &Listener) -> anyhow::Result<Option<Loss>> {
+    async fn judged(&self, listener: &Listener) -> anyhow::Result<Option<MissingObjects>> {
         let deletions = Arc::new(listener.take()?);
         let first = self.judge(Arc::clone(&deletions)).await?;
-        if !first.as_ref().is_some_and(Loss::may_be_transient) {
+        if !first.as_ref().is_some_and(MissingObjects::may_be_transient) {
             return Ok(first);
         }
         sleep(CONFIRM).await;
         self.judge(deletions).await
     }
 
-    async fn judge(&self, deletions: Arc<Deletions>) -> anyhow::Result<Option<Loss>> {
+    async fn judge(&self, deletions: Arc<Deletions>) -> anyhow::Result<Option<MissingObjects>> {
         let element_cache = self.element_cache.clone();
         let judged = spawn_blocking(move || deletions.judge(&element_cache)).await?;
         Ok(judged.unwrap_or_else(|error| {
             self.shared.health.set(PART, Some(format!("{error:#}")));
             // The state of `nf_tables` cannot be read, so anything may be lost.
-            Some(Loss::of_anything())
+            Some(MissingObjects::of_anything())
         }))
     }
 
-    /// Waits while the file of the key `unless` exists. If there is no such file, returns `loss` at
-    /// once. After a wait, returns a loss of anything, because more may have been deleted
-    /// meanwhile.
-    async fn consent(&self, loss: Loss) -> Loss {
+    /// Waits while the file of the key `unless` exists. If there is no such file, returns `missing`
+    /// at once. After a wait, anything counts as missing, because more may have been deleted.
+    async fn wait_while_paused(&self, missing: MissingObjects) -> MissingObjects {
         let Some(file) = self.config.unless.as_deref().filter(|it| it.exists()) else {
-            return loss;
+            return missing;
         };
         note!(
             "repair: {} lost something; nothing is repaired until {} is removed",
-            names(&loss),
+            names(&missing),
             file.display()
         );
         self.counters.declined.inc();
-        consent::absence(file).await;
-        loss.and(Some(Loss::of_anything()))
+        paused::until_removed(file).await;
+        missing.and(Some(MissingObjects::of_anything()))
     }
 
-    fn count(&mut self, loss: Loss, outcome: anyhow::Result<(Reloads, MissingElements)>) {
+    fn count(
+        &mut self,
+        missing: MissingObjects,
+        outcome: anyhow::Result<(Reloads, MissingElements)>,
+    ) {
         let (failure, is_new) = match outcome {
             Ok((reloads, lacking)) => {
                 // A repeated RELOAD may leave out all attachments. Then no plugin was called, so
                 // there is nothing to log and to count.
-                if loss.is_of_tables() || reloads.has_called() {
+                if missing.is_of_tables() || reloads.has_called() {
                     note(reloads.summary());
                     self.counters.reloads.inc();
                 }
-                let is_new = self.unrepaired.update(&loss, (&reloads, &lacking));
+                let is_new = self.unrepaired.update(&missing, (&reloads, &lacking));
                 (self.unrepaired.failure(), is_new)
             }
             Err(error) => (Some(format!("RELOAD: {error:#}")), false),
         };
         let is_known = self.unrepaired.failure() == failure;
-        if is_known && !self.unrepaired.has_fault_in(&loss) {
-            self.counters.repaired(&loss);
+        if is_known && !self.unrepaired.has_fault_in(&missing) {
+            self.counters.repaired(&missing);
         } else {
             self.counters.failures.inc();
         }
         self.counters.set_unrepaired(&self.unrepaired);
-        let failed = (!is_known).then_some(loss);
-        let again = self.unrepaired.loss().map(|it| it.and(failed.clone()));
+        let failed = (!is_known).then_some(missing);
+        let again = self.unrepaired.missing().map(|it| it.and(failed.clone()));
         self.retry = again.or(failed).map(|it| self.next_retry(it, is_new));
         self.shared.health.set(PART, failure);
     }
 
-    fn next_retry(&self, loss: Loss, is_new: bool) -> Retry {
+    fn next_retry(&self, missing: MissingObjects, is_new: bool) -> Retry {
         let now = Instant::now();
         match self.retry.as_ref().filter(|_| !is_new) {
             // This repair began before the planned time, so it had another cause. The plan stays.
             Some(next) if next.at > now => Retry {
-                loss,
+                missing,
                 at: next.at,
                 pause: next.pause,
             },
             last => {
                 let pause = last.map_or(FIRST_RETRY, |it| (2 * it.pause).min(LAST_RETRY));
                 Retry {
-                    loss,
+                    missing,
                     at: now + pause,
                     pause,
                 }
@@ -296,11 +299,11 @@ impl Part {
 }
 
 /// Reports on standard error which tables lost something.
-fn report(loss: &Loss) {
-    if !loss.tables.is_empty() {
+fn report(missing: &MissingObjects) {
+    if !missing.tables.is_empty() {
         note!(
             "repair: {} lost something that existing attachments need: calling RELOAD",
-            names(loss)
+            names(missing)
         );
     }
 }
@@ -310,13 +313,13 @@ fn report(loss: &Loss) {
 fn follow_firewalld(shared: &Shared, reloaded: Arc<Notify>) {
     let health = shared.health.clone();
     thread::spawn(move || {
-        let Err(error) = upkeep::hear_firewalld(|| reloaded.notify_one());
+        let Err(error) = upkeep::watch_firewalld(|| reloaded.notify_one());
         health.set("firewalld", Some(format!("{error:#}")));
     });
 }
 
-fn names(loss: &Loss) -> String {
-    let names: Vec<_> = loss.tables.iter().copied().collect();
+fn names(missing: &MissingObjects) -> String {
+    let names: Vec<_> = missing.tables.iter().copied().collect();
     match names.as_slice() {
         [] => "tables of nf_tables may have".to_owned(),
         [only] => format!("nf_tables table {only}"),
@@ -328,7 +331,8 @@ const PART: &str = "repair";
 
 /// Time from the first reported deletion to its comparison with the state of `nf_tables`. In this
 /// time, the rollback of a failed ADD removes everything else that the ADD made. Then no attachment
-/// needs the deleted elements, so they are no loss. All DELs of this time need only one comparison.
+/// needs the deleted elements, so they are not missing. All DELs of this time need only one
+/// comparison.
 const SETTLE: Duration = Duration::from_millis(100);
 
 /// Pause before a second look at missing elements, because a DEL may be in progress.

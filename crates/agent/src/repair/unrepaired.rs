@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use cni::{Attachment, note};
-use upkeep::{Loss, MissingElements, Outcome, Reloads};
+use upkeep::{MissingElements, MissingObjects, Outcome, Reloads};
 
 /// Attachments that RELOAD could not restore, by their tags ([`Attachment::owner`]).
 #[derive(Debug, Default)]
@@ -20,13 +20,13 @@ enum Reason {
 }
 
 impl Unrepaired {
-    /// Removes the attachments that `loss` concerns. Then adds those that the last RELOAD did not
-    /// restore: `reloads` contains failures, `lacking` contains missing elements. Writes each new
-    /// reason to standard error. Returns whether an attachment was added that was not in `self`
+    /// Removes the attachments that `missing` concerns. Then adds those that the last RELOAD did
+    /// not restore: `reloads` contains failures, `lacking` contains missing elements. Writes each
+    /// new reason to standard error. Returns whether an attachment was added that was not in `self`
     /// before.
     pub fn update(
         &mut self,
-        loss: &Loss,
+        missing: &MissingObjects,
         (reloads, lacking): (&Reloads, &MissingElements),
     ) -> bool {
         let mut found = BTreeMap::new();
@@ -44,16 +44,16 @@ impl Unrepaired {
             }
         }
         let is_new = found.keys().any(|it| !self.0.contains_key(it));
-        self.0.retain(|owner, _| !loss.concerns(owner));
+        self.0.retain(|owner, _| !missing.concerns(owner));
         self.0.extend(found);
         is_new
     }
 
-    /// Returns a loss that concerns all attachments in `self`, to repeat their RELOAD; `None` if
+    /// Returns a value that concerns all attachments in `self`, to repeat their RELOAD; `None` if
     /// there are none.
-    pub fn loss(&self) -> Option<Loss> {
+    pub fn missing(&self) -> Option<MissingObjects> {
         let owners: BTreeSet<_> = self.0.keys().cloned().collect();
-        (!owners.is_empty()).then(|| Loss::of(owners))
+        (!owners.is_empty()).then(|| MissingObjects::of(owners))
     }
 
     /// Returns the tags of the attachments with [`Reason::LeftOut`].
@@ -70,10 +70,10 @@ impl Unrepaired {
         self.0.len() - self.left_out().len()
     }
 
-    /// Returns whether an attachment that `loss` concerns has [`Reason::Fault`].
-    pub fn has_fault_in(&self, loss: &Loss) -> bool {
+    /// Returns whether an attachment that `missing` concerns has [`Reason::Fault`].
+    pub fn has_fault_in(&self, missing: &MissingObjects) -> bool {
         let mut all = self.0.iter();
-        all.any(|(owner, reason)| matches!(reason, Reason::Fault(_)) && loss.concerns(owner))
+        all.any(|(owner, reason)| matches!(reason, Reason::Fault(_)) && missing.concerns(owner))
     }
 
     /// Returns a message with the number of attachments with [`Reason::Fault`] and the first

@@ -3,7 +3,7 @@
 use anyhow::{Context as _, bail};
 use cni::result::{AddResult, Dns};
 use cni::{Attachment, CniArgs, Error, InterfaceName, Network, hex};
-use facts::Lack;
+use facts::MissingFeature;
 use netlink::{Connection, Link, LinkKind, MacAddress, NewKind, NewLink, Route};
 
 use super::tap::NewTap;
@@ -215,7 +215,11 @@ pub fn mtu(mtu: u32) -> Result<Option<u32>, Error> {
 ///
 /// # Errors
 /// The network namespace cannot be opened.
-pub fn lacks(kind: NewKind, feature: &str, plugin: &'static str) -> anyhow::Result<Vec<Lack>> {
+pub fn missing_features(
+    kind: NewKind,
+    feature: &str,
+    plugin: &'static str,
+) -> anyhow::Result<Vec<MissingFeature>> {
     let connection = Connection::open()?;
     // Any Ethernet link can be a parent. If the kernel lacks bridges, it says so for `bridge`.
     let parent = format!("{plugin}-parent");
@@ -227,8 +231,8 @@ pub fn lacks(kind: NewKind, feature: &str, plugin: &'static str) -> anyhow::Resu
         parent: Some(connection.link(&parent)?.index),
         ..NewLink::of(plugin, kind)
     };
-    let lack = Lack::of(connection.add_link(&link), feature, plugin, &[]);
-    Ok(lack.into_iter().collect())
+    let missing = MissingFeature::of(connection.add_link(&link), feature, plugin, &[]);
+    Ok(missing.into_iter().collect())
 }
 
 /// Returns a MAC that follows from the attachment alone, so that an IPAM plugin may use the link.

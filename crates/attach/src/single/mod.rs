@@ -5,7 +5,7 @@
 //! link and then the lease. A [`Witness`](crate::Witness) stands for the link on the host.
 
 use cni::{Plugin, SpecVersion};
-use facts::{Extent, Facts, HostSide, Lack, Task};
+use facts::{Facts, HostSide, MissingFeature, Scope, Task};
 
 mod add;
 mod check;
@@ -17,7 +17,9 @@ mod tap;
 pub use add::add;
 pub use check::{check, status};
 pub use del::{del, gc};
-pub use desired::{Addresses, Kind, Mac, Parent, Place, SandboxLink, Single, lacks, mtu};
+pub use desired::{
+    Addresses, Kind, Mac, Parent, Place, SandboxLink, Single, missing_features, mtu,
+};
 pub use tap::NewTap;
 
 /// Returns the plugin with this name, whose links `P` describes, with its page for operators.
@@ -35,12 +37,16 @@ pub const fn plugin<P: SandboxLink>(name: &'static str, page: &'static str) -> P
     }
 }
 
-/// Returns the facts of the plugin with this name. `lacks` reports what it needs and the kernel lacks.
-pub const fn facts(name: &'static str, lacks: fn() -> anyhow::Result<Vec<Lack>>) -> Facts {
+/// Returns the facts of the plugin with this name. `missing_features` reports what it needs and the
+/// kernel lacks.
+pub const fn facts(
+    name: &'static str,
+    missing_features: fn() -> anyhow::Result<Vec<MissingFeature>>,
+) -> Facts {
     Facts {
         host_side: HostSide::Witness,
-        lacks,
-        tasks: |_, _| vec![(Task::MakeInterface, Extent::All)],
+        missing_features,
+        tasks: |_, _| vec![(Task::MakeInterface, Scope::All)],
         ..Facts::of(name)
     }
 }

@@ -29,7 +29,7 @@ pub fn judge(node: &Node) -> Vec<Finding> {
         let attached = live.get(name).map_or(&[][..], Vec::as_slice);
         findings.extend(gateways(node, bridge, attached));
         let strange = strange.iter().filter(|it| it.bridge == bridge.name);
-        findings.extend(strange.map(stranger));
+        findings.extend(strange.map(unknown_port));
         if findings.len() == before {
             let ports = node.ports(bridge.index).count();
             let found = format!("{name}: {ports} of {MAX_PORTS} ports, MTU {}", bridge.mtu);
@@ -102,7 +102,7 @@ fn ports(node: &Node, bridge: &Link) -> Option<Finding> {
     (ports * 10 >= MAX_PORTS * 9).then(|| finding.fix(fix))
 }
 
-fn stranger(port: &UnknownPort<'_>) -> Finding {
+fn unknown_port(port: &UnknownPort<'_>) -> Finding {
     let impact = "Neither a limit nor a MAC check holds for it. If nobody added it on purpose, a pod with \
          CAP_NET_ADMIN and without a user namespace of its own may have.";
     let fix = format!("ip -details link show {}", quoted(port.name));

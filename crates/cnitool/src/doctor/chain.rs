@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use cni::Role;
-use facts::{Extent, Task};
+use facts::{Scope, Task};
 use node::{File, Network, Node};
 
 use super::edit;
@@ -44,8 +44,8 @@ fn twice<'n>(node: &Node, file: &'n File, network: &Network) -> Vec<(&'n File, F
     let mut holders = BTreeMap::<_, Vec<_>>::new();
     for plugin in &network.list.plugins {
         let tasks = node::facts(&plugin.program).tasks;
-        for (task, extent) in tasks(&plugin.config, &plugin.capabilities) {
-            holders.entry(task).or_default().push((plugin, extent));
+        for (task, scope) in tasks(&plugin.config, &plugin.capabilities) {
+            holders.entry(task).or_default().push((plugin, scope));
         }
     }
     let several = holders.into_iter().filter(|(_, holders)| holders.len() > 1);
@@ -53,7 +53,7 @@ fn twice<'n>(node: &Node, file: &'n File, network: &Network) -> Vec<(&'n File, F
         let names: Vec<_> = holders.iter().map(|it| it.0.program.as_str()).collect();
         let (words, impact) = words(task);
         let message = format!("{}: {} both {words}", file.name, names.join(" and "));
-        let is_always = holders.iter().all(|it| it.1 == Extent::All);
+        let is_always = holders.iter().all(|it| it.1 == Scope::All);
         let level = if is_always && task == Task::MakeInterface {
             Level::of_file(node, &file.name)
         } else {

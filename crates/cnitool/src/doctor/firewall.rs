@@ -115,7 +115,7 @@ mod tests {
         let findings = judge(&node);
         assert_eq!(levels(&findings), [Level::Problem]);
         assert_eq!(findings[0].fix, "cnitool reload");
-        node.firewall.elements = vec![node::Held {
+        node.firewall.elements = vec![node::OwnedElement {
             table: "cni-masquerade",
             owner: "cni:pods/a/eth0".to_owned(),
             port: None,

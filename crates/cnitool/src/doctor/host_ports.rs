@@ -104,12 +104,12 @@ mod tests {
     use super::super::finding::Level;
     use super::super::tests::{levels, node};
     use super::*;
-    use node::Held;
+    use node::OwnedElement;
     use portmap::Forward;
 
-    fn held(owner: &str, address: Option<[u8; 4]>, port: u16) -> Held {
+    fn held(owner: &str, address: Option<[u8; 4]>, port: u16) -> OwnedElement {
         let pod = [10, 1, 0, 2].into();
-        Held {
+        OwnedElement {
             table: portmap::TABLE,
             owner: owner.to_owned(),
             port: Some(Forward {

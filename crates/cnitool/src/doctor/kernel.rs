@@ -1,6 +1,6 @@
 //! Checks the kernel's features, and STATUS of the plugins.
 
-use facts::{Consequence, Lack};
+use facts::{Consequence, MissingFeature};
 use itertools::Itertools as _;
 use node::{Node, Refusal, Source};
 use serde_json::Value;
@@ -10,11 +10,14 @@ use super::finding::{Finding, Level};
 
 /// Reports missing kernel features. A feature that no network needs is no fault.
 pub fn judge(node: &Node) -> Vec<Finding> {
-    if node.lacks.is_empty() {
+    if node.missing_features.is_empty() {
         let message = "bridges, veth pairs, limits and nf_tables are available";
         return vec![Finding::ok(message)];
     }
-    node.lacks.iter().map(|it| lack(node, it)).collect()
+    node.missing_features
+        .iter()
+        .map(|it| report(node, it))
+        .collect()
 }
 
 /// Reports the errors that plugins returned for STATUS.
@@ -38,19 +41,19 @@ pub fn refusals(node: &Node) -> Vec<Finding> {
 
 /// Returns whether every ADD of the plugin fails because of a missing kernel feature.
 fn lacks(node: &Node, source: Source<'_>) -> bool {
-    let mut lacks = node.lacks.iter();
-    lacks.any(|it| it.need.consequence == Consequence::AddFails && needs(source, it))
+    let mut missing = node.missing_features.iter();
+    missing.any(|it| it.need.consequence == Consequence::AddFails && needs(source, it))
 }
 
-fn lack(node: &Node, lack: &Lack) -> Finding {
-    let Lack { reason, need, .. } = lack;
-    let plugins = lack.plugins.join(" or ");
+fn report(node: &Node, feature: &MissingFeature) -> Finding {
+    let MissingFeature { reason, need, .. } = feature;
+    let plugins = feature.plugins.join(" or ");
     let what = match need.keys {
         [] => plugins,
         keys => format!("{plugins} with {}", keys.join(" or ")),
     };
     let sources = node.configuration.sources();
-    let needing: Vec<_> = sources.filter(|it| needs(*it, lack)).collect();
+    let needing: Vec<_> = sources.filter(|it| needs(*it, feature)).collect();
     let Some(Source { file, .. }) = needing.first() else {
         let impact = format!("Only {what} needs it, which no network configures.");
         return Finding::ok(reason).impact(impact);
@@ -70,12 +73,12 @@ fn lack(node: &Node, lack: &Lack) -> Finding {
                 .impact("ADDs of pods with a limit fail. Other pods are attached."),
         },
     };
-    finding.fix(loading(lack))
+    finding.fix(loading(feature))
 }
 
 /// Returns commands that load the modules with the missing feature.
-fn loading(lack: &Lack) -> String {
-    let mut commands = lack.modules.iter().map(|it| format!("modprobe {it}"));
+fn loading(feature: &MissingFeature) -> String {
+    let mut commands = feature.modules.iter().map(|it| format!("modprobe {it}"));
     commands.join("\n")
 }
 
@@ -86,13 +89,13 @@ fn has_rate(source: Source<'_>) -> bool {
     rates.any(|it| it > 0.0)
 }
 
-fn needs(source: Source<'_>, lack: &Lack) -> bool {
+fn needs(source: Source<'_>, feature: &MissingFeature) -> bool {
     let is_asked = |key: &&str| match source.plugin.key(key) {
         None | Some(Value::Bool(false)) => false,
         Some(value) => value.as_f64() != Some(0.0),
     };
-    let keys = lack.need.keys;
-    lack.plugins.contains(&source.plugin.program.as_str())
+    let keys = feature.need.keys;
+    feature.plugins.contains(&source.plugin.program.as_str())
         && (keys.is_empty() || keys.iter().any(is_asked))
 }
 
@@ -106,7 +109,7 @@ mod tests {
     fn lacking(plugin: &str, (name, need): (&'static str, Need)) -> Node {
         let list = format!(r#"{{"name": "pods", "plugins": [{plugin}]}}"#);
         let mut node = node(&[("pods.conflist", &list)]);
-        node.lacks = vec![Lack {
+        node.missing_features = vec![MissingFeature {
             reason: "the kernel lacks it".to_owned(),
             plugins: vec![name],
             need,
@@ -153,7 +156,7 @@ mod tests {
         }];
         assert_eq!(judge(&node)[0].fix, "modprobe nft_masq");
         assert_eq!(refusals(&node)[0].fix, "");
-        node.lacks.clear();
+        node.missing_features.clear();
         assert_eq!(refusals(&node)[0].fix, "vi /etc/cni/net.d/pods.conflist");
     }
 

@@ -1,12 +1,12 @@
-//! Checks for unknown keys and doubtful values. Suggests the known key that was probably meant.
+//! Checks for unknown keys and probable mistakes. Suggests the known key that was probably meant.
 
-use node::{Doubt, Network, Node, Source};
+use node::{ConfigWarning, Network, Node, Source};
 use serde_json::{Map, Value};
 
 use super::edit;
 use super::finding::{Finding, Level};
 
-/// Finds unknown keys in each list of plugins, and unknown keys and doubtful values in the
+/// Finds unknown keys in each list of plugins, and unknown keys and probable mistakes in the
 /// configuration of each plugin and IPAM plugin of this suite.
 pub fn judge(node: &Node) -> Vec<Finding> {
     let networks = node.configuration.networks();
@@ -18,17 +18,17 @@ pub fn judge(node: &Node) -> Vec<Finding> {
         let finding = move |it: Unknown| it.finding(&file.name, &place);
         unknown.into_iter().map(finding)
     });
-    let doubts = node.configuration.sources().flat_map(|source| {
-        let doubts = node::doubts(source.plugin).into_iter();
-        doubts.map(move |it| doubtful(node, source, &it))
+    let warnings = node.configuration.sources().flat_map(|source| {
+        let warnings = node::warnings(source.plugin).into_iter();
+        warnings.map(move |it| warning(node, source, &it))
     });
-    findings.chain(doubts).collect()
+    findings.chain(warnings).collect()
 }
 
-fn doubtful(node: &Node, source: Source<'_>, doubt: &Doubt) -> Finding {
+fn warning(node: &Node, source: Source<'_>, warning: &ConfigWarning) -> Finding {
     let file = &source.file.name;
-    let message = format!("{file}: {}: {}", doubt.plugin, doubt.message);
-    let finding = if doubt.is_fatal {
+    let message = format!("{file}: {}: {}", warning.plugin, warning.message);
+    let finding = if warning.is_fatal {
         let finding = Finding::new(Level::of_file(node, file), message);
         finding.impact("Every ADD of this network fails.")
     } else {

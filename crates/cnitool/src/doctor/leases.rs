@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use cni::Attachment;
 use itertools::Itertools as _;
-use node::{Held, Lease, Node, Program, lease_directories};
+use node::{Lease, Node, OwnedElement, Program, lease_directories};
 use serde_json::json;
 
 use super::finding::{Finding, count, or_ok, quoted, some_of};
@@ -28,7 +28,7 @@ fn stale_leases(node: &Node) -> Vec<Finding> {
     for lease in &node.leases {
         let reason = match Candidate::of_lease(node, lease).map(|it| liveness(node, &it)) {
             Some(Liveness::Gone) => None,
-            Some(Liveness::Unseen(reason)) => Some(reason.to_string()),
+            Some(Liveness::Unproven(reason)) => Some(reason.to_string()),
             _ => continue,
         };
         let of = stale.entry((&lease.network, reason)).or_default();
@@ -97,7 +97,7 @@ pub fn elements(node: &Node) -> Vec<Finding> {
         let has = format!("{owner} has elements in {}", tables.iter().join(", "));
         match liveness(node, &candidate) {
             Liveness::Live | Liveness::Young => None,
-            Liveness::Unseen(reason) => Some(
+            Liveness::Unproven(reason) => Some(
                 Finding::warning(format!("{has}, but no sandbox of it is visible"))
                     .impact(format!("It may be live: {reason}.")),
             ),
@@ -155,7 +155,7 @@ fn delete(node: &Node, attachment: &Attachment, plugin: &str) -> String {
 }
 
 /// Returns whether the sandbox behind an untagged link has the element's address.
-fn is_in_sandbox(node: &Node, element: &Held) -> bool {
+fn is_in_sandbox(node: &Node, element: &OwnedElement) -> bool {
     let address = element.address;
     address.is_some_and(|it| node.host_links.of_address(it).is_some())
 }
@@ -285,7 +285,7 @@ mod tests {
 
     #[test]
     fn elements_without_lease_and_link_are_reported() {
-        let element = |owner: &str| Held {
+        let element = |owner: &str| OwnedElement {
             table: "cni-portmap",
             owner: owner.to_owned(),
             port: None,
@@ -315,7 +315,7 @@ mod tests {
 
     #[test]
     fn elements_that_no_del_matches_are_reported_without_del() {
-        let element = |table, owner: &str| Held {
+        let element = |table, owner: &str| OwnedElement {
             table,
             owner: owner.to_owned(),
             port: None,

@@ -71,11 +71,11 @@ fn unread(node: &Node) -> Vec<Finding> {
     unread.map(finding).collect()
 }
 
-type Judge = fn(&Node) -> Vec<Finding>;
+type Check = fn(&Node) -> Vec<Finding>;
 
 /// The checks. Each has its subject in one word, its function, and the parts of the node that the
 /// function needs. A check is skipped if one of these parts could not be read.
-const SUBJECTS: &[(&str, Judge, &[Part])] = &[
+const SUBJECTS: &[(&str, Check, &[Part])] = &[
     ("doctor", unread, &[]),
     ("conflist", configuration::judge, &[Configuration]),
     ("plugin", programs::judge, &[]),

@@ -27,22 +27,22 @@ pub fn judge(node: &Node) -> Vec<Finding> {
         Ok(attachments) => attachments,
         Err(reason) => return vec![unproven(marks.len(), reason)],
     };
-    let (mut gone, mut doubts) = (0, Vec::new());
+    let (mut gone, mut reasons) = (0, Vec::new());
     for mark in &marks {
         match attachments.liveness(mark, &BTreeSet::new()) {
             Liveness::Live | Liveness::Young => {}
-            Liveness::Unseen(reason) => doubts.push(reason.to_string()),
+            Liveness::Unproven(reason) => reasons.push(reason.to_string()),
             // The kernel lists the addresses even of a sandbox whose attachment is unknown. So only
             // a rule whose mark is an address is proven not to be for such a sandbox.
             Liveness::Gone if attachments.has_unnamed() && !matches!(mark, Mark::Address(_)) => {
-                doubts.push("some live pods cannot be identified".to_owned());
+                reasons.push("some live pods cannot be identified".to_owned());
             }
             Liveness::Gone => gone += 1,
         }
     }
-    let doubtful = doubts.first().map(|it| unproven(doubts.len(), it));
+    let unproven_marks = reasons.first().map(|it| unproven(reasons.len(), it));
     let stale = (gone > 0).then(|| stale(gone));
-    let findings: Vec<_> = stale.into_iter().chain(doubtful).collect();
+    let findings: Vec<_> = stale.into_iter().chain(unproven_marks).collect();
     if findings.is_empty() {
         return vec![live(marks.len())];
     }

@@ -14,7 +14,7 @@ use cni::files::{Links, read_regular};
 use cni::{Undo, note, process};
 use serde_json::Value;
 
-use super::files::{self, Aside, Lock};
+use super::files::{self, AtomicFile, Lock};
 
 /// Returns the names of the executables in a release of this suite.
 fn released() -> impl Iterator<Item = &'static str> {
@@ -118,10 +118,10 @@ impl Executables {
             choices.entry(choice).or_default().push(name);
         }
         let chosen = choices.get(INSTALLED).into_iter().flatten();
-        let aside = chosen.clone().map(|name| self.put_aside(name));
-        let aside: Vec<_> = aside.collect::<anyhow::Result<_>>()?;
+        let prepared = chosen.clone().map(|name| self.prepare(name));
+        let prepared: Vec<_> = prepared.collect::<anyhow::Result<_>>()?;
         let mut undo = Undo::default();
-        for file in aside {
+        for file in prepared {
             file.take_place(&mut undo)?;
         }
         for name in chosen {
@@ -136,12 +136,12 @@ impl Executables {
         Ok(())
     }
 
-    fn put_aside(&self, name: &str) -> anyhow::Result<Aside> {
+    fn prepare(&self, name: &str) -> anyhow::Result<AtomicFile> {
         let place = self.directory.join(name);
         ensure!(!place.is_dir(), "{} is a directory", place.display());
-        let aside = Aside::write(place, &self.read(name)?, 0o755, self.room())?;
-        self.verify(name, aside.path())?;
-        Ok(aside)
+        let prepared = AtomicFile::write(place, &self.read(name)?, 0o755, self.room())?;
+        self.verify(name, prepared.path())?;
+        Ok(prepared)
     }
 
     fn read(&self, name: &str) -> anyhow::Result<Vec<u8>> {

@@ -17,12 +17,12 @@ use tempfile::{Builder, TempPath};
 /// A temporary file in the directory of its destination. It is deleted on drop unless
 /// [`take_place`](Self::take_place) was called.
 #[derive(Debug)]
-pub struct Aside {
+pub struct AtomicFile {
     path: TempPath,
     place: PathBuf,
 }
 
-impl Aside {
+impl AtomicFile {
     /// Writes and syncs the temporary file, so that the destination never names an incomplete file.
     /// `room` is for [`with_advice`].
     pub fn write(place: PathBuf, content: &[u8], mode: u32, room: u64) -> anyhow::Result<Self> {
@@ -86,7 +86,7 @@ impl Wanted {
         let room = content.len() as u64;
         make_directory(directory, room)?;
         let mut undo = Undo::default();
-        Aside::write(place.clone(), &content, 0o644, room)?.take_place(&mut undo)?;
+        AtomicFile::write(place.clone(), &content, 0o644, room)?.take_place(&mut undo)?;
         sync(directory)?;
         undo.keep();
         note!("{}: written", place.display());

@@ -81,7 +81,7 @@ impl Migrate {
         let shared = shared.filter(|_| table.shared.is_some());
         let shared = shared.map(|it| line(it, "what all attachments shared"));
         let kept = kept.into_iter().map(|it| match judge(it) {
-            Liveness::Unseen(reason) => of("unseen", it) + &format!(", may be live: {reason}"),
+            Liveness::Unproven(reason) => of("unseen", it) + &format!(", may be live: {reason}"),
             _ => of("live", it),
         });
         let gone = gone.into_iter().map(|it| of(state, it));

@@ -70,7 +70,7 @@ impl State {
             Some(Liveness::Live) => Self::Live,
             Some(Liveness::Young) => Self::New,
             Some(Liveness::Gone) => Self::Gone,
-            Some(Liveness::Unseen(_)) | None => Self::Unknown,
+            Some(Liveness::Unproven(_)) | None => Self::Unknown,
         }
     }
 }

@@ -9,7 +9,7 @@ use cni::note;
 
 mod exchange;
 mod flags;
-mod held;
+mod held_leases;
 mod interface;
 mod sandbox;
 pub(crate) mod server;

@@ -20,7 +20,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{sleep, timeout};
 
 use super::flags::Flags;
-use super::held::Held;
+use super::held_leases::HeldLeases;
 use super::sandbox::at_interface;
 use super::takeover;
 use crate::record::{Record, directory};
@@ -37,7 +37,7 @@ pub(crate) async fn serve(flags: Flags) -> anyhow::Result<()> {
         let id = std::process::id().to_string();
         fs::write(path, id).with_context(|| format!("write {}", path.display()))?;
     }
-    let held = Arc::new(Held::new(flags, files));
+    let held = Arc::new(HeldLeases::new(flags, files));
     // Clients that find no daemon mark records. So the socket exists before the records are read.
     load(&held).await?;
     take_over(&held).await?;
@@ -104,7 +104,7 @@ fn bind(path: &Path) -> anyhow::Result<net::UnixListener> {
 
 /// Starts the task of each record. Releases what an ADD did not return, and what a DEL marked while
 /// no daemon ran.
-async fn load(held: &Arc<Held>) -> anyhow::Result<()> {
+async fn load(held: &Arc<HeldLeases>) -> anyhow::Result<()> {
     for owner in held.shared.files.owners()? {
         let retired = || Some((held.shared.files.find_retired(&owner)?, false));
         let live = held.shared.files.find(&owner).ok().map(|text| (text, true));
@@ -122,7 +122,7 @@ async fn load(held: &Arc<Held>) -> anyhow::Result<()> {
 
 /// Starts the task of each cached attachment without a record whose interface has its address. Its
 /// lease is another daemon's, such as that of the Go plugin, so the task first has it confirmed.
-async fn take_over(held: &Arc<Held>) -> anyhow::Result<()> {
+async fn take_over(held: &Arc<HeldLeases>) -> anyhow::Result<()> {
     for mut record in takeover::cached(&held.shared.flags) {
         let owner = record.names().attachment()?.owner();
         let Some(address) = record.lease.as_ref().map(|it| it.address) else {
@@ -144,7 +144,7 @@ async fn take_over(held: &Arc<Held>) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn accept(listener: &UnixListener, held: &Arc<Held>) {
+async fn accept(listener: &UnixListener, held: &Arc<HeldLeases>) {
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
@@ -161,7 +161,7 @@ async fn accept(listener: &UnixListener, held: &Arc<Held>) {
 
 /// Answers one request. Sends an empty line from time to time meanwhile. If the client hangs up,
 /// drops the work for it.
-async fn serve_client(stream: UnixStream, held: &Arc<Held>) -> io::Result<()> {
+async fn serve_client(stream: UnixStream, held: &Arc<HeldLeases>) -> io::Result<()> {
     let (reader, mut writer) = stream.into_split();
     let mut reader = BufReader::new(reader.take(LARGEST));
     let mut line = String::new();
@@ -205,7 +205,7 @@ pub(crate) fn parse(line: &str) -> anyhow::Result<Request> {
     serde_json::from_str(line).context("read the request")
 }
 
-async fn answer(held: &Arc<Held>, request: Request) -> anyhow::Result<Answer> {
+async fn answer(held: &Arc<HeldLeases>, request: Request) -> anyhow::Result<Answer> {
     match request {
         Request::Add(asked) => held.add(Record::new(asked)).await.map(Answer::Lease),
         Request::Check(asked, lease) => {
@@ -230,7 +230,7 @@ async fn answer(held: &Arc<Held>, request: Request) -> anyhow::Result<Answer> {
 
 /// Releases the leases of `network`, except for those of the containers and interfaces in `valid`.
 async fn collect(
-    held: &Arc<Held>,
+    held: &Arc<HeldLeases>,
     network: &NetworkName,
     valid: &BTreeSet<(String, String)>,
 ) -> anyhow::Result<()> {

@@ -40,8 +40,8 @@ fn findings(content: &str, boot: &str) -> Findings {
 /// Returns the findings in the boot `now`, in which the host has no link of the attachment.
 fn judged(leases: &Directory, known: &Records, now: &str) -> Findings {
     let network = "pods".parse().unwrap();
-    let judge = Judge::new(&network, of(now), None);
-    Findings::of(leases, known, (&of(now), Some(&judge))).unwrap()
+    let check = StaleLeaseCheck::new(&network, of(now), None);
+    Findings::of(leases, known, (&of(now), Some(&check))).unwrap()
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use attach::HOST_LINK_PREFIX;
 use ipnetwork::IpNetwork;
-use netlink::{Connection, Dad, Link, LinkChange, MacAddress, NewRoute, Request, StandIn};
+use netlink::{Connection, Dad, Link, LinkChange, MacAddress, NewRoute, ProbeLink, Request};
 use netns::{Netns, Sysctl};
 use nft::{Copied, RulePlace, Tracer};
 
@@ -78,18 +78,18 @@ fn set_up(stage: &Stage) -> anyhow::Result<Sides> {
 fn connect(sides: &Sides, stage: &Stage) -> anyhow::Result<()> {
     let connection = Connection::open()?;
     let access = &stage.access;
-    let uplink = StandIn::Pair(&sides.elsewhere, FAR_END);
-    connection.add_stand_in(&stage.uplink, uplink)?;
+    let uplink = ProbeLink::Pair(&sides.elsewhere, FAR_END);
+    connection.add_probe_link(&stage.uplink, uplink)?;
     let mut names = vec!["lo", &access.name, &stage.uplink.name];
-    let pair = StandIn::Pair(&sides.pod, IN_POD);
+    let pair = ProbeLink::Pair(&sides.pod, IN_POD);
     let port = port_of(access);
     if stage.is_routed() {
-        connection.add_stand_in(access, pair)?;
+        connection.add_probe_link(access, pair)?;
     } else {
-        connection.add_stand_in(access, StandIn::Bridge)?;
+        connection.add_probe_link(access, ProbeLink::Bridge)?;
         // The kernel chooses the port's index. The bridge and the uplink need the indexes that
         // `stage` gives, so the port is created last and cannot take one of these.
-        connection.add_stand_in(&port, pair)?;
+        connection.add_probe_link(&port, pair)?;
         names.push(&port.name);
     }
     let mut requests: Vec<_> = names.iter().map(|it| up(it)).collect();
@@ -147,7 +147,7 @@ fn load(rules: &Rules) -> anyhow::Result<Copied> {
                 mtu: 1500,
                 ..Link::default()
             };
-            connection.add_stand_in(&link, StandIn::Bridge)?;
+            connection.add_probe_link(&link, ProbeLink::Bridge)?;
         }
     }
     let firewall = nft::Connection::open()?;

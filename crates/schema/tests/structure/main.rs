@@ -44,7 +44,7 @@ fn names_of_plugins_in_tools_are_found() {
     let whole = Tree::read();
     for (name, line) in [
         ("node/src/lookup.rs", r#"if plugin.program == "bridge" {}"#),
-        ("upkeep/src/judge.rs", r#"let [name] = ["ptp"];"#),
+        ("upkeep/src/deletion_check.rs", r#"let [name] = ["ptp"];"#),
         (
             "metrics/src/ports.rs",
             r#"match name { "host-local" | "static" => {} }"#,

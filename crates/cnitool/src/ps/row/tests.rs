@@ -3,7 +3,7 @@
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use host_local::Holder;
 use nft::IpVersion;
-use node::{Held, Lease};
+use node::{Lease, OwnedElement};
 use portmap::HostPort;
 use runtime::Entry;
 use serde_json::json;
@@ -125,7 +125,7 @@ fn ports_are_listed_once_in_any_notation() {
         attached: vec![cached("a", &asked)],
         ..Node::default()
     };
-    node.firewall.elements = vec![Held {
+    node.firewall.elements = vec![OwnedElement {
         table: portmap::TABLE,
         owner: "cni:pods/a/eth0".to_owned(),
         port: Some(port),

@@ -11,7 +11,7 @@ use tokio::time::{sleep, timeout};
 use crate::watch::Watch;
 
 /// Waits until `file` does not exist.
-pub(super) async fn absence(file: &Path) {
+pub(super) async fn until_removed(file: &Path) {
     while file.exists() {
         // Checks again after `LONGEST`, because the watch reports neither a mount over the
         // directory nor a rename of a parent directory.

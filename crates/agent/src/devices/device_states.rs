@@ -6,12 +6,12 @@ use tokio::sync::watch;
 use super::config::{Config, Offer};
 use super::counters::Counters;
 use super::plugin::Plugin;
-use super::resource::{Kind, Stock, TUN};
+use super::resource::{DeviceState, Kind, TUN};
 use super::uplink::{self, State, Uplink};
 use crate::health::Health;
 
 /// Number and state of the devices of all resources. Both may depend on the uplink.
-pub(crate) struct Stocks {
+pub(crate) struct DeviceStates {
     config: Config,
     uplink: Uplink,
     health: Health,
@@ -20,10 +20,10 @@ pub(crate) struct Stocks {
     counts: Vec<u32>,
     /// One sender for each resource, in the order of `config.offers`. It passes the number and the
     /// state of the devices to the streams that the kubelet reads.
-    senders: Vec<watch::Sender<Stock>>,
+    senders: Vec<watch::Sender<DeviceState>>,
 }
 
-impl Stocks {
+impl DeviceStates {
     /// Computes the number and the state of the devices of all resources. If a number depends on
     /// the uplink's speed, first waits until the uplink has a carrier, because a driver does not
     /// know the speed without one.
@@ -46,7 +46,7 @@ impl Stocks {
             uplink.changed().await?;
         };
         let senders = counts.iter().map(|_| watch::Sender::default()).collect();
-        let stocks = Self {
+        let states = Self {
             config,
             uplink,
             health,
@@ -54,8 +54,8 @@ impl Stocks {
             counts,
             senders,
         };
-        stocks.publish(state);
-        Ok(stocks)
+        states.publish(state);
+        Ok(states)
     }
 
     /// Returns the plugin of each resource.
@@ -104,19 +104,19 @@ impl Stocks {
     /// the metrics. A stream sends a new list only after such a change.
     fn publish(&self, state: State) {
         let offers = self.config.offers.iter().zip(&self.counts);
-        let stocks = offers.map(|(Offer { resource, .. }, count)| {
-            let stock = Stock {
+        let states = offers.map(|(Offer { resource, .. }, count)| {
+            let state = DeviceState {
                 count: *count,
                 is_healthy: resource.kind.is_usable().unwrap_or(state.has_carrier),
                 numa_node: state.numa_node.filter(|_| resource.kind != Kind::Tun),
             };
-            (resource.name.as_str(), stock)
+            (resource.name.as_str(), state)
         });
-        let stocks: Vec<_> = stocks.collect();
-        for (sender, (_, stock)) in self.senders.iter().zip(&stocks) {
-            sender.send_if_modified(|it| std::mem::replace(it, *stock) != *stock);
+        let states: Vec<_> = states.collect();
+        for (sender, (_, state)) in self.senders.iter().zip(&states) {
+            sender.send_if_modified(|it| std::mem::replace(it, *state) != *state);
         }
-        self.counters.set(stocks);
+        self.counters.set(states);
     }
 }
 

@@ -17,7 +17,7 @@ use crate::record::Record;
 
 /// All attachments with a task, by their tags, and what the tasks share.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct HeldLeases {
     pub shared: Arc<Shared>,
     entries: Mutex<HashMap<String, Entry>>,
 }
@@ -31,7 +31,7 @@ struct Entry {
     release: mpsc::Sender<Released>,
 }
 
-impl Held {
+impl HeldLeases {
     pub(crate) fn new(flags: Flags, files: OwnerFiles) -> Self {
         Self {
             shared: Arc::new(Shared { flags, files }),

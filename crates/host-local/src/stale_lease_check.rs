@@ -1,4 +1,4 @@
-//! Judges whether the attachment of a lease is gone. Unknown is never gone.
+//! Checks whether the attachment of a lease is gone. Unknown is never gone.
 //!
 //! The record of a lease has three facts of its ADD: the identifiers of the boot, the sandbox, and
 //! the plugin that called this one. The host's links are the fourth fact: as long as the host's end
@@ -15,9 +15,9 @@ use crate::index::Record;
 use crate::sandbox::Presence;
 use crate::{Boot, Holder};
 
-/// The facts from which attachments are judged.
+/// The facts from which [`Self::is_gone`] concludes.
 #[derive(Debug)]
-pub(crate) struct Judge<'a> {
+pub(crate) struct StaleLeaseCheck<'a> {
     pub network: &'a NetworkName,
     pub now: Boot,
     /// The sandbox of the request; `None` for STATUS, which has none.
@@ -26,7 +26,7 @@ pub(crate) struct Judge<'a> {
     pub links: OnceCell<Option<Vec<Link>>>,
 }
 
-impl<'a> Judge<'a> {
+impl<'a> StaleLeaseCheck<'a> {
     pub fn new(network: &'a NetworkName, now: Boot, own: Option<&'a Path>) -> Self {
         Self {
             network,

@@ -1,7 +1,8 @@
-//! Listens to deletions in the suite's tables of `nf_tables`, and decides which of them are losses.
+//! Listens to deletions in the suite's tables of `nf_tables`, and decides which of them need a
+//! repair.
 //!
 //! A DEL deletes elements, too. But a DEL also ends the attachment: it deletes the veth link,
-//! or renames the attachment's record file. So a deleted element is a loss only if its owner still
+//! or renames the attachment's record file. So a deleted element is missing only if its owner still
 //! has the veth link or the record file a moment later. A deletion by a DEL needs no repair, and the
 //! decision needs no list of all elements.
 
@@ -10,12 +11,12 @@ use std::time::Duration;
 
 use nft::{Deletion, Notification, Table, Watch};
 
+use crate::deletion_check::{DeletionCheck, MissingObjects};
 use crate::element_cache::ElementCache;
-use crate::judge::{Judge, Loss};
 
 /// Listens to deletions in the suite's tables, in the network namespace of the thread that called
 /// [`Self::open`].
-pub struct Losses {
+pub struct DeletionMonitor {
     watch: Watch,
     tables: Vec<Table>,
     element_cache: ElementCache,
@@ -31,9 +32,9 @@ pub struct Deletions {
     is_incomplete: bool,
 }
 
-impl Losses {
-    /// Starts to listen. [`Self::hear`] also records in `element_cache` the elements that are added to
-    /// the tables from now on.
+impl DeletionMonitor {
+    /// Starts to listen. [`Self::next_event`] also records in `element_cache` the elements that are
+    /// added to the tables from now on.
     ///
     /// # Errors
     /// The kernel has no `nf_tables`, or opens no socket.
@@ -51,7 +52,7 @@ impl Losses {
     ///
     /// # Errors
     /// The socket failed.
-    pub fn hear(&self) -> anyhow::Result<Notification> {
+    pub fn next_event(&self) -> anyhow::Result<Notification> {
         loop {
             match self.watch.receive(&self.tables, Duration::MAX)? {
                 None | Some(Notification::Other) => {}
@@ -90,26 +91,26 @@ impl Deletions {
 
     /// Compares the reported deletions with the current state of `nf_tables`, and returns what is
     /// lost; `None` if existing attachments lack nothing. A deleted table or set counts as lost
-    /// even if it exists again. Returns [`Loss::of_anything`] if notifications were lost, or if
-    /// there were too many deletions to judge. Removes elements of ended attachments from
+    /// even if it exists again. Returns [`MissingObjects::of_anything`] if notifications were lost,
+    /// or if there were too many deletions to judge. Removes elements of ended attachments from
     /// `element_cache`.
     ///
     /// # Errors
     /// Refusals of the kernel.
-    pub fn judge(&self, element_cache: &ElementCache) -> anyhow::Result<Option<Loss>> {
+    pub fn judge(&self, element_cache: &ElementCache) -> anyhow::Result<Option<MissingObjects>> {
         if self.is_incomplete {
-            return Ok(Some(Loss::of_anything()));
+            return Ok(Some(MissingObjects::of_anything()));
         }
-        let mut judge = Judge::open()?;
-        let mut loss = Loss {
+        let mut check = DeletionCheck::open()?;
+        let mut missing = MissingObjects {
             owners: Some(BTreeSet::new()),
-            ..Loss::default()
+            ..MissingObjects::default()
         };
         for deletion in &self.reported {
-            judge.judge(deletion, &mut loss)?;
+            check.judge(deletion, &mut missing)?;
         }
-        element_cache.forget(&judge.ended);
-        Ok(Some(loss).filter(|it| !it.tables.is_empty()))
+        element_cache.forget(&check.ended);
+        Ok(Some(missing).filter(|it| !it.tables.is_empty()))
     }
 }
 

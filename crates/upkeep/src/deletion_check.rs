@@ -1,15 +1,15 @@
-//! Judges reported deletions: whether the object is still missing in `nf_tables`, and whether an
+//! Checks reported deletions: whether the object is still missing in `nf_tables`, and whether an
 //! existing attachment needs it.
 
 use std::collections::BTreeSet;
 
 use facts::Proof;
 use netlink::Link;
-use nft::{Connection, Deleted, Deletion, Element, Family, Table, accompanied};
+use nft::{Connection, Deleted, Deletion, Element, Family, Table, chain_of_base};
 
 /// Decides for deletions in the suite's tables of `nf_tables` whether an existing attachment now
 /// lacks what was deleted.
-pub(crate) struct Judge {
+pub(crate) struct DeletionCheck {
     pub connection: Connection,
     tables: Vec<Table>,
     /// The links of the host; `None` until they are needed.
@@ -18,7 +18,7 @@ pub(crate) struct Judge {
     pub ended: Vec<(Name, Element)>,
 }
 
-impl Judge {
+impl DeletionCheck {
     pub fn open() -> anyhow::Result<Self> {
         Ok(Self {
             connection: Connection::open()?,
@@ -28,12 +28,16 @@ impl Judge {
         })
     }
 
-    pub fn judge(&mut self, deletion: &Deletion, loss: &mut Loss) -> anyhow::Result<()> {
+    pub fn judge(
+        &mut self,
+        deletion: &Deletion,
+        missing: &mut MissingObjects,
+    ) -> anyhow::Result<()> {
         let is_of = |it: &&Table| (it.family, it.name) == (deletion.family, deletion.table);
         let Some(table) = self.tables.iter().find(is_of).cloned() else {
             return Ok(());
         };
-        if loss.owners.is_none() && loss.tables.contains(table.name) {
+        if missing.owners.is_none() && missing.tables.contains(table.name) {
             return Ok(());
         }
         let is_lost = match &deletion.deleted {
@@ -45,24 +49,24 @@ impl Judge {
                 self.lacks_rule(&table, chain, comment.as_deref())?
             }
             Deleted::Elements(elements) => {
-                return self.judge_elements(&table, elements, loss);
+                return self.judge_elements(&table, elements, missing);
             }
         };
         if is_lost {
-            loss.tables.insert(table.name);
-            loss.owners = None;
+            missing.tables.insert(table.name);
+            missing.owners = None;
         }
         Ok(())
     }
 
     /// Returns whether `chain` is missing although no DEL deletes it, or although the chain exists
-    /// whose companion it is. Returns `false` for a chain
-    /// to which elements jump: DEL deletes such a chain together with the last of these elements,
-    /// and the kernel refuses to delete it earlier.
+    /// whose base chain it is ([`chain_of_base`]). Returns `false` for a chain to which elements
+    /// jump: DEL deletes such a chain together with the last of these elements, and the kernel
+    /// refuses to delete it earlier.
     fn lacks_chain(&self, table: &Table, chain: &str) -> anyhow::Result<bool> {
         let is_described = table.chains.iter().any(|it| it.name == chain);
         let stays = is_described || firewall::is_chain_of_mark(table, chain);
-        let stays = match accompanied(chain) {
+        let stays = match chain_of_base(chain) {
             Some(other) => self.connection.has_chain(table, other)?,
             None => stays,
         };
@@ -92,18 +96,18 @@ impl Judge {
         &mut self,
         table: &Table,
         deleted: &[Element],
-        loss: &mut Loss,
+        missing: &mut MissingObjects,
     ) -> anyhow::Result<()> {
         for element in deleted {
             if !self.is_needed(table, element)? {
                 let name = (table.family, table.name);
                 self.ended.push((name, element.clone()));
             } else if !self.has(table, element)? {
-                loss.tables.insert(table.name);
+                missing.tables.insert(table.name);
                 if element.owner.is_empty() {
-                    loss.owners = None;
+                    missing.owners = None;
                 }
-                let owners = loss.owners.as_mut();
+                let owners = missing.owners.as_mut();
                 owners.map(|it| it.insert(element.owner.clone()));
             }
         }
@@ -165,20 +169,20 @@ impl Judge {
 /// What the suite's tables lack, and which attachments need RELOAD. RELOAD, a verb of this suite,
 /// restores lost rules and elements.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Loss {
+pub struct MissingObjects {
     /// Names of the tables that are known to lack something.
     pub tables: BTreeSet<&'static str>,
     /// The tags of the attachments that lost elements; `None` if any attachment may have lost some.
     pub owners: Option<BTreeSet<String>>,
 }
 
-impl Loss {
-    /// Returns a loss of unknown extent: each table may lack any elements.
+impl MissingObjects {
+    /// Returns a value that says that each table may lack any elements.
     pub fn of_anything() -> Self {
         Self::default()
     }
 
-    /// Returns a loss that names these attachments and no tables. The caller uses it to repeat
+    /// Returns a value that names these attachments and no tables. The caller uses it to repeat
     /// RELOAD for attachments that an earlier RELOAD did not restore.
     pub fn of(owners: BTreeSet<String>) -> Self {
         Self {
@@ -188,7 +192,7 @@ impl Loss {
     }
 
     /// Adds the tables and the owners of `other`. `owners` becomes `None` if it is `None` in either
-    /// loss, because any attachment may then have lost elements.
+    /// value, because any attachment may then have lost elements.
     pub fn and(mut self, other: Option<Self>) -> Self {
         if let Some(other) = other {
             self.tables.extend(other.tables);
@@ -201,16 +205,16 @@ impl Loss {
         self
     }
 
-    /// Returns whether something in the tables is lost, or may be lost. Returns `false` for a loss
+    /// Returns whether something in the tables is lost, or may be lost. Returns `false` for a value
     /// from [`Self::of`]: nothing new is lost, and the caller only repeats a RELOAD that failed.
     pub fn is_of_tables(&self) -> bool {
         !self.tables.is_empty() || self.owners.is_none()
     }
 
-    /// Returns whether only elements of known attachments are missing. Such a loss may need no
-    /// repair, so the caller judges the deletions again a little later. The reason: a
-    /// failed ADD deletes the elements before the link. While the link exists, the deletion looks like
-    /// a loss.
+    /// Returns whether only elements of known attachments are missing. They may need no
+    /// repair, so the caller checks the deletions again a little later. The reason: a
+    /// failed ADD deletes the elements before the link. While the link exists, the elements seem
+    /// to be missing.
     pub fn may_be_transient(&self) -> bool {
         self.owners.is_some()
     }
