@@ -96,8 +96,8 @@ impl Watch {
         self.failure.as_ref().map(|it| &it.error)
     }
 
-    /// Returns when the last failure is over, if no other one follows. A watch that goes on gives
-    /// no event until a node changes.
+    /// Returns when the last failure counts as over. A working watch sends nothing while no node
+    /// changes, so only time without a new failure shows that it works.
     fn quiet(&self) -> Option<Instant> {
         let failure = self.failure.as_ref().filter(|_| self.has_listed)?;
         Some(failure.time + 2 * LONGEST_PAUSE)
@@ -139,9 +139,10 @@ async fn forward(access: Access, sender: Sender<anyhow::Result<Event>>) {
     }
 }
 
-/// The pauses of a watch after failures, with random parts, unlike `retry::Pauses`, because the agents
-/// of a cluster lose the API server all at once. An attempt that begins well and fails later does not
-/// shorten them.
+/// The pauses of a watch after failures: exponential backoff with jitter, unlike `retry::Pauses`,
+/// because all agents of a cluster lose the API server at once. Resets only 2 ×
+/// [`LONGEST_PAUSE`] after the last failure, so a watch that connects and soon fails does not reset
+/// it.
 struct WatchPauses {
     pauses: ExponentialBackoff,
     last: Option<Instant>,
