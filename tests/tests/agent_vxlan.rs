@@ -298,6 +298,24 @@ fn expect_routes(nodes: &[(Node<'_>, Agent); 2], routes: [&[&str; 2]; 2]) {
     }
 }
 
+#[test]
+fn next_agent_finds_all_entries_and_changes_nothing() {
+    let host = Host::new();
+    let Scene {
+        cluster,
+        nodes: [(first, agent), _second],
+        ..
+    } = Scene::new(&host);
+    drop(agent);
+    let mut sections = first.sections(&cluster.api);
+    sections["cluster"]["mode"] = "vxlan".into();
+    let _next = first.agent(&sections);
+    first.health_has("200 OK");
+    let metrics = first.http("/metrics");
+    let none = "cni_agent_cluster_route_changes_total 0\n";
+    assert!(metrics.contains(none), "{metrics}");
+}
+
 /// The kubelet creates the Node object again only at its next start.
 #[test]
 fn tunnels_stay_while_the_own_node_object_is_deleted() {
