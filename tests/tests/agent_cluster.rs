@@ -119,6 +119,22 @@ fn everything_stays_while_the_api_server_fails() {
     first.health_has("200 OK");
 }
 
+/// As soon as `/healthz` is ok, an update of all agents goes on to the next node.
+#[test]
+fn agent_is_not_healthy_before_it_has_listed_the_nodes() {
+    let host = Host::new();
+    let cluster = Cluster::new(&host);
+    let node = cluster.node(1, LAN);
+    cluster.api.answers(Answers::Never);
+    let _agent = node.agent(&node.sections(&cluster.api));
+    let mut first = String::new();
+    assert!(eventually(|| {
+        first = node.http("/healthz");
+        !first.is_empty()
+    }));
+    assert!(first.contains("has not listed the nodes yet"), "{first}");
+}
+
 #[test]
 fn agent_that_started_before_the_kubelet_registered_writes_the_conflist() {
     let host = Host::new();

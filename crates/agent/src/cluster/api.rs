@@ -53,7 +53,7 @@ impl Watch {
         let (sender, events) = channel(MOST_WAITING);
         let mut task = JoinSet::new();
         task.spawn(forward(access, sender));
-        let failure = anyhow!("has not listed the nodes yet");
+        let failure = anyhow!(NOT_LISTED);
         Self {
             events,
             has_listed: false,
@@ -208,6 +208,9 @@ const PAGE: u32 = 100;
 
 /// Maximum number of events that wait for the event loop.
 const MOST_WAITING: usize = 256;
+
+/// The failure until the first list of nodes.
+pub(super) const NOT_LISTED: &str = "has not listed the nodes yet";
 
 /// Time limit for a connection to the API server.
 const LONGEST_CONNECT: Duration = Duration::from_secs(5);

@@ -42,7 +42,18 @@ use crate::shared::Shared;
 ///
 /// # Errors
 /// The configuration does not suit this host.
-pub(crate) async fn run(config: Config, shared: Shared, counters: Counters) -> anyhow::Result<()> {
+pub(crate) fn run(
+    config: Config,
+    shared: Shared,
+    counters: Counters,
+) -> impl Future<Output = anyhow::Result<()>> {
+    // The HTTP server may answer before this part begins to run. Without a failure, an update of all
+    // agents would go on to the next node.
+    shared.health.set(API, Some(api::NOT_LISTED.to_owned()));
+    begin(config, shared, counters)
+}
+
+async fn begin(config: Config, shared: Shared, counters: Counters) -> anyhow::Result<()> {
     let node = config.node_name()?;
     let mut part = Part {
         api: Watch::start(config.access.clone()),
