@@ -166,6 +166,15 @@ fn cluster_network_installs_and_runs_an_agent_with_few_rights() {
     let plugins = json!([{"name": "plugins", "mountPath": "/opt/cni/bin"}]);
     assert_eq!(install["volumeMounts"], plugins);
     expect_agent(&configuration, &pod, true);
+    expect_gateway(&configuration);
+}
+
+/// Expects that pods can start on a node that joined again with another pod CIDR.
+fn expect_gateway(configuration: &Value) {
+    let json = configuration["data"]["agent.json"].as_str().unwrap();
+    let sections: Value = serde_json::from_str(json).unwrap();
+    let bridge = &sections["cluster"]["conflist"]["template"]["plugins"][0];
+    assert_eq!(bridge["forceAddress"], true);
 }
 
 /// Expects that the policy judges what the account may change.
