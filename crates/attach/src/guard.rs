@@ -80,7 +80,7 @@ pub fn dry_run(tables: impl IntoIterator<Item = Table>) -> Result<(), Error> {
     let mut tables = tables.into_iter();
     let tried =
         Connection::open().and_then(|connection| tables.try_for_each(|it| connection.dry_run(&it)));
-    tried.map_err(|error| Error::Unavailable(format!("{:#}", coded(error))))
+    tried.map_err(|error| Error::unavailable(coded(error)))
 }
 
 /// Adds the elements of `protections`, after it has created or repaired their tables, sets, chains

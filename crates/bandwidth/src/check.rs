@@ -95,7 +95,7 @@ pub(crate) fn status(request: &StatusRequest) -> anyhow::Result<()> {
         .for_each(note);
     if let Some(resources) = &config.pod_resources {
         let readable = resources.expect_readable();
-        readable.map_err(|error| Error::Unavailable(format!("{error:#}")))?;
+        readable.map_err(Error::unavailable)?;
     }
     let missing = Netns::run_in_new(|| {
         let modules = tc::missing(&Connection::open()?)?.into_iter();

@@ -97,8 +97,7 @@ pub(crate) fn expect_bridge(link: &Link) -> Result<(), Error> {
 pub(crate) fn probe(config: &Config) -> anyhow::Result<()> {
     let connection = Connection::open()?;
     if let Some(link) = connection.find_link(config.bridge.as_str())? {
-        let unavailable = |error: Error| Error::Unavailable(error.to_string());
-        expect_bridge(&link).map_err(unavailable)?;
+        expect_bridge(&link).map_err(Error::unavailable)?;
         let ports = connection.port_count(link.index)?;
         if ports >= MAX_PORTS {
             let reason = no_port_left(&link).to_string();

@@ -131,6 +131,11 @@ impl Error {
         Self::Environment(format!("CNI_NETNS: {:#}", reason.into()))
     }
 
+    /// Returns the error (code 50) for a host on which every ADD would fail for this reason.
+    pub fn unavailable(reason: impl Into<anyhow::Error>) -> Self {
+        Self::Unavailable(format!("{:#}", reason.into()))
+    }
+
     /// Returns a function that converts an [`io::Error`] to [`Error::Io`]. `action` names the
     /// failed action, such as `read stdin`.
     pub(crate) fn io(action: impl Into<String>) -> impl FnOnce(io::Error) -> Self {

@@ -100,7 +100,7 @@ pub(crate) fn status(request: &StatusRequest) -> anyhow::Result<()> {
     let config = Config::parse(&request.network, &CniArgs::default())?;
     cni::step("ask the daemon");
     let answer = ask(&config.socket, &Request::Status);
-    answer.map_err(|error| Error::Unavailable(format!("{error:#}")))?;
+    answer.map_err(Error::unavailable)?;
     Ok(())
 }
 

@@ -112,8 +112,7 @@ pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
 ///   it.
 pub(crate) fn status(request: &StatusRequest) -> anyhow::Result<()> {
     let config = Config::parse(&request.network)?;
-    let unavailable = |error| Error::Unavailable(format!("{error:#}"));
-    Sources::wanted(&config, Vec::new()).map_err(unavailable)?;
+    Sources::wanted(&config, Vec::new()).map_err(Error::unavailable)?;
     Ok(installation::dry_run(&config)?)
 }
 

@@ -56,8 +56,7 @@ pub(crate) fn status(request: &StatusRequest) -> anyhow::Result<()> {
         Err(Error::TryAgain(reason)) => Err(Error::Unavailable(reason)),
         config => config,
     }?;
-    let unavailable = |error| Error::Unavailable(format!("{error:#}"));
-    config.dns().map_err(unavailable)?;
+    config.dns().map_err(Error::unavailable)?;
     let network = &request.network.name;
     expect_writable(&config.storage.lease_directory(network))?;
     expect_writable(&config.storage.index_directory(network))?;

@@ -12,7 +12,7 @@ use nix::fcntl::OFlag;
 use nix::sched::{CloneFlags, setns, unshare};
 use nix::sys::statfs::{NSFS_MAGIC, fstatfs};
 
-use crate::error::Error;
+use crate::error::{Error, needed};
 use crate::sysctl::{Directories, OPENED};
 
 /// An open network namespace. The kernel keeps the namespace as long as this value exists.
@@ -26,7 +26,7 @@ impl Netns {
     /// Opens the namespace at `path`, such as `/run/netns/blue` or `/proc/123/ns/net`.
     ///
     /// # Errors
-    /// - [`Error::Open`]: the file cannot be opened.
+    /// - [`Error::Refused`]: the file cannot be opened.
     /// - [`Error::NotANamespace`]: the file is not a namespace. A pipe or device does not block the
     ///   call.
     pub fn open(path: &Path) -> Result<Self, Error> {
@@ -39,14 +39,17 @@ impl Netns {
         match examined {
             Ok((NSFS_MAGIC, file)) => Ok(Self { file, path }),
             Ok(_) => Err(Error::NotANamespace { path }),
-            Err(source) => Err(Error::Open { path, source }),
+            Err(source) => Err(Error::Refused {
+                operation: format!("open network namespace {}", path.display()),
+                source,
+            }),
         }
     }
 
     /// Opens the calling thread's own namespace.
     ///
     /// # Errors
-    /// [`Error::Open`]: /proc is not mounted.
+    /// [`Error::Refused`]: /proc is not mounted.
     pub fn own() -> Result<Self, Error> {
         Self::open(Path::new("/proc/thread-self/ns/net"))
     }
@@ -55,13 +58,16 @@ impl Netns {
     /// `unshare --net`.
     ///
     /// # Errors
-    /// [`Error::Make`]: `CAP_SYS_ADMIN` is missing, or no thread can be started.
+    /// [`Error::Refused`]: `CAP_SYS_ADMIN` is missing, or no thread can be started.
     pub fn run_in_new<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, Error> {
         let inside = || -> io::Result<T> {
             unshare(CloneFlags::CLONE_NEWNET)?;
             Ok(work())
         };
-        on_a_thread(inside).map_err(|source| Error::Make { source })
+        on_a_thread(inside).map_err(|source| Error::Refused {
+            operation: format!("make a network namespace{}", needed(&source)),
+            source,
+        })
     }
 
     /// Runs `work` in the namespace and returns its result. Equivalent to `nsenter --net=PATH`.
@@ -74,15 +80,17 @@ impl Netns {
     /// # Errors
     /// - [`Error::NotANamespace`]: the file is a namespace of another kind, such as a pid
     ///   namespace.
-    /// - [`Error::Enter`]: `CAP_SYS_ADMIN` is missing in the user namespace of the caller or of the
+    /// - [`Error::Refused`]: `CAP_SYS_ADMIN` is missing in the user namespace of the caller or of the
     ///   network namespace (setns(2)), or no thread can be started.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, Error> {
         let refused = |source: io::Error| {
             let path = self.path.clone();
-            match source.kind() {
-                io::ErrorKind::InvalidInput => Error::NotANamespace { path },
-                _ => Error::Enter { path, source },
+            if source.kind() == io::ErrorKind::InvalidInput {
+                return Error::NotANamespace { path };
             }
+            let (path, needed) = (path.display(), needed(&source));
+            let operation = format!("enter network namespace {path}{needed}");
+            Error::Refused { operation, source }
         };
         let entered = if can_return() {
             Entered::new(self.as_fd()).map(|_entered| work())

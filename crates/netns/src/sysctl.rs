@@ -46,13 +46,13 @@ impl Sysctl {
     /// Returns the first 4,096 bytes of the value without the line end. Equivalent to `sysctl -n`.
     ///
     /// # Errors
-    /// [`Error::Read`]. [`Error::is_not_found`] returns `true` if the kernel has no such parameter.
+    /// [`Error::is_not_found`] returns `true` if the kernel has no such parameter.
     pub fn read(&self) -> Result<String, Error> {
         let mut value = [0; LONGEST_VALUE];
         let file = self.open(OFlag::O_RDONLY);
         let read = file.and_then(|mut file| file.read(&mut value));
-        let length = read.map_err(|source| Error::Read {
-            key: self.key(),
+        let length = read.map_err(|source| Error::Refused {
+            operation: format!("read sysctl {}", self.key()),
             source,
         })?;
         let value = value.get(..length).unwrap_or_default();
@@ -63,8 +63,7 @@ impl Sysctl {
     /// causes no error if the value is right. Equivalent to `sysctl -w`.
     ///
     /// # Errors
-    /// [`Error::Read`]: the parameter does not exist or cannot be read. [`Error::Write`]: the value
-    /// differs and cannot be changed.
+    /// The parameter does not exist or cannot be read; the value differs and cannot be changed.
     pub fn ensure(&self, value: &str) -> Result<(), Error> {
         let was = self.read()?;
         if was == value {
@@ -79,8 +78,8 @@ impl Sysctl {
     /// before the first write (`addrconf_sysctl_stable_secret`). Equivalent to `sysctl -w`.
     ///
     /// # Errors
-    /// [`Error::Write`]: the value cannot be changed. [`Error::Read`]: the parameter cannot be read
-    /// for another reason than a missing permission to read.
+    /// The value cannot be changed; the parameter cannot be read for another reason than a missing
+    /// permission to read.
     pub fn replace(&self, value: &str) -> Result<Option<String>, Error> {
         match self.read() {
             Ok(was) if was == value => Ok(None),
@@ -88,7 +87,7 @@ impl Sysctl {
                 self.change(&was, value)?;
                 Ok(Some(was))
             }
-            Err(Error::Read { source, .. })
+            Err(Error::Refused { source, .. })
                 if source.kind() == ErrorKind::PermissionDenied
                     || source.raw_os_error() == Some(Errno::EIO as i32) =>
             {
@@ -102,14 +101,12 @@ impl Sysctl {
     /// Writes `value` without reading the parameter. `was` is its former value, for the error.
     ///
     /// # Errors
-    /// [`Error::Write`].
+    /// The value cannot be changed.
     pub fn change(&self, was: &str, value: &str) -> Result<(), Error> {
         let file = self.open(OFlag::O_WRONLY);
         let written = file.and_then(|mut file| file.write_all(value.as_bytes()));
-        written.map_err(|source| Error::Write {
-            key: self.key(),
-            was: was.to_owned(),
-            value: value.to_owned(),
+        written.map_err(|source| Error::Refused {
+            operation: format!("set sysctl {} from {was} to {value}", self.key()),
             source,
         })
     }
@@ -118,7 +115,7 @@ impl Sysctl {
     /// example because the kernel has no IPv6 or a module is not loaded.
     ///
     /// # Errors
-    /// The errors of [`Self::ensure`], except [`Error::Read`] for a parameter that does not exist.
+    /// The errors of [`Self::ensure`], except the one for a parameter that does not exist.
     pub fn ensure_if_present(&self, value: &str) -> Result<(), Error> {
         match self.ensure(value) {
             Err(error) if error.is_not_found() => Ok(()),

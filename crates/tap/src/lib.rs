@@ -34,7 +34,7 @@ pub const FACTS: Facts = Facts {
 fn missing_feature() -> Option<MissingFeature> {
     let tried = netlink::Tap::default().create(PLUGIN.name, None);
     Some(MissingFeature {
-        reason: format!("{:#}", anyhow::Error::from(tried.err()?)),
+        reason: format!("{:#}", tried.err()?),
         plugins: vec![PLUGIN.name],
         need: Need::with(&[]),
         modules: vec!["tun"],

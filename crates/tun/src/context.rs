@@ -9,26 +9,27 @@ use std::os::fd::AsFd as _;
 use std::process::{Command, ExitCode, ExitStatus, Stdio};
 use std::thread;
 
-use crate::{Device, Error, Tap, request};
+use anyhow::Context as _;
+
+use crate::{Device, Tap, request};
 
 impl Tap {
     /// Makes the link of `device` with this context.
-    pub(crate) fn create_as(&self, device: &Device, context: &str) -> Result<(), Error> {
+    pub(crate) fn create_as(&self, device: &Device, context: &str) -> anyhow::Result<()> {
         expect_context(context)?;
-        let refused = || device.refused(&format!("use SELinux context {context} to create"));
-        let file = device.file.try_clone().map_err(refused())?;
         let ended = within(context, || {
             let mut command = Command::new("/proc/self/exe");
             command
                 .args([MARK, &device.name, &self.multi_queue.to_string()])
                 .env_clear()
                 .current_dir("/")
-                .stdin(file)
+                .stdin(device.file.try_clone()?)
                 .stdout(Stdio::null())
                 .stderr(Stdio::null())
                 .status()
         });
-        ended.and_then(outcome).map_err(refused())
+        let words = format!("use SELinux context {context} to create");
+        device.accepted(&words, ended.and_then(outcome))
     }
 }
 
@@ -44,20 +45,14 @@ fn outcome(status: ExitStatus) -> io::Result<()> {
 /// Checks that the kernel has `SELinux` and accepts the context.
 ///
 /// # Errors
-/// [`Error::Context`].
-pub fn expect_context(context: &str) -> Result<(), Error> {
-    let refused = |remedy| {
-        let context = context.to_owned();
-        move |source| Error::Context {
-            context,
-            remedy,
-            source,
-        }
-    };
+/// It does not.
+pub fn expect_context(context: &str) -> anyhow::Result<()> {
+    let words = |problem| format!("use SELinux context {context:?}, {problem}");
     // Other security modules have the file of `within`, too.
     let enabled = fs::metadata("/sys/fs/selinux/enforce");
-    enabled.map_err(refused(", but the host has no SELinux (/sys/fs/selinux)"))?;
-    within(context, || Ok(())).map_err(refused(", which the loaded policy does not know or allow"))
+    enabled.with_context(|| words("but the host has no SELinux (/sys/fs/selinux)"))?;
+    let accepted = within(context, || Ok(()));
+    accepted.with_context(|| words("which the loaded policy does not know or allow"))
 }
 
 /// Runs `work` in a thread that starts executables with this context. The thread ends then, so no

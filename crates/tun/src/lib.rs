@@ -10,11 +10,10 @@ use std::io::{self, ErrorKind};
 use std::os::fd::AsFd as _;
 
 mod context;
-mod error;
 mod request;
 
+use anyhow::Context as _;
 pub use context::{expect_context, run};
-pub use error::Error;
 use request::Setting;
 
 /// The properties of a tap link that only `/dev/net/tun` can set.
@@ -43,10 +42,9 @@ impl Tap {
     /// [`run`]. Every program may open its queues until [`Device::restrict`] is called.
     ///
     /// # Errors
-    /// - [`Error::Open`]: the device file is missing, or the kernel has no such links.
-    /// - [`Error::Context`]: the kernel does not know the context.
-    /// - [`Error::Refused`], for example because a link has this name (EBUSY).
-    pub fn create(&self, name: &str, context: Option<&str>) -> Result<Device, Error> {
+    /// The device file is missing, or the kernel has no such links; the kernel does not know the
+    /// context; the kernel refuses the link, for example because a link has this name (EBUSY).
+    pub fn create(&self, name: &str, context: Option<&str>) -> anyhow::Result<Device> {
         let device = Device {
             file: open()?,
             name: name.to_owned(),
@@ -54,7 +52,7 @@ impl Tap {
         match context {
             None => {
                 let created = request::create(device.file.as_fd(), name, self.multi_queue);
-                created.map_err(device.refused("create"))?;
+                device.accepted("create", created)?;
             }
             Some(context) => self.create_as(&device, context)?,
         }
@@ -66,88 +64,75 @@ impl Device {
     /// Lets only programs of the owner and the group of `tap` open the link from now on.
     ///
     /// # Errors
-    /// [`Error::Refused`].
-    pub fn restrict(&self, tap: &Tap) -> Result<(), Error> {
-        if let Some(owner) = tap.owner {
-            self.set(
-                &format!("let user {owner} alone open"),
-                Setting::Owner(owner),
-            )?;
-        }
-        if let Some(group) = tap.group {
-            self.set(
-                &format!("let group {group} alone open"),
-                Setting::Group(group),
-            )?;
-        }
-        Ok(())
+    /// The kernel refuses.
+    pub fn restrict(&self, tap: &Tap) -> anyhow::Result<()> {
+        let owner = tap
+            .owner
+            .map(|it| (format!("user {it}"), Setting::Owner(it)));
+        let group = tap
+            .group
+            .map(|it| (format!("group {it}"), Setting::Group(it)));
+        let mut settings = owner.into_iter().chain(group);
+        settings.try_for_each(|(who, it)| self.set(&format!("let {who} alone open"), it))
     }
 
     /// Lets the link exist without a program that has opened it. Together with [`Tap::create`],
     /// equivalent to `ip tuntap add mode tap`.
     ///
     /// # Errors
-    /// [`Error::Refused`].
-    pub fn keep(&self) -> Result<(), Error> {
+    /// The kernel refuses.
+    pub fn keep(&self) -> anyhow::Result<()> {
         self.set("keep", Setting::Persistent)
     }
 
-    fn set(&self, words: &str, setting: Setting) -> Result<(), Error> {
-        request::set(self.file.as_fd(), setting).map_err(self.refused(words))
+    fn set(&self, words: &str, setting: Setting) -> anyhow::Result<()> {
+        self.accepted(words, request::set(self.file.as_fd(), setting))
     }
 
-    fn refused(&self, words: &str) -> impl FnOnce(io::Error) -> Error + use<> {
-        let operation = format!("{words} tap {}", self.name);
-        |source| Error::Refused {
-            operation,
-            remedy: match source.kind() {
-                ErrorKind::PermissionDenied => ", for which CAP_NET_ADMIN is needed",
-                ErrorKind::ResourceBusy => "; delete the link of this name, or choose another name",
-                ErrorKind::InvalidInput => "; the plugin's user namespace has no such number",
-                _ => "",
-            },
-            source,
-        }
+    /// Adds to the error of a request, in `words`, what the operator can do.
+    fn accepted(&self, words: &str, outcome: io::Result<()>) -> anyhow::Result<()> {
+        let remedy = match outcome.as_ref().map_err(io::Error::kind) {
+            Err(ErrorKind::PermissionDenied) => ", for which CAP_NET_ADMIN is needed",
+            Err(ErrorKind::ResourceBusy) => {
+                "; delete the link of this name, or choose another name"
+            }
+            Err(ErrorKind::InvalidInput) => "; the plugin's user namespace has no such number",
+            _ => "",
+        };
+        outcome.with_context(|| format!("{words} tap {}{remedy}", self.name))
     }
 }
 
 impl fmt::Display for Tap {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.multi_queue {
-            "multi-queue tap"
-        } else {
-            "tap"
-        })?;
+        let queues = if self.multi_queue { "multi-queue " } else { "" };
+        write!(f, "{queues}tap")?;
         let owner = self.owner.map(|it| format!(" of user {it}"));
         let group = self.group.map(|it| format!(" of group {it}"));
-        owner
-            .into_iter()
-            .chain(group)
-            .try_for_each(|it| f.write_str(&it))
+        let mut restrictions = owner.iter().chain(&group);
+        restrictions.try_for_each(|it| f.write_str(it))
     }
 }
 
 /// Checks that the kernel has tap links, and that this process may open the device file.
 ///
 /// # Errors
-/// [`Error::Open`].
-pub fn expect_device() -> Result<(), Error> {
+/// The file is missing or cannot be opened.
+pub fn expect_device() -> anyhow::Result<()> {
     open().map(drop)
 }
 
-fn open() -> Result<File, Error> {
+fn open() -> anyhow::Result<File> {
     let opened = OpenOptions::new().read(true).write(true).open(DEVICE);
-    opened.map_err(|source| Error::Open {
-        remedy: match source.kind() {
-            ErrorKind::NotFound => "; load the kernel module tun (modprobe tun)",
-            ErrorKind::PermissionDenied => {
-                "; run the plugin as root, and if it is in a container, give it this device"
-            }
-            // ENODEV and ENXIO: the file exists, the driver does not.
-            _ => "; if the kernel module tun is missing, load it (modprobe tun)",
-        },
-        source,
-    })
+    let remedy = match opened.as_ref().map_err(io::Error::kind) {
+        Err(ErrorKind::NotFound) => "load the kernel module tun (modprobe tun)",
+        Err(ErrorKind::PermissionDenied) => {
+            "run the plugin as root, and if it is in a container, give it this device"
+        }
+        // ENODEV and ENXIO: the file exists, the driver does not.
+        _ => "if the kernel module tun is missing, load it (modprobe tun)",
+    };
+    opened.with_context(|| format!("open {DEVICE}; {remedy}"))
 }
 
 const DEVICE: &str = "/dev/net/tun";

@@ -77,12 +77,10 @@ pub fn status<P: SandboxLink>(request: &StatusRequest) -> anyhow::Result<()> {
     let desired = P::parse(&request.network, &CniArgs::default())?;
     if let Some(parent) = desired.parent.filter(|it| it.place == Place::Host) {
         let found = parent.find(&Connection::open()?, None);
-        found.map_err(|error| Error::Unavailable(format!("{error:#}")))?;
+        found.map_err(Error::unavailable)?;
     }
     if let Kind::Tap(tap) = &desired.kind {
-        let possible = tap.expect_possible();
-        let reason = |error| format!("{:#}", anyhow::Error::from(error));
-        possible.map_err(|error| Error::Unavailable(reason(error)))?;
+        tap.expect_possible().map_err(Error::unavailable)?;
     }
     cni::step("ask the IPAM plugin");
     forward(&request.network, Verb::Status)

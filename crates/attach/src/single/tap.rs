@@ -20,10 +20,9 @@ pub struct NewTap {
 
 impl NewTap {
     /// Checks that the host has the device file, and accepts the context.
-    pub(super) fn expect_possible(&self) -> Result<(), tun::Error> {
-        self.context
-            .as_deref()
-            .map_or(Ok(()), tun::expect_context)?;
+    pub(super) fn expect_possible(&self) -> anyhow::Result<()> {
+        let context = self.context.as_deref();
+        context.map_or(Ok(()), tun::expect_context)?;
         tun::expect_device()
     }
 
@@ -44,7 +43,7 @@ impl NewTap {
     }
 
     /// Makes the link, down, in the network namespace of the calling thread.
-    pub(super) fn create(&self, name: &str) -> Result<Device, tun::Error> {
+    pub(super) fn create(&self, name: &str) -> anyhow::Result<Device> {
         self.tap.create(name, self.context.as_deref())
     }
 
