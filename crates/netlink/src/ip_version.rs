@@ -6,11 +6,13 @@ use ipnetwork::IpNetwork;
 use netlink_packet_route::AddressFamily;
 
 /// A version of the Internet Protocol.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, derive_more::Display)]
 pub enum IpVersion {
     /// IPv4
+    #[display("IPv4")]
     V4 = 2,
     /// IPv6
+    #[display("IPv6")]
     V6 = 10,
 }
 

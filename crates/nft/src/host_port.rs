@@ -63,10 +63,9 @@ impl HostPort {
 impl fmt::Display for HostPort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.name())?;
-        match (self.address, self.version) {
-            (Some(address), _) => write!(f, " of {address}"),
-            (None, IpVersion::V4) => f.write_str(" of every IPv4 address"),
-            (None, IpVersion::V6) => f.write_str(" of every IPv6 address"),
+        match self.address {
+            Some(address) => write!(f, " of {address}"),
+            None => write!(f, " of every {} address", self.version),
         }
     }
 }

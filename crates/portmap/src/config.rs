@@ -1,7 +1,6 @@
 //! The configuration: the ports that the runtime wants forwarded, and how.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::net::IpAddr;
 use std::num::NonZeroU16;
 
@@ -29,7 +28,8 @@ pub struct Config {
 }
 
 /// A port of the host that is forwarded to a port of the container.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, derive_more::Display)]
+#[display("{protocol} port {host_port}{host}")]
 pub struct Mapping {
     /// `hostPort`.
     pub host_port: NonZeroU16,
@@ -41,14 +41,18 @@ pub struct Mapping {
     pub host: HostAddress,
 }
 
-/// The addresses of the host on which a port is forwarded (`hostIP`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The addresses of the host on which a port is forwarded (`hostIP`). `Display` returns the end of
+/// a phrase, such as ` of every IPv4 address`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, derive_more::Display)]
 pub enum HostAddress {
     /// All addresses of both families: the key is missing or empty.
+    #[display("")]
     Any,
     /// All addresses of one family: `0.0.0.0` or `::`.
+    #[display(" of every {_0} address")]
     AnyOf(IpVersion),
     /// One address.
+    #[display(" of {_0}")]
     One(IpAddr),
 }
 
@@ -100,18 +104,6 @@ impl HostAddress {
             Self::Any => true,
             Self::AnyOf(one) => one == version,
             Self::One(address) => IpVersion::of(address) == version,
-        }
-    }
-}
-
-impl fmt::Display for Mapping {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} port {}", self.protocol, self.host_port)?;
-        match self.host {
-            HostAddress::Any => Ok(()),
-            HostAddress::AnyOf(IpVersion::V4) => f.write_str(" of every IPv4 address"),
-            HostAddress::AnyOf(IpVersion::V6) => f.write_str(" of every IPv6 address"),
-            HostAddress::One(address) => write!(f, " of {address}"),
         }
     }
 }

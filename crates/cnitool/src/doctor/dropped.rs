@@ -2,7 +2,7 @@
 //! and whether they would pass if the network's list had the plugin `firewall`.
 
 use itertools::Itertools as _;
-use netlink::network_of;
+use netlink::{IpVersion, network_of};
 use nft::{EndVerdict, Ended, Protocol};
 use node::{Node, Outcome, PacketPath, Probe, Stage, Trial};
 
@@ -32,7 +32,7 @@ pub fn dropped(node: &Node, probe: &Probe) -> Vec<Finding> {
     let findings = ends.iter().map(|(outcome, paths)| {
         let words = paths.iter().map(|it| words(*it, &place)).join(", ");
         let stage = &probe.stage;
-        let version = if stage.pod.is_ipv4() { "IPv4" } else { "IPv6" };
+        let version = IpVersion::of(stage.pod.ip());
         let packets = format!("new {version} packets {words}, are");
         let group = SameOutcome {
             node,

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
-use netlink::Link;
+use netlink::{IpVersion, Link};
 use node::{Attached, Inside, Node, Pod, bridge_of};
 use serde_json::json;
 use upkeep::Renamed;
@@ -168,11 +168,12 @@ fn inside_fault(attached: &Attached, inside: &Inside) -> Option<Finding> {
     }
     let default = inside.routes.iter().filter(|it| it.is_default());
     let families: Vec<_> = default.map(|it| it.destination.is_ipv4()).collect();
-    FAMILIES.iter().find_map(|(is_ipv4, words)| {
-        let gateway = attached.default_gateway(*is_ipv4);
-        let gateway = gateway.filter(|_| !families.contains(is_ipv4))?;
+    IpVersion::ALL.iter().find_map(|version| {
+        let is_ipv4 = *version == IpVersion::V4;
+        let gateway = attached.default_gateway(is_ipv4);
+        let gateway = gateway.filter(|_| !families.contains(&is_ipv4))?;
         let impact = "The pod reaches nothing beyond its own network.";
-        let message = format!("{owner} has no default route of {words}");
+        let message = format!("{owner} has no default route of {version}");
         let command = format!("route add default via {gateway} dev {link}");
         problem(message, impact, command)
     })
@@ -182,5 +183,3 @@ fn inside_fault(attached: &Attached, inside: &Inside) -> Option<Finding> {
 /// finding has no fix: a second owner of the addresses would answer ARP, and harm such a pod.
 const NO_ADDRESS: &str = "A pod of gVisor or Kata works like this, because its own network stack has the addresses. \
      Any other pod is not reached, and its processes may have deleted them: recreate the pod.";
-
-const FAMILIES: [(bool, &str); 2] = [(true, "IPv4"), (false, "IPv6")];
