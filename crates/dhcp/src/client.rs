@@ -43,6 +43,7 @@ pub(crate) fn absence(answer: anyhow::Result<Option<Lease>>) -> anyhow::Result<O
 }
 
 fn exchange(mut stream: UnixStream, request: &Request, at: &Path) -> anyhow::Result<Option<Lease>> {
+    let at = at.display();
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     let mut line = serde_json::to_string(request)?;
@@ -51,23 +52,20 @@ fn exchange(mut stream: UnixStream, request: &Request, at: &Path) -> anyhow::Res
     let sent = stream.write_all(line.as_bytes());
     let read = sent.and_then(|()| stream.take(LARGEST).read_to_string(&mut answer));
     if answer.starts_with("HTTP/") {
-        let at = at.display();
-        return Err(anyhow!(
+        bail!(
             "a DHCP daemon of containernetworking/plugins listens on {at}, which speaks another \
              protocol: stop it, and start `dhcp daemon` of this suite"
-        ));
+        );
     }
-    read.with_context(|| format!("wait for the DHCP daemon on {}", at.display()))?;
+    read.with_context(|| format!("wait for the DHCP daemon on {at}"))?;
     match serde_json::from_str(&answer) {
         Ok(Answer::Lease(lease)) => Ok(Some(lease)),
         Ok(Answer::Done) => Ok(None),
         Ok(Answer::Failed(reason)) => Err(anyhow!("DHCP daemon: {reason}")),
-        Err(_) if answer.trim().is_empty() => Err(anyhow!(
-            "the DHCP daemon on {} ended during the request",
-            at.display()
-        )),
-        Err(error) => Err(error)
-            .with_context(|| format!("read the answer of the program on {}", at.display())),
+        Err(_) if answer.trim().is_empty() => {
+            bail!("the DHCP daemon on {at} ended during the request")
+        }
+        Err(error) => Err(error).with_context(|| format!("read the answer of the program on {at}")),
     }
 }
 

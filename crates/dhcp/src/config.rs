@@ -1,5 +1,6 @@
 //! The configuration: the `ipam` section and `CNI_ARGS`.
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 
 use cni::{CniArgs, Error, Network, keys};
@@ -77,13 +78,8 @@ fn requested(raw: &[RawRequest]) -> Result<Vec<u8>, Error> {
     if !raw.iter().any(|it| it.skip_default) {
         codes.extend([ROUTERS, SUBNET_MASK]);
     }
-    let mut seen = Vec::new();
-    codes.retain(|code| {
-        !seen.contains(code) && {
-            seen.push(*code);
-            true
-        }
-    });
+    let mut seen = HashSet::new();
+    codes.retain(|code| seen.insert(*code));
     Ok(codes)
 }
 
@@ -91,12 +87,7 @@ fn requested(raw: &[RawRequest]) -> Result<Vec<u8>, Error> {
 /// dhcp-options(5).
 fn code(option: &str, at: &str) -> Result<u8, Error> {
     let known = NAMES.iter().find(|(name, _)| *name == option);
-    let number = || {
-        option
-            .parse::<u8>()
-            .ok()
-            .filter(|it| !matches!(it, 0 | 255))
-    };
+    let number = || option.parse().ok().filter(|it| (1..=254).contains(it));
     known.map(|(_, code)| *code).or_else(number).ok_or_else(|| {
         let names: Vec<_> = NAMES.iter().map(|(name, _)| *name).collect();
         Error::UnsupportedField {

@@ -1,5 +1,6 @@
 //! A lease, as the server's answer describes it.
 
+use std::iter;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
@@ -74,15 +75,11 @@ impl Lease {
 
     /// Returns the lease of a result that another daemon gave. It has to be confirmed at once.
     pub(crate) fn of_result(result: &AddResult) -> anyhow::Result<Self> {
-        let addresses = result
-            .ips
-            .iter()
-            .filter_map(|it| match (it.address, it.gateway) {
-                (IpNetwork::V4(address), gateway) => Some((address, gateway.and_then(v4))),
-                (IpNetwork::V6(_), _) => None,
-            });
-        let mut addresses = addresses;
-        let (address, gateway) = addresses.next().context("the result has no IPv4 address")?;
+        let address = result.ips.iter().find_map(|it| match it.address {
+            IpNetwork::V4(address) => Some((address, it.gateway.and_then(v4))),
+            IpNetwork::V6(_) => None,
+        });
+        let (address, gateway) = address.context("the result has no IPv4 address")?;
         let routes = result.routes.iter().filter_map(|it| match it.dst {
             IpNetwork::V4(destination) => Some((destination, it.gw.and_then(v4))),
             IpNetwork::V6(_) => None,
@@ -135,47 +132,34 @@ fn routes(reply: &Reply, gateway: Option<Ipv4Addr>) -> Vec<(Ipv4Network, Option<
     let pairs: Vec<_> = reply.addresses(STATIC_ROUTES).collect();
     let (pairs, _) = pairs.as_chunks::<2>();
     let fixed = pairs.iter().filter_map(|[destination, gateway]| {
-        let prefix = class(*destination);
-        let destination = Ipv4Network::new(*destination, prefix).ok()?;
-        let network = Ipv4Network::new(destination.network(), prefix).ok()?;
+        let network = network(*destination, class(*destination))?;
         Some((network, hop(*gateway)))
     });
-    let everywhere = Ipv4Network::new(Ipv4Addr::UNSPECIFIED, 0).ok();
-    fixed
-        .chain(
-            everywhere
-                .zip(gateway)
-                .map(|(it, gateway)| (it, Some(gateway))),
-        )
-        .collect()
+    let everywhere = network(Ipv4Addr::UNSPECIFIED, 0);
+    let default = everywhere.filter(|_| gateway.is_some());
+    fixed.chain(default.map(|it| (it, gateway))).collect()
 }
 
 /// Reads classless routes: the prefix length, its significant bytes, and the next hop. Returns those
 /// before the first one that is malformed.
 fn classless(mut bytes: &[u8]) -> Vec<(Ipv4Network, Option<Ipv4Addr>)> {
-    let mut routes = Vec::new();
-    while let Some((prefix, rest)) = bytes.split_first() {
-        let significant = usize::from(prefix.div_ceil(8));
-        let Some((network, rest)) = rest.split_at_checked(significant) else {
-            break;
-        };
-        let Some((gateway, rest)) = rest.split_first_chunk::<4>() else {
-            break;
-        };
+    let routes = iter::from_fn(|| {
+        let (prefix, rest) = bytes.split_first()?;
+        let (significant, rest) = rest.split_at_checked(prefix.div_ceil(8).into())?;
+        let (gateway, rest) = rest.split_first_chunk::<4>()?;
+        bytes = rest;
         let mut octets = [0; 4];
-        for (octet, byte) in octets.iter_mut().zip(network) {
+        for (octet, byte) in octets.iter_mut().zip(significant) {
             *octet = *byte;
         }
-        let Ok(destination) = Ipv4Network::new(octets.into(), *prefix) else {
-            break;
-        };
-        let Ok(network) = Ipv4Network::new(destination.network(), *prefix) else {
-            break;
-        };
-        routes.push((network, hop((*gateway).into())));
-        bytes = rest;
-    }
-    routes
+        Some((network(octets.into(), *prefix)?, hop((*gateway).into())))
+    });
+    routes.collect()
+}
+
+fn network(address: Ipv4Addr, prefix: u8) -> Option<Ipv4Network> {
+    let address = Ipv4Network::new(address, prefix).ok()?;
+    Ipv4Network::new(address.network(), prefix).ok()
 }
 
 fn hop(gateway: Ipv4Addr) -> Option<Ipv4Addr> {

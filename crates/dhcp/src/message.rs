@@ -3,7 +3,6 @@
 //! The daemon sends and receives whole frames: an interface without an address has no other way, and
 //! with one, firewall rules of the container cannot block the lease.
 
-use std::fmt;
 use std::net::Ipv4Addr;
 
 use anyhow::Context as _;
@@ -92,7 +91,7 @@ impl Client {
             options.insert(raw(*code, value.clone()));
         }
         let mut insert = |option| drop(options.insert(option));
-        insert(DhcpOption::MessageType(ask.kind()));
+        insert(DhcpOption::MessageType(ask.kind().0));
         match ask {
             Ask::Discover(Some(address)) => insert(DhcpOption::RequestedIpAddress(address)),
             Ask::Select(lease) => {
@@ -113,11 +112,12 @@ impl Client {
 }
 
 impl Ask<'_> {
-    fn kind(self) -> MessageType {
+    /// Returns the type of the message, and its name.
+    pub(crate) fn kind(self) -> (MessageType, &'static str) {
         match self {
-            Self::Discover(_) => MessageType::Discover,
-            Self::Release(_) => MessageType::Release,
-            _ => MessageType::Request,
+            Self::Discover(_) => (MessageType::Discover, "DHCPDISCOVER"),
+            Self::Release(_) => (MessageType::Release, "DHCPRELEASE"),
+            _ => (MessageType::Request, "DHCPREQUEST"),
         }
     }
 
@@ -145,16 +145,6 @@ impl Ask<'_> {
             Self::Reboot(_) | Self::Rebind(_) => is_decision,
             Self::Release(_) => false,
         }
-    }
-}
-
-impl fmt::Display for Ask<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Discover(_) => "DHCPDISCOVER",
-            Self::Release(_) => "DHCPRELEASE",
-            _ => "DHCPREQUEST",
-        })
     }
 }
 

@@ -47,9 +47,8 @@ impl Reply {
     }
 
     pub(crate) fn server(&self) -> Option<Ipv4Addr> {
-        self.addresses(SERVER_ID)
-            .next()
-            .filter(|it| !it.is_unspecified())
+        let named = self.addresses(SERVER_ID).next();
+        named.filter(|it| !it.is_unspecified())
     }
 
     pub(crate) fn option(&self, code: u8) -> Option<&[u8]> {

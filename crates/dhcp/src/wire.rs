@@ -1,6 +1,7 @@
 //! What the client and the daemon send each other: one line of JSON for the request, and one for the
 //! answer. While the daemon works, it sends empty lines, so the client sees that it lives.
 
+use std::iter;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -64,10 +65,7 @@ impl Names {
     /// plugin takes 254 bytes, too. So a server knows the client again after a change of daemons.
     pub(crate) fn client_id(&self) -> Vec<u8> {
         let name = format!("{}/{}/{}", self.container, self.network, self.interface);
-        let name = name.into_bytes();
-        std::iter::once(0)
-            .chain(name.into_iter().take(254))
-            .collect()
+        iter::once(0).chain(name.bytes().take(254)).collect()
     }
 }
 

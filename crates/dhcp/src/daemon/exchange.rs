@@ -41,9 +41,7 @@ impl Exchange {
             if !link.is_up {
                 connection.execute([Request::change_link(&link.name, &LinkChange::Up)])?;
             }
-            let mac = link
-                .mac
-                .with_context(|| format!("{} has no MAC", link.name))?;
+            let mac = link.mac.context("the interface has no MAC")?;
             let socket = socket::open(link.index).context("open a socket for DHCP")?;
             // Links of one master share its MAC, so an answer to this MAC alone reaches none of them.
             Ok((socket, mac, matches!(link.kind, LinkKind::Ipvlan(_))))
@@ -96,12 +94,10 @@ impl Exchange {
 
     /// Asks until an answer arrives.
     pub(crate) async fn ask(&self, ask: Ask<'_>, end: Instant) -> anyhow::Result<Verdict> {
-        let frame = self.client.frame(ask, self.number)?;
+        let (frame, (_, name)) = (self.client.frame(ask, self.number)?, ask.kind());
         for delay in self.delays() {
-            self.socket
-                .send(&frame)
-                .await
-                .with_context(|| format!("send {ask}"))?;
+            let sent = self.socket.send(&frame).await;
+            sent.with_context(|| format!("send {name}"))?;
             let next = min(end, Instant::now() + delay);
             match timeout_at(next, self.verdict(ask)).await {
                 Ok(verdict) => return verdict,
@@ -109,7 +105,7 @@ impl Exchange {
                 Err(_) => {}
             }
         }
-        bail!("no DHCP server answers {ask}")
+        bail!("no DHCP server answers {name}")
     }
 
     /// Sends a RELEASE, which servers do not answer.
@@ -135,7 +131,8 @@ impl Exchange {
                 Ok(lease) => return Ok(Verdict::Granted(lease)),
                 Err(error) => {
                     self.note(format_args!(
-                        "ignored an answer to {ask} from {}: {error:#}",
+                        "ignored an answer to {} from {}: {error:#}",
+                        ask.kind().1,
                         reply.from
                     ));
                 }
@@ -146,17 +143,11 @@ impl Exchange {
     /// Returns the waits before a message is repeated, as in the Go plugin: about two seconds four
     /// times, then 4, 8, 16 … seconds.
     fn delays(&self) -> impl Iterator<Item = Duration> {
-        let Timing {
-            timeout,
-            resend_max,
-            ..
-        } = self.timing;
+        let most = min(self.timing.resend_max, self.timing.timeout);
         let jitter = Duration::from_millis((self.number % 2000).into());
         let quick = std::iter::repeat_n(Duration::from_secs(1) + jitter, 4);
         let slow = (2..).map(|power| Duration::from_secs(1 << power.min(16)));
-        quick
-            .chain(slow)
-            .map(move |it| it.min(resend_max).min(timeout))
+        quick.chain(slow).map(move |it| it.min(most))
     }
 
     fn note(&self, text: std::fmt::Arguments<'_>) {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
 use attach::OwnerFiles;
 use cni::Attachment;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -77,10 +77,8 @@ impl HeldLeases {
 
     pub(crate) fn attachments(&self) -> Vec<Attachment> {
         let entries = self.entries();
-        entries
-            .values()
-            .filter_map(|it| it.record.names().attachment().ok())
-            .collect()
+        let attachments = entries.values().map(|it| it.record.names().attachment());
+        attachments.flatten().collect()
     }
 
     /// Returns the lease that the attachment of `record` has; gets one if it has none.
@@ -105,27 +103,18 @@ impl HeldLeases {
     pub(crate) async fn check(self: &Arc<Self>, record: Record) -> anyhow::Result<Lease> {
         let attachment = record.names().attachment()?;
         if self.entry(&attachment).is_none() {
-            let has_lease = record.lease.is_some();
-            ensure!(
-                has_lease,
-                "{attachment} has no lease, and no address to ask for"
-            );
+            let missing = || format!("{attachment} has no lease, and no address to ask for");
+            record.lease.as_ref().with_context(missing)?;
             record.write(&self.shared.files)?;
             self.start(record, None)?;
         }
-        let mut entry = self
-            .entry(&attachment)
-            .context("the lease was released meanwhile")?;
+        let entry = self.entry(&attachment);
+        let mut entry = entry.context("the lease was released meanwhile")?;
         let is_confirmed = |it: &Option<Lease>| it.as_ref().is_some_and(Lease::is_confirmed);
-        let confirmed = timeout(
-            self.shared.flags.timing.timeout,
-            entry.lease.wait_for(is_confirmed),
-        )
-        .await;
-        let lease = confirmed
-            .context("no DHCP server confirms the lease")??
-            .clone();
-        lease.context("no lease")
+        let confirmed = entry.lease.wait_for(is_confirmed);
+        let confirmed = timeout(self.shared.flags.timing.timeout, confirmed).await;
+        let lease = confirmed.context("no DHCP server confirms the lease")??;
+        lease.clone().context("no lease")
     }
 
     /// Releases the lease of an attachment, if it has one.

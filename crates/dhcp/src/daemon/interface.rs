@@ -34,25 +34,20 @@ fn requests(link: u32, [old, new]: [Option<&Lease>; 2], priority: u32) -> Vec<Re
     let address = |lease: Option<&Lease>| lease.map(|it| it.address);
     let is_moved = address(old) != address(new);
     let routes = |lease: Option<&Lease>, other: Option<&Lease>| {
-        let routes = lease.map(|it| it.routes.clone()).unwrap_or_default();
-        let kept = other
-            .filter(|_| !is_moved)
-            .map(|it| it.routes.as_slice())
-            .unwrap_or_default();
-        let mut routes: Vec<_> = routes.into_iter().filter(|it| !kept.contains(it)).collect();
+        let mut routes = lease.map(|it| it.routes.clone()).unwrap_or_default();
+        let kept = other.filter(|_| !is_moved);
+        routes.retain(|it| !kept.is_some_and(|lease| lease.routes.contains(it)));
         // Next hops are reachable before the routes that need them exist.
         routes.sort_by_key(|(_, gateway)| gateway.is_some());
-        routes
-            .into_iter()
-            .map(move |(destination, gateway)| NewRoute {
-                gateway: gateway.map(IpAddr::from),
-                priority: Some(priority).filter(|it| *it != 0),
-                ..NewRoute::on_link(destination.into(), link)
-            })
+        let routes = routes.into_iter();
+        routes.map(move |(destination, gateway)| NewRoute {
+            gateway: gateway.map(IpAddr::from),
+            priority: Some(priority).filter(|it| *it != 0),
+            ..NewRoute::on_link(destination.into(), link)
+        })
     };
-    let mut requests: Vec<_> = routes(old, new)
-        .map(|it| Request::delete_route(&it))
-        .collect();
+    let deletions = routes(old, new).map(|it| Request::delete_route(&it));
+    let mut requests: Vec<_> = deletions.collect();
     let of = |it: Option<Ipv4Network>| it.filter(|_| is_moved).map(ipnetwork::IpNetwork::from);
     requests.extend(of(address(old)).map(|it| Request::delete_address(link, it)));
     requests.extend(of(address(new)).map(|it| Request::add_address(link, it, Dad::Skip)));

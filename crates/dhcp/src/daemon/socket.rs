@@ -58,10 +58,8 @@ impl FrameSocket {
     /// # Errors
     /// The link is down or gone.
     pub(crate) async fn send(&self, frame: &[u8]) -> io::Result<()> {
-        let sent = self
-            .get()?
-            .async_io(Interest::WRITABLE, |socket| socket.send(frame));
-        sent.await.map(drop)
+        let send = |socket: &Socket| socket.send(frame).map(drop);
+        self.get()?.async_io(Interest::WRITABLE, send).await
     }
 
     /// Receives a frame.

@@ -33,21 +33,16 @@ struct Cached {
 /// Returns the records of all cached attachments with leases of a daemon on this daemon's socket.
 /// Other files are no error: the directories are libcni's.
 pub(crate) fn cached(flags: &Flags) -> Vec<Record> {
-    let directories = DIRECTORIES
-        .iter()
-        .map(|it| PathBuf::from(format!("{}{it}", flags.prefix)));
-    let entries = directories
-        .filter_map(|it| fs::read_dir(it).ok())
+    let directories = DIRECTORIES.map(|it| format!("{}{it}", flags.prefix));
+    let entries = directories.iter().flat_map(fs::read_dir).flatten();
+    let texts = entries
         .flatten()
-        .flatten();
-    let texts = entries.filter_map(|it| files::read(&it.path()).ok());
+        .filter_map(|it| files::read(&it.path()).ok());
     let found = texts.filter_map(|it| read(&it).ok().flatten());
     let is_ours =
         |socket: &Path| Path::new(&format!("{}{}", flags.prefix, socket.display())) == flags.socket;
-    found
-        .filter(|(socket, _)| is_ours(socket))
-        .map(|(_, record)| record)
-        .collect()
+    let ours = found.filter(|(socket, _)| is_ours(socket));
+    ours.map(|(_, record)| record).collect()
 }
 
 /// Reads a cached attachment. Returns the daemon's socket and the record. Returns `None` if the
@@ -62,9 +57,8 @@ pub(crate) fn read(bytes: &[u8]) -> anyhow::Result<Option<(PathBuf, Record)>> {
     let config = Config::parse(&network, &CniArgs::parse(&args.join(";"))?)?;
     let result = result::read(cached.result, network.version, "result")?;
     let interface = cached.if_name.parse()?;
-    let sandbox = result
-        .in_sandbox(&interface)
-        .and_then(|(_, it)| it.sandbox.clone());
+    let sandbox = result.in_sandbox(&interface);
+    let sandbox = sandbox.and_then(|(_, it)| it.sandbox.clone());
     let asked = Asked {
         names: crate::wire::Names::of(&cni::Attachment {
             network: network.name.clone(),

@@ -183,14 +183,10 @@ impl Task {
 
     /// Changes the interface from the former lease to `lease`.
     async fn replace(&mut self, lease: Option<Lease>) -> anyhow::Result<()> {
-        let (old, new) = (self.record.lease.clone(), lease.clone());
-        let priority = self.record.asked.priority;
+        let old = self.record.lease.clone();
         let address = |it: &Option<Lease>| it.as_ref().map(|it| it.address);
-        let is_moved = address(&old) != address(&new);
-        let work = move |connection: &_, link: &_| {
-            change(connection, link, [old.as_ref(), new.as_ref()], priority)
-        };
-        at_interface(&mut self.record, &self.shared.flags.prefix, work).await?;
+        let is_moved = address(&old) != address(&lease);
+        self.change([old, lease.clone()]).await?;
         if let Some(lease) = lease.as_ref().filter(|_| is_moved) {
             self.note(format_args!(
                 "leased {}, which the interface has now",
@@ -243,19 +239,28 @@ impl Task {
     async fn release_one(&mut self, lease: Lease) -> anyhow::Result<&'static str> {
         let opened = Exchange::open(&mut self.record, &self.shared.flags).await;
         let Ok(exchange) = opened else {
-            return self
-                .release_from_host(&lease)
-                .map(|()| "the host, without the interface");
+            self.release_from_host(&lease)?;
+            return Ok("the host, without the interface");
         };
         if lease.is_confirmed() {
             exchange.release(&lease).await?;
         }
+        self.change([Some(lease), None]).await?;
+        Ok("the interface")
+    }
+
+    /// Gives the interface what belongs to the second lease, instead of what belongs to the first.
+    async fn change(&mut self, leases: [Option<Lease>; 2]) -> anyhow::Result<()> {
         let priority = self.record.asked.priority;
         let work = move |connection: &_, link: &_| {
-            change(connection, link, [Some(&lease), None], priority)
+            change(
+                connection,
+                link,
+                leases.each_ref().map(Option::as_ref),
+                priority,
+            )
         };
-        at_interface(&mut self.record, &self.shared.flags.prefix, work).await?;
-        Ok("the interface")
+        at_interface(&mut self.record, &self.shared.flags.prefix, work).await
     }
 
     fn release_from_host(&self, lease: &Lease) -> anyhow::Result<()> {
