@@ -75,7 +75,8 @@ fn start(
     }
     if let Some(config) = config.repair.filter(|it| it.enabled) {
         let counters = repair::Counters::new(own);
-        counters.set_guard(config.localhost_guard && guard.take());
+        let is_held = config.localhost_guard && guard.take();
+        counters.guards_localhost.set(is_held.into());
         parts.spawn(repair::run(config, shared.clone(), counters));
     }
     if config.uplink.is_some_and(|it| it.enabled) {

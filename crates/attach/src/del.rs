@@ -32,8 +32,7 @@ pub(crate) fn del<T: Topology>(request: &DelRequest) -> anyhow::Result<()> {
     // The executable of the IPAM plugin starts now, while DEL deletes the veth pair. DEL sends it
     // the request only after the deletion, so the plugin does not release the lease of an existing
     // pair.
-    let lease = Delegate::ipam(&request.network)
-        .and_then(|delegate| delegate.map(|it| it.start(Verb::Del)).transpose());
+    let lease = start(&request.network, Verb::Del);
     let (early, lease) = match uses_link(&request.network) {
         Ok(true) => {
             cni::step("release the lease");
@@ -74,10 +73,13 @@ pub(crate) fn remove_protection(attachment: &Attachment) -> anyhow::Result<()> {
 /// # Errors
 /// The plugin cannot be run, or reports an error.
 pub fn forward(network: &Network, verb: Verb) -> anyhow::Result<()> {
-    if let Some(delegate) = Delegate::ipam(network)? {
-        delegate.start(verb)?.finish()?;
-    }
-    Ok(())
+    finish(start(network, verb))
+}
+
+/// Starts the IPAM plugin without its request; `None` if the network has none.
+pub(crate) fn start(network: &Network, verb: Verb) -> Result<Option<Started<'_>>, cni::Error> {
+    let delegate = Delegate::ipam(network)?;
+    delegate.map(|it| it.start(verb)).transpose()
 }
 
 /// Finds the host's end of the veth pair, which [`is_host_end`] recognises. Returns `None`

@@ -61,9 +61,10 @@ impl FrameFilter {
             );
         }
         let is_off = sysctls.iter().flatten().any(|it| it != "1");
+        let is_of_pod = args.value("K8S_POD_NAME").is_some();
         let is_for_host = match self {
             Self::None | Self::Bridge => false,
-            Self::Pods => is_off && is_kubernetes(args) && !has_other_bridge_ports(host, &bridge)?,
+            Self::Pods => is_off && is_of_pod && !has_other_bridge_ports(host, &bridge)?,
             Self::Host => is_off,
         };
         if is_for_host {
@@ -97,11 +98,6 @@ impl FrameFilter {
         }
         Ok(())
     }
-}
-
-/// Returns whether the call is for a pod of Kubernetes, which asks for the sysctls.
-fn is_kubernetes(args: &CniArgs) -> bool {
-    args.value("K8S_POD_NAME").is_some()
 }
 
 /// Returns whether a bridge other than `bridge` has a port that is no host end of this suite, like

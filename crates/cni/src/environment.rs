@@ -100,11 +100,9 @@ impl Environment {
     /// sandbox for deleted, and ADD, CHECK and RELOAD fail. Always false if `CNI_NETNS_OVERRIDE` is
     /// `1` or `true`.
     pub fn is_in_own_namespace(&self) -> bool {
-        let own = || identity(fs::metadata("/proc/self/ns/net"));
-        let sandbox = self
-            .netns
-            .as_ref()
-            .and_then(|it| identity(fs::metadata(it)));
+        let of = |path: &Path| identity(fs::metadata(path));
+        let own = || of(Path::new("/proc/self/ns/net"));
+        let sandbox = self.netns.as_deref().and_then(of);
         sandbox.is_some() && sandbox == own() && !self.own_namespace_allowed
     }
 }

@@ -43,10 +43,10 @@ impl Change {
         let directories = &settings.directories;
         let attachment = &self.attachment(settings)?;
         let held = live_entry(directories, attachment)?;
-        let network = held.entry().network_or_current(&directories.networks)?;
+        let network = held.entry.network_or_current(&directories.networks)?;
         let plugin = plugin(&network)?;
         expect_reload(&directories.plugins, &plugin.program)?;
-        let capabilities = self.changed(&held.entry().arguments.capabilities)?;
+        let capabilities = self.changed(&held.entry.arguments.capabilities)?;
         let replacement = held.prepare(capabilities)?;
         let chain = Chain::new(&network, directories);
         chain.change_limits(
@@ -152,11 +152,11 @@ fn live_entry(directories: &Directories, attachment: &Attachment) -> anyhow::Res
     let held = directories.cache.hold(attachment, Hold::Exclusive)?;
     let held = held.with_context(|| Cache::lacks(attachment))?;
     ensure!(
-        held.entry().attachment().context(NO_NAMES)? == *attachment,
+        held.entry.attachment().context(NO_NAMES)? == *attachment,
         "the cached result of {attachment} is that of another attachment, because both have the \
          same file name"
     );
-    let netns = held.entry().netns();
+    let netns = held.entry.netns();
     ensure!(
         !netns.as_os_str().is_empty() && may_exist(netns),
         "the sandbox of {attachment} no longer exists"

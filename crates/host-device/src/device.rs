@@ -16,14 +16,10 @@ pub(crate) fn find(host: &Connection, selector: &Selector) -> anyhow::Result<Opt
     match selector {
         Selector::Name(name) => Ok(host.find_link(name)?),
         Selector::Mac(mac) => {
-            let links = host.links()?;
-            let mut links: Vec<_> = links
-                .into_iter()
-                .filter(|it| it.mac == Some(*mac))
-                .collect();
+            let links = host.links()?.into_iter();
+            let links = links.filter(|it| it.mac == Some(*mac));
             // A virtual link may have the MAC of the device below it.
-            links.sort_by_key(|it| it.kind != LinkKind::Physical);
-            Ok(links.into_iter().next())
+            Ok(links.min_by_key(|it| it.kind != LinkKind::Physical))
         }
         Selector::Directory(directory) => match link_in(directory)? {
             Some(name) => Ok(host.find_link(&name)?),

@@ -75,11 +75,8 @@ pub(crate) fn mark() {
 }
 
 fn marker() -> Option<String> {
-    fs::read_link(MARKER)
-        .ok()?
-        .into_os_string()
-        .into_string()
-        .ok()
+    let target = fs::read_link(MARKER).ok()?;
+    target.into_os_string().into_string().ok()
 }
 
 static RUN: LazyLock<Option<String>> = LazyLock::new(marker);

@@ -64,7 +64,8 @@ pub struct Stamp(i64, i64);
 /// another identity, except within one tick of the kernel's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Identity {
-    inode: u64,
+    /// The inode, which a later file may have, too.
+    pub inode: u64,
     ctime: Stamp,
 }
 
@@ -75,11 +76,6 @@ impl Identity {
             inode: metadata.ino(),
             ctime: Stamp(metadata.ctime(), metadata.ctime_nsec()),
         }
-    }
-
-    /// Returns whether both files have one inode, whatever their times are.
-    pub fn has_inode_of(&self, other: &Self) -> bool {
-        self.inode == other.inode
     }
 }
 

@@ -66,7 +66,7 @@ impl Sandbox {
     /// Returns whether `found` is this namespace. The kernel uses inodes again, so the change time
     /// counts, too. It is constant for a mounted namespace only, not for `/proc/PID/ns/net`.
     fn is(&self, found: &Identity, is_of_process: bool) -> bool {
-        let inode_is_same = |it: &Identity| is_of_process && it.has_inode_of(found);
+        let inode_is_same = |it: &Identity| is_of_process && it.inode == found.inode;
         let identity = self.identity.as_ref();
         identity.is_some_and(|it| it == found || inode_is_same(it))
     }

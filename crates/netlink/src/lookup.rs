@@ -31,10 +31,8 @@ impl Connection {
     /// # Errors
     /// [`Error::Refused`] and [`Error::Unanswered`].
     pub fn routes_to(&self, addresses: &[IpAddr]) -> Result<Vec<Option<Route>>, Error> {
-        self.lookups(addresses, None)?
-            .into_iter()
-            .map(route)
-            .collect()
+        let answers = self.lookups(addresses, None)?.into_iter();
+        answers.map(route).collect()
     }
 
     /// Returns whether the kernel has a local route for each of `addresses`, which are addresses of

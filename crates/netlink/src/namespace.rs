@@ -36,8 +36,7 @@ impl Connection {
     pub fn namespace_id(&self, other: &Netns) -> Result<Option<i32>, Error> {
         let file = u32::try_from(other.as_fd().as_raw_fd()).unwrap_or(u32::MAX);
         let request = [lookup(NsidAttribute::Fd(file))];
-        let answers: Vec<NsidMessage> = self.objects(&request, |it| it.read(RTM_NEWNSID))?;
-        Ok(answers.iter().find_map(id))
+        Ok(self.objects(&request, of_answer)?.first().copied())
     }
 
     /// Returns the numbers (nsid) that the namespace of this connection uses for the namespaces of
@@ -68,10 +67,7 @@ fn lookup(namespace: NsidAttribute) -> Request {
 }
 
 fn of_answer(answer: &Message) -> Option<i32> {
-    id(&answer.read(RTM_NEWNSID)?)
-}
-
-fn id(answer: &NsidMessage) -> Option<i32> {
+    let answer: NsidMessage = answer.read(RTM_NEWNSID)?;
     answer.attributes.iter().find_map(|it| match it {
         // The number -1 is NETNSA_NSID_NOT_ASSIGNED.
         NsidAttribute::Id(id) => Some(*id).filter(|id| *id >= 0),

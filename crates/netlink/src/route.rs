@@ -86,6 +86,48 @@ impl NewRoute {
             source: None,
         }
     }
+
+    fn message(&self) -> RouteMessage {
+        let table = self.table.unwrap_or(RT_TABLE_MAIN.into());
+        let mut message = RouteMessage::default();
+        message.header = RouteHeader {
+            address_family: IpVersion::of(self.destination.ip()).into(),
+            destination_prefix_length: self.destination.prefix(),
+            // The number of a table above 255 does not fit into the header. The attribute
+            // `RouteAttribute::Table` contains it.
+            table: table.try_into().unwrap_or_default(),
+            protocol: RouteProtocol::Boot,
+            scope: self.scope.map_or(self.default_scope(), RouteScope::from),
+            kind: RouteType::Unicast,
+            ..RouteHeader::default()
+        };
+        let metrics = [
+            self.mtu.map(RouteMetric::Mtu),
+            self.advmss.map(RouteMetric::Advmss),
+        ];
+        let metrics: Vec<_> = metrics.into_iter().flatten().collect();
+        let destination = RouteAttribute::Destination(self.destination.network().into());
+        message.attributes = vec![destination, RouteAttribute::Oif(self.link)];
+        message.attributes.extend(
+            [
+                self.gateway.map(|it| RouteAttribute::Gateway(it.into())),
+                self.source.map(|it| RouteAttribute::PrefSource(it.into())),
+                self.priority.map(RouteAttribute::Priority),
+                self.table.map(RouteAttribute::Table),
+                (!metrics.is_empty()).then_some(RouteAttribute::Metrics(metrics)),
+            ]
+            .into_iter()
+            .flatten(),
+        );
+        message
+    }
+
+    fn default_scope(&self) -> RouteScope {
+        match self.gateway {
+            None if self.destination.is_ipv4() => RouteScope::Link,
+            _ => RouteScope::Universe,
+        }
+    }
 }
 
 impl Request {
@@ -259,50 +301,6 @@ impl Route {
         let prefix = message.header.destination_prefix_length;
         route.destination = IpNetwork::new(destination, prefix).ok()?;
         Some(route)
-    }
-}
-
-impl NewRoute {
-    fn message(&self) -> RouteMessage {
-        let table = self.table.unwrap_or(RT_TABLE_MAIN.into());
-        let mut message = RouteMessage::default();
-        message.header = RouteHeader {
-            address_family: IpVersion::of(self.destination.ip()).into(),
-            destination_prefix_length: self.destination.prefix(),
-            // The number of a table above 255 does not fit into the header. The attribute
-            // `RouteAttribute::Table` contains it.
-            table: table.try_into().unwrap_or_default(),
-            protocol: RouteProtocol::Boot,
-            scope: self.scope.map_or(self.default_scope(), RouteScope::from),
-            kind: RouteType::Unicast,
-            ..RouteHeader::default()
-        };
-        let metrics = [
-            self.mtu.map(RouteMetric::Mtu),
-            self.advmss.map(RouteMetric::Advmss),
-        ];
-        let metrics: Vec<_> = metrics.into_iter().flatten().collect();
-        let destination = RouteAttribute::Destination(self.destination.network().into());
-        message.attributes = vec![destination, RouteAttribute::Oif(self.link)];
-        message.attributes.extend(
-            [
-                self.gateway.map(|it| RouteAttribute::Gateway(it.into())),
-                self.source.map(|it| RouteAttribute::PrefSource(it.into())),
-                self.priority.map(RouteAttribute::Priority),
-                self.table.map(RouteAttribute::Table),
-                (!metrics.is_empty()).then_some(RouteAttribute::Metrics(metrics)),
-            ]
-            .into_iter()
-            .flatten(),
-        );
-        message
-    }
-
-    fn default_scope(&self) -> RouteScope {
-        match self.gateway {
-            None if self.destination.is_ipv4() => RouteScope::Link,
-            _ => RouteScope::Universe,
-        }
     }
 }
 

@@ -5,12 +5,8 @@
 /// (`NFTNL_UDATA_RULE_COMMENT`).
 pub(crate) fn comment(text: &str) -> Vec<u8> {
     let len = u8::try_from(text.len() + 1).unwrap_or(u8::MAX);
-    let header = [COMMENT, len];
-    header
-        .into_iter()
-        .chain(text.bytes().take(usize::from(len) - 1))
-        .chain([0])
-        .collect()
+    let (text, _) = text.as_bytes().split_at(usize::from(len) - 1);
+    [&[COMMENT, len][..], text, &[0]].concat()
 }
 
 /// Returns the comment in the user data of an element or rule; `None` if the data contain no

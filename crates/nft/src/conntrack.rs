@@ -88,10 +88,8 @@ impl Connection {
             let same_port = destination_port(connection).and_then(|it| by_port.get(&it));
             same_port.is_some_and(|it| it.iter().any(|index| is_meant(*index, connection)))
         };
-        let mut lists: Vec<_> = destinations
-            .iter()
-            .map(|it| it.of_every_address())
-            .collect();
+        let lists = destinations.iter().map(|it| it.of_every_address());
+        let mut lists: Vec<_> = lists.collect();
         lists.sort_unstable_by_key(|it| (it.version, it.protocol, it.port));
         lists.dedup();
         for list in lists.chunk_by(|a, b| (a.version, a.protocol) == (b.version, b.protocol)) {

@@ -264,25 +264,27 @@ impl Node {
     }
 
     fn read_links(&mut self) -> anyhow::Result<()> {
-        let connection = netlink::Connection::open()?;
-        self.links = connection.links()?;
+        let connection = self.read_limits()?;
         self.host_links = HostLinks::read(&self.links);
         self.addresses = connection.every_address()?;
         self.routes = connection.routes()?;
         self.discarding_routes = connection.discarding_routes()?;
-        self.limits = tc::counted_limits(&connection)?;
-        self.egress_limits = egress_limits(&self.attached);
         Ok(())
     }
 
     fn read_counters(&mut self) -> anyhow::Result<()> {
+        let counters = self.read_limits()?.link_counters()?.into_iter();
+        self.counters = counters.map(|it| (it.link, it)).collect();
+        Ok(())
+    }
+
+    /// Reads the links and their limits. Returns the socket.
+    fn read_limits(&mut self) -> anyhow::Result<netlink::Connection> {
         let connection = netlink::Connection::open()?;
         self.links = connection.links()?;
         self.limits = tc::counted_limits(&connection)?;
         self.egress_limits = egress_limits(&self.attached);
-        let counters = connection.link_counters()?.into_iter();
-        self.counters = counters.map(|it| (it.link, it)).collect();
-        Ok(())
+        Ok(connection)
     }
 
     /// Returns the names of the configured bridges and of the uplinks. The kernel forwards packets

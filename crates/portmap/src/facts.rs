@@ -26,10 +26,8 @@ pub const FACTS: Facts = Facts {
 };
 
 fn has_ports(added: &Added<'_>) -> bool {
-    let ports = added
-        .arguments
-        .get("portMappings")
-        .and_then(Value::as_array);
+    let ports = added.arguments.get("portMappings");
+    let ports = ports.and_then(Value::as_array);
     // portmap ignores a mapping for a host address if the pod has no address of the same IP
     // version.
     let is_served = |mapping: Mapping| {

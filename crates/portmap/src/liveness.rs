@@ -167,11 +167,8 @@ pub(crate) fn may_live(firewall: &nft::Connection, owner: &str) -> anyhow::Resul
     }
     let elements = firewall.elements_owned(&table::table(), |it| it == owner);
     let elements = elements.map_err(coded)?;
-    let pods: BTreeSet<IpAddr> = elements
-        .iter()
-        .filter_map(forward)
-        .map(|it| it.pod)
-        .collect();
+    let forwards = elements.iter().filter_map(forward);
+    let pods: BTreeSet<IpAddr> = forwards.map(|it| it.pod).collect();
     let routes = host.routes_to(&pods.into_iter().collect::<Vec<_>>())?;
     let direct = routes.iter().flatten().filter(|it| it.gateway.is_none());
     let towards: HashSet<u32> = direct.flat_map(Route::links).collect();

@@ -96,6 +96,27 @@ impl PluginConfig {
     pub fn programs(&self) -> impl Iterator<Item = &str> {
         [self.program.as_str()].into_iter().chain(self.ipam_type())
     }
+
+    fn parse(config: Value) -> anyhow::Result<Self> {
+        let plugin: Self = json::read(&config, "")?.value;
+        let program = &plugin.program;
+        let is_bare = !program.is_empty() && !program.contains(['/', '\0']);
+        ensure!(is_bare, "type: {program:?} is not the name of a file");
+        let Value::Object(config) = config else {
+            bail!("expected an object, found {config}");
+        };
+        Ok(Self { config, ..plugin })
+    }
+
+    /// Returns the plugin's standard input: its own configuration with the network's name and
+    /// version, and with `keys`.
+    pub fn request(&self, network: &Conflist, keys: Map<String, Value>) -> Vec<u8> {
+        let mut request = self.config.clone();
+        request.insert("name".into(), json!(network.name.as_str()));
+        request.insert("cniVersion".into(), json!(network.version.as_str()));
+        request.extend(keys);
+        Value::Object(request).to_string().into_bytes()
+    }
 }
 
 impl Conflist {
@@ -155,29 +176,6 @@ impl Conflist {
             plugins: plugins.collect::<anyhow::Result<_>>()?,
             bytes,
         })
-    }
-}
-
-impl PluginConfig {
-    fn parse(config: Value) -> anyhow::Result<Self> {
-        let plugin: Self = json::read(&config, "")?.value;
-        let program = &plugin.program;
-        let is_bare = !program.is_empty() && !program.contains(['/', '\0']);
-        ensure!(is_bare, "type: {program:?} is not the name of a file");
-        let Value::Object(config) = config else {
-            bail!("expected an object, found {config}");
-        };
-        Ok(Self { config, ..plugin })
-    }
-
-    /// Returns the plugin's standard input: its own configuration with the network's name and
-    /// version, and with `keys`.
-    pub fn request(&self, network: &Conflist, keys: Map<String, Value>) -> Vec<u8> {
-        let mut request = self.config.clone();
-        request.insert("name".into(), json!(network.name.as_str()));
-        request.insert("cniVersion".into(), json!(network.version.as_str()));
-        request.extend(keys);
-        Value::Object(request).to_string().into_bytes()
     }
 }
 

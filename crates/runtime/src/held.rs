@@ -27,7 +27,8 @@ pub struct HeldEntry {
     bytes: Vec<u8>,
     /// The entry with all fields of the file, even those that this crate does not know.
     document: Value,
-    entry: Entry,
+    /// The entry that was read from the file.
+    pub entry: Entry,
 }
 
 impl Cache {
@@ -73,11 +74,6 @@ impl HeldEntry {
             document,
             entry,
         })
-    }
-
-    /// Returns the entry that was read from the file.
-    pub fn entry(&self) -> &Entry {
-        &self.entry
     }
 
     /// Writes a copy of this entry to a new file, with `capabilities` as the values of its

@@ -136,10 +136,8 @@ fn unusable(address: IpNetwork) -> Option<&'static str> {
             "the broadcast address of the network",
         ),
     ];
-    kinds
-        .into_iter()
-        .find(|(is_it, _)| *is_it)
-        .map(|(_, what)| what)
+    let mut kinds = kinds.into_iter();
+    kinds.find_map(|(is_it, what)| is_it.then_some(what))
 }
 
 #[cfg(test)]

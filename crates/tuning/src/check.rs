@@ -30,12 +30,7 @@ pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
     let mut differences = link_differences(&config.link, &passing);
     let sysctls = config.sysctls(interface);
     if !sysctls.is_empty() {
-        let compare = || {
-            sysctls
-                .iter()
-                .map(sysctl_difference)
-                .collect::<Result<Vec<_>, _>>()
-        };
+        let compare = || -> Result<Vec<_>, _> { sysctls.iter().map(sysctl_difference).collect() };
         let found = namespace.run(compare).map_err(Error::sandbox)??;
         differences.extend(found.into_iter().flatten());
     }

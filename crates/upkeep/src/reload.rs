@@ -287,9 +287,9 @@ impl Remembered {
         let Some(held) = held else {
             return Ok(Outcome::Gone);
         };
-        let sandbox = held.entry().sandbox(&self.attachment);
+        let sandbox = held.entry.sandbox(&self.attachment);
         let chain = Chain::new(network, directories);
-        chain.reload(&sandbox, held.entry(), reloading)?;
+        chain.reload(&sandbox, &held.entry, reloading)?;
         Ok(Outcome::Reloaded)
     }
 }

@@ -115,30 +115,7 @@ impl Config {
             .find(|unit| total_of(*unit) <= MOST_DEVICES)
             .unwrap_or(MOST_MBIT)
     }
-}
 
-impl Offer {
-    /// Returns the number of devices of `unit` Mbit/s that share the configured capacity or,
-    /// without one, the uplink's `speed` in Mbit/s. For [`Kind::Tun`], returns the configured
-    /// number.
-    fn count(&self, unit: u32, speed: u32) -> u32 {
-        let capacity = self.capacity.unwrap_or(speed.min(MOST_CAPACITY));
-        match self.resource.kind {
-            Kind::Rate(..) => capacity / unit.max(1),
-            Kind::Tun => capacity,
-        }
-    }
-}
-
-impl TryFrom<RawConfig> for Config {
-    type Error = String;
-
-    fn try_from(raw: RawConfig) -> Result<Self, String> {
-        Self::checked(raw).map_err(|it| format!("devices: {it:#}"))
-    }
-}
-
-impl Config {
     fn checked(raw: RawConfig) -> anyhow::Result<Self> {
         check_domain(&raw.domain)?;
         if let Some(uplink) = &raw.uplink {
@@ -160,6 +137,27 @@ impl Config {
             config.counts(MOST_CAPACITY)?;
         }
         Ok(config)
+    }
+}
+
+impl Offer {
+    /// Returns the number of devices of `unit` Mbit/s that share the configured capacity or,
+    /// without one, the uplink's `speed` in Mbit/s. For [`Kind::Tun`], returns the configured
+    /// number.
+    fn count(&self, unit: u32, speed: u32) -> u32 {
+        let capacity = self.capacity.unwrap_or(speed.min(MOST_CAPACITY));
+        match self.resource.kind {
+            Kind::Rate(..) => capacity / unit.max(1),
+            Kind::Tun => capacity,
+        }
+    }
+}
+
+impl TryFrom<RawConfig> for Config {
+    type Error = String;
+
+    fn try_from(raw: RawConfig) -> Result<Self, String> {
+        Self::checked(raw).map_err(|it| format!("devices: {it:#}"))
     }
 }
 

@@ -16,7 +16,8 @@ pub(crate) struct Counters {
     failures: Family<Labels, Counter>,
     unproven: Latest,
     rounds: Counter,
-    failed_rounds: Counter,
+    /// Rounds that removed nothing because of an error.
+    pub failed_rounds: Counter,
     last_success: Gauge,
 }
 
@@ -60,11 +61,6 @@ impl Counters {
     pub fn set_unproven<'n>(&self, networks: impl Iterator<Item = (&'n NetworkName, usize)>) {
         let counts = networks.map(|(network, count)| ([network.as_str()], count));
         self.unproven.set([UNPROVEN.by(["network"], counts)]);
-    }
-
-    /// Counts a round that removed nothing because of an error.
-    pub fn round_failed(&self) {
-        self.failed_rounds.inc();
     }
 
     /// Counts a round that judged all attachments. `is_clean` means that no DEL failed. In this

@@ -65,7 +65,7 @@ pub(crate) async fn run(config: Config, shared: Shared, counters: Counters) -> a
             }
             Err(error) => {
                 pause.failed();
-                collector.counters.round_failed();
+                collector.counters.failed_rounds.inc();
                 health.set(PART, Some(format!("{error:#}")));
             }
         }

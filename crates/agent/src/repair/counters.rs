@@ -23,7 +23,7 @@ pub(crate) struct Counters {
     left_out: Gauge,
     last: Gauge,
     /// 1 while the agent guards 127.0.0.0/8 in the place of portmap's `IPsec` policies, otherwise 0.
-    guards_localhost: Gauge,
+    pub guards_localhost: Gauge,
 }
 
 impl Counters {
@@ -73,11 +73,6 @@ impl Counters {
     pub(super) fn set_unrepaired(&self, unrepaired: &Unrepaired) {
         self.unrepaired.set(number(unrepaired.faults()));
         self.left_out.set(number(unrepaired.left_out().len()));
-    }
-
-    /// Sets whether the agent guards 127.0.0.0/8.
-    pub fn set_guard(&self, is_held: bool) {
-        self.guards_localhost.set(is_held.into());
     }
 
     /// Counts a successful repair of each table that `missing` names, and stores the current time.

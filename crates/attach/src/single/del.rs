@@ -1,12 +1,11 @@
 //! DEL and GC: remove links that live in sandboxes, then their leases and records.
 
 use anyhow::{Context as _, bail};
-use cni::delegate::Delegate;
 use cni::{Attachment, DelRequest, GcRequest, Verb, note};
 use netlink::{Connection, Link};
 
 use super::desired::{SandboxLink, first_name};
-use crate::del::{finish, forward};
+use crate::del::{finish, forward, start};
 use crate::lease::{release_around, uses_link};
 use crate::witness::{Presence, Witness};
 
@@ -20,8 +19,7 @@ use crate::witness::{Presence, Witness};
 /// All errors of the steps. If the link cannot be deleted, lease and record stay.
 pub fn del<P: SandboxLink>(request: &DelRequest) -> anyhow::Result<()> {
     cni::step("start the IPAM plugin");
-    let lease = Delegate::ipam(&request.network)
-        .and_then(|delegate| delegate.map(|it| it.start(Verb::Del)).transpose());
+    let lease = start(&request.network, Verb::Del);
     let owner = request.attachment.owner();
     let witness = Witness::find(&owner)?;
     let sandbox = sandbox_of(request, witness.as_ref())?;

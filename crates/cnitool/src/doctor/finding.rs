@@ -79,11 +79,12 @@ impl Finding {
 
 /// Returns `faults`. If there are none, returns one finding of level [`Level::Ok`] with `message`,
 /// or no finding if `message` is `None`.
-pub fn or_ok(faults: Vec<Finding>, message: Option<String>) -> Vec<Finding> {
-    if faults.is_empty() {
-        return message.map(Finding::ok).into_iter().collect();
+pub fn or_ok(faults: impl IntoIterator<Item = Finding>, message: Option<String>) -> Vec<Finding> {
+    let mut findings: Vec<_> = faults.into_iter().collect();
+    if findings.is_empty() {
+        findings.extend(message.map(Finding::ok));
     }
-    faults
+    findings
 }
 
 /// Returns the first four items of `all`, separated by commas. If there are more, the text ends

@@ -17,8 +17,7 @@ pub fn judge(node: &Node) -> Vec<Finding> {
     let held = node.firewall.elements.iter();
     let held = held.filter_map(|it| Some((it.port?.port, it.owner.as_str())));
     let held: Vec<_> = held.collect();
-    let mut findings = twice(&held);
-    findings.extend(listened(node, &held));
+    let findings = twice(&held).chain(listened(node, &held));
     // A port has one element in `nf_tables` for each IP family or address of the host. The message
     // counts the port only once.
     let ports = held.iter().map(|(it, owner)| (it.protocol, it.port, owner));
@@ -29,16 +28,15 @@ pub fn judge(node: &Node) -> Vec<Finding> {
 
 /// Finds a port that is forwarded to one pod for a single address of the host, and to another pod
 /// for all addresses.
-fn twice(held: &[(HostPort, &str)]) -> Vec<Finding> {
+fn twice(held: &[(HostPort, &str)]) -> impl Iterator<Item = Finding> {
     let pairs = held.iter().array_combinations();
     let same = pairs.filter(|[one, other]| one.1 != other.1 && is_same_as(&other.0, &one.0));
-    let findings = same.map(|[(port, owner), (_, holder)]| {
+    same.map(|[(port, owner), (_, holder)]| {
         let message = format!("{} is forwarded to {owner} and to {holder}", port.name());
         Finding::problem(message)
             .impact("The destination address decides which of them receives a connection.")
             .fix(format!("nft list table inet {}", portmap::TABLE))
-    });
-    findings.collect()
+    })
 }
 
 /// Finds a process of the node that listens on a port that is forwarded to a pod.

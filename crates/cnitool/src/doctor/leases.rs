@@ -14,8 +14,7 @@ use upkeep::{Candidate, Liveness, liveness};
 /// Reports leases of attachments that no longer exist or that may exist unseen, and lease files
 /// that name no holder. Returns one finding of level OK if there are leases, but none of these.
 pub fn judge(node: &Node) -> Vec<Finding> {
-    let mut findings = stale_leases(node);
-    findings.extend(torn_leases(node));
+    let findings = stale_leases(node).chain(torn_leases(node));
     let count = node.leases.len();
     let ok = || format!("{count} leases, each of a known sandbox");
     or_ok(findings, (count > 0).then(ok))
@@ -23,7 +22,7 @@ pub fn judge(node: &Node) -> Vec<Finding> {
 
 /// Finds leases of attachments that no longer exist, and leases of attachments that may exist where
 /// this process cannot see them. Returns one finding for each network and reason.
-fn stale_leases(node: &Node) -> Vec<Finding> {
+fn stale_leases(node: &Node) -> impl Iterator<Item = Finding> {
     let mut stale = BTreeMap::<(&str, Option<String>), Vec<&Lease>>::new();
     for lease in &node.leases {
         let reason = match Candidate::of_lease(node, lease).map(|it| liveness(node, &it)) {
@@ -34,7 +33,8 @@ fn stale_leases(node: &Node) -> Vec<Finding> {
         let of = stale.entry((&lease.network, reason)).or_default();
         of.push(lease);
     }
-    let findings = stale.into_iter().map(|((network, unseen), leases)| {
+    let stale = stale.into_iter();
+    stale.map(|((network, unseen), leases)| {
         let names = some_of(leases.iter().map(|it| holder_of(it)));
         let number = count(leases.len(), "address");
         let whom = match unseen {
@@ -51,8 +51,7 @@ fn stale_leases(node: &Node) -> Vec<Finding> {
             return finding.fix(format!("cnitool gc {}", quoted(network)));
         }
         finding
-    });
-    findings.collect()
+    })
 }
 
 fn holder_of(lease: &Lease) -> String {

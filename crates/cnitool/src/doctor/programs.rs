@@ -16,7 +16,7 @@ pub fn judge(node: &Node) -> Vec<Finding> {
     });
     let names: Vec<_> = node.configuration.programs.keys().cloned().collect();
     let ok = || format!("{} can be run", names.join(", "));
-    or_ok(findings.collect(), (!names.is_empty()).then(ok))
+    or_ok(findings, (!names.is_empty()).then(ok))
 }
 
 fn finding(node: &Node, source: Source<'_>, name: &str) -> Option<Finding> {

@@ -24,7 +24,7 @@ pub fn judge(node: &Node) -> Vec<Finding> {
     let names: Vec<_> = node.container_runtimes.iter().map(|it| it.name).collect();
     let ok = || format!("the checked plugins are executed by {}", names.join(", "));
     let is_compared = !names.is_empty() && own_directory(node).is_some();
-    or_ok(findings.collect(), is_compared.then(ok))
+    or_ok(findings, is_compared.then(ok))
 }
 
 fn of_lookup(node: &Node, runtime: &ContainerRuntime, lookup: &Lookup) -> Vec<Finding> {
