@@ -24,10 +24,14 @@ struct Cli {
     /// Print what a round of garbage collection would remove and keep, and change nothing
     #[arg(long)]
     dry_run: bool,
-    /// Remove the cluster network from this node: routes, tunnels, rules, conflist and saved nodes. Stop
-    /// the agent first. Pods keep their own interfaces, and reach no other node
+    /// Remove the cluster network from this node: routes, tunnels, rules, conflist, saved nodes and
+    /// WireGuard keys. Stop the agent first. Pods keep their own interfaces, and reach no other node
     #[arg(long, conflicts_with = "dry_run")]
     cleanup: bool,
+    /// Replace the WireGuard key of this node. The running agent announces the new key, and uses it once
+    /// the API server has told the other nodes
+    #[arg(long, conflicts_with_all = ["dry_run", "cleanup"])]
+    rotate_key: bool,
 }
 
 /// Returns the keys of the configuration file, from the reference page.
@@ -41,7 +45,8 @@ pub fn command() -> clap::Command {
     Cli::command()
 }
 
-/// Runs the agent until SIGTERM or SIGINT. `--dry-run` and `--cleanup` do their work and return.
+/// Runs the agent until SIGTERM or SIGINT. `--dry-run`, `--cleanup` and `--rotate-key` do their work and
+/// return.
 pub fn run() -> ExitCode {
     let cli = Cli::parse();
     let outcome = Config::read(&cli.config).and_then(|config| {
@@ -51,6 +56,10 @@ pub fn run() -> ExitCode {
         }
         if cli.cleanup {
             return cleanup(config);
+        }
+        if cli.rotate_key {
+            print(&cluster::rotate(&section(config.cluster)?)?)?;
+            return Ok(ExitCode::SUCCESS);
         }
         Ok(run_parts(config, Log::start()?))
     });
@@ -68,12 +77,14 @@ fn dry_run(config: Config) -> anyhow::Result<ExitCode> {
 
 fn cleanup(config: Config) -> anyhow::Result<ExitCode> {
     let networks = config.runtime.conf_dir;
-    let config = config
-        .cluster
-        .context("the configuration file has no section cluster")?;
+    let config = section(config.cluster)?;
     let lines = event_loop()?.block_on(cluster::clean_up(&config, &networks));
     print(&lines?)?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn section(cluster: Option<cluster::Config>) -> anyhow::Result<cluster::Config> {
+    cluster.context("the configuration file has no section cluster")
 }
 
 /// Runs the configured parts of the agent until a signal or an error ends it. Returns the exit

@@ -7,6 +7,7 @@ use ipnetwork::IpNetwork;
 use rtnetlink::Error;
 
 use crate::kernel::{AT_ONCE, Kernel};
+use crate::mesh::Mesh;
 use crate::message::Route;
 use crate::neighbours::{Entries, Stale};
 use crate::peers::Peers;
@@ -31,11 +32,12 @@ pub struct Applied {
     pub routes: usize,
     /// The number of routes, neighbours and devices that were created, replaced or removed.
     pub changes: usize,
-    /// The smallest MTU of the VXLAN devices; `None` if there is none, or if one is missing.
+    /// The smallest MTU of the VXLAN or WireGuard devices; `None` if there is none, or if one is
+    /// missing.
     pub mtu: Option<u32>,
     /// Indexes of the links that the routes or the tunnels use.
     pub links: BTreeSet<u32>,
-    /// Indexes of the VXLAN devices.
+    /// Indexes of the VXLAN and WireGuard devices.
     pub tunnels: BTreeSet<u32>,
     /// Why networks have no route.
     pub problems: BTreeSet<Problem>,
@@ -55,10 +57,15 @@ impl Kernel {
         let (hops, stale) = match way {
             Way::Direct => (self.direct(peers).await?, Vec::new()),
             Way::Vxlan(tunnels) => self.through_all(tunnels, peers, &mut applied).await?,
+            Way::WireGuard(mesh) => {
+                let hops = self.through_wire(mesh.as_deref(), (peers, others), &mut applied);
+                (hops.await?, Vec::new())
+            }
         };
         let mut found = self.routes().await?;
+        self.encrypt(peers, &mut found, &mut applied).await?;
         let requests = peers.networks.iter().map(|(network, peer)| {
-            let found = found.remove(network).unwrap_or_default();
+            let found = found.get_mut(network).map(Found::take).unwrap_or_default();
             let hop = hops.get(network).copied();
             let hop = hop.ok_or_else(|| way.unreachable(*network, peer));
             self.set((*network, peer), found, hop)
@@ -81,7 +88,8 @@ impl Kernel {
         entries: Vec<Stale>,
         way: &Way,
     ) -> Result<usize, Error> {
-        let routes = routes.into_values().filter_map(|it| it.own);
+        let routes = routes.into_values().flat_map(|it| [it.own, it.refusal]);
+        let routes = routes.flatten();
         let requests: Vec<_> = routes.map(|it| self.remove(it)).collect();
         let mut count = requests.len();
         let mut removals = stream::iter(requests).buffer_unordered(AT_ONCE);
@@ -95,7 +103,61 @@ impl Kernel {
                 count += usize::from(self.remove_device(name).await?);
             }
         }
+        if !matches!(way, Way::WireGuard(_)) {
+            count += usize::from(self.remove_wire().await?);
+        }
         Ok(count)
+    }
+
+    /// Keeps packets to nodes that are reached by WireGuard alone off other ways.
+    async fn encrypt(
+        &self,
+        peers: &Peers,
+        found: &mut BTreeMap<IpNetwork, Found>,
+        applied: &mut Applied,
+    ) -> Result<(), Error> {
+        let (changes, problems) = self.refuse(&peers.encrypted, found).await?;
+        applied.changes += changes;
+        applied.problems.extend(problems);
+        for network in &peers.encrypted {
+            if peers.networks.contains_key(network) {
+                continue;
+            }
+            if let Some(own) = found.get_mut(network).and_then(|it| it.own.take()) {
+                self.remove(own).await?;
+                applied.changes += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the WireGuard device. Returns the routes through it.
+    async fn through_wire(
+        &self,
+        mesh: Option<&Mesh>,
+        (peers, others): (&Peers, Others),
+        applied: &mut Applied,
+    ) -> Result<BTreeMap<IpNetwork, Route>, Error> {
+        let Some(mesh) = mesh else {
+            return Ok(BTreeMap::new());
+        };
+        let (device, changes) = match self.wire(mesh, others).await? {
+            Ok(made) => made,
+            Err(problem) => {
+                applied.problems.insert(problem);
+                return Ok(BTreeMap::new());
+            }
+        };
+        applied.changes += changes;
+        applied.links.extend([device.index, device.uplink]);
+        applied.tunnels.insert(device.index);
+        applied.mtu = Some(device.mtu);
+        let route = Route {
+            gateway: None,
+            link: device.index,
+            is_onlink: false,
+        };
+        Ok(peers.networks.keys().map(|it| (*it, route)).collect())
     }
 
     /// Returns the routes through the nodes' own addresses, of those nodes to which packets need no
@@ -105,7 +167,7 @@ impl Kernel {
         let links = self.links_to(addresses).await?;
         let routes = peers.networks.iter().filter_map(|(network, peer)| {
             let route = Route {
-                gateway: peer.address,
+                gateway: Some(peer.address),
                 link: *links.get(&peer.address)?,
                 is_onlink: false,
             };
@@ -161,7 +223,7 @@ impl Kernel {
             entries.neighbours.insert(gateway, mac);
             entries.forwarding.insert(mac, peer.address);
             let route = Route {
-                gateway,
+                gateway: Some(gateway),
                 link,
                 is_onlink: true,
             };

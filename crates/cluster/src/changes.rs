@@ -20,7 +20,7 @@ use crate::message;
 pub struct Concerns {
     /// Indexes of the links that routes use or used.
     pub links: BTreeSet<u32>,
-    /// Indexes of the VXLAN devices.
+    /// Indexes of the VXLAN and WireGuard devices.
     pub tunnels: BTreeSet<u32>,
     /// The networks to which routes lead.
     pub networks: BTreeSet<IpNetwork>,
@@ -52,7 +52,7 @@ impl Changes {
     ///
     /// - An own route was deleted, or another program replaced a route to one of the networks.
     /// - One of the links changed.
-    /// - One of the VXLAN devices lost a neighbour, or its addresses changed.
+    /// - One of these devices lost a neighbour, or its addresses changed.
     /// - The host has another address.
     /// - The kernel dropped events.
     ///

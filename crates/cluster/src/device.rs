@@ -7,8 +7,8 @@ use rtnetlink::packet_route::address::{
     AddressAttribute, AddressHeaderFlags, AddressMessage, AddressScope,
 };
 use rtnetlink::packet_route::link::{
-    AfSpecInet6, AfSpecUnspec, In6AddrGenMode, InfoData, InfoVxlan, LinkAttribute, LinkFlags,
-    LinkInfo, LinkMessage,
+    AfSpecInet6, AfSpecUnspec, In6AddrGenMode, InfoData, InfoKind, InfoVxlan, LinkAttribute,
+    LinkFlags, LinkInfo, LinkMessage,
 };
 use rtnetlink::{Error, LinkUnspec, LinkVxlan};
 
@@ -27,10 +27,11 @@ pub(crate) struct Device {
 }
 
 /// A link as far as this crate needs it.
-struct Link {
-    index: u32,
-    mtu: u32,
-    is_up: bool,
+pub(crate) struct Link {
+    pub index: u32,
+    pub mtu: u32,
+    pub is_up: bool,
+    pub is_wireguard: bool,
     /// `None` if the link is no VXLAN device.
     vxlan: Option<Found>,
 }
@@ -53,7 +54,7 @@ impl Kernel {
             device: tunnel.name.to_owned(),
             reason,
         };
-        let Some(uplink) = self.uplink(tunnel).await? else {
+        let Some(uplink) = self.uplink(tunnel.local).await? else {
             let reason = format!("no link has this node's InternalIP {}", tunnel.local);
             return Ok(Err(refused(reason)));
         };
@@ -72,11 +73,15 @@ impl Kernel {
 
     /// Removes the VXLAN device with this name. Returns whether there was one.
     pub(crate) async fn remove_device(&self, name: &str) -> Result<bool, Error> {
-        let link = self.link(name).await?.filter(|it| it.vxlan.is_some());
-        let Some(link) = link else {
-            return Ok(false);
-        };
-        match self.handle.link().del(link.index).execute().await {
+        match self.link(name).await?.filter(|it| it.vxlan.is_some()) {
+            Some(link) => self.remove_link(link.index).await,
+            None => Ok(false),
+        }
+    }
+
+    /// Removes a link. Returns true, also if another program has just removed it.
+    pub(crate) async fn remove_link(&self, index: u32) -> Result<bool, Error> {
+        match self.handle.link().del(index).execute().await {
             Ok(()) | Err(Error::NetlinkError(_)) => Ok(true),
             Err(error) => Err(error),
         }
@@ -117,7 +122,7 @@ impl Kernel {
     }
 
     /// Gives the device its address, and takes away those of an earlier pod CIDR.
-    async fn set_address(&self, link: u32, address: IpAddr) -> Result<(), Error> {
+    pub(crate) async fn set_address(&self, link: u32, address: IpAddr) -> Result<(), Error> {
         let mut addresses = self
             .handle
             .address()
@@ -144,8 +149,8 @@ impl Kernel {
     }
 
     /// Returns the link with this node's address; `None` if no link has it.
-    async fn uplink(&self, tunnel: &Tunnel) -> Result<Option<Link>, Error> {
-        let request = self.handle.address().get().set_address_filter(tunnel.local);
+    pub(crate) async fn uplink(&self, local: IpAddr) -> Result<Option<Link>, Error> {
+        let request = self.handle.address().get().set_address_filter(local);
         let Some(found) = request.execute().try_next().await? else {
             return Ok(None);
         };
@@ -154,7 +159,7 @@ impl Kernel {
         Ok(link.map(|it| read(&it)))
     }
 
-    async fn link(&self, name: &str) -> Result<Option<Link>, Error> {
+    pub(crate) async fn link(&self, name: &str) -> Result<Option<Link>, Error> {
         let mut links = self
             .handle
             .link()
@@ -228,6 +233,7 @@ fn read(message: &LinkMessage) -> Link {
         index: message.header.index,
         mtu: 0,
         is_up: message.header.flags.contains(LinkFlags::Up),
+        is_wireguard: false,
         vxlan: None,
     };
     let mut attributes = message.attributes.iter();
@@ -239,6 +245,7 @@ fn read(message: &LinkMessage) -> Link {
         match attribute {
             LinkAttribute::Mtu(mtu) => link.mtu = *mtu,
             LinkAttribute::LinkInfo(infos) => {
+                link.is_wireguard = infos.contains(&LinkInfo::Kind(InfoKind::Wireguard));
                 link.vxlan = Found::read(infos, mac.unwrap_or_default());
             }
             _ => {}
@@ -261,6 +268,7 @@ fn without_link_local() -> LinkAttribute {
 }
 
 /// Shows administrators whose device it is.
-const ALIAS: &str = "cni-agent: pods of other nodes";
+pub(crate) const ALIAS: &str = "cni-agent: pods of other nodes";
 
-const FOREIGN: &str = "another program has made a link of this name: delete or rename it";
+pub(crate) const FOREIGN: &str =
+    "another program has made a link of this name: delete or rename it";

@@ -8,7 +8,10 @@
 mod apply;
 mod changes;
 mod device;
+mod generic;
 mod kernel;
+mod key;
+mod mesh;
 mod message;
 mod neighbours;
 mod node;
@@ -18,10 +21,13 @@ mod routes;
 mod state;
 mod tunnel;
 mod way;
+mod wire;
 
 pub use self::apply::{Applied, Others};
 pub use self::changes::{Changes, Concerns};
 pub use self::kernel::Kernel;
+pub use self::key::{InvalidKey, PrivateKey, PublicKey};
+pub use self::mesh::{DEVICE, Mesh, Remote};
 pub use self::message::PROTOCOL;
 pub use self::node::{Node, Nodes};
 pub use self::peers::{Peer, Peers};

@@ -16,8 +16,8 @@ pub const PROTOCOL: u8 = 201;
 /// A route of this crate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Route {
-    /// The next router: the address of another node.
-    pub gateway: IpAddr,
+    /// The next router: the address of another node; `None` if the link needs none.
+    pub gateway: Option<IpAddr>,
     /// Index of the link to the gateway.
     pub link: u32,
     /// Whether the kernel believes that the link leads to the gateway, without an address of its
@@ -34,7 +34,7 @@ impl Route {
             gateway: find(message, |it| match it {
                 RouteAttribute::Gateway(gateway) => ip(gateway),
                 _ => None,
-            })?,
+            }),
             link: link(message)?,
             is_onlink: message.header.flags.contains(RouteFlags::Onlink),
         })
@@ -44,15 +44,29 @@ impl Route {
     pub fn message(self, network: IpNetwork) -> RouteMessage {
         let mut message = to(network);
         message.header.protocol = RouteProtocol::Other(PROTOCOL);
-        let gateway = RouteAttribute::Gateway(self.gateway.into());
-        message
-            .attributes
-            .extend([gateway, RouteAttribute::Oif(self.link)]);
+        let gateway = self.gateway.map(|it| RouteAttribute::Gateway(it.into()));
+        message.attributes.extend(gateway);
+        message.attributes.push(RouteAttribute::Oif(self.link));
         if self.is_onlink {
             message.header.flags |= RouteFlags::Onlink;
         }
         message
     }
+}
+
+/// Returns the route that refuses packets to `network` if there is no other one: it has the largest
+/// metric.
+pub(crate) fn refusal(network: IpNetwork) -> RouteMessage {
+    let mut message = to(network);
+    message.header.protocol = RouteProtocol::Other(PROTOCOL);
+    message.header.kind = RouteType::Unreachable;
+    message.attributes.push(RouteAttribute::Priority(u32::MAX));
+    message
+}
+
+/// Returns whether the route is one of [`refusal`], or another that refuses packets.
+pub(crate) fn is_refusal(message: &RouteMessage) -> bool {
+    message.header.kind == RouteType::Unreachable
 }
 
 /// Returns a message with the destination `network`, of the main table and no other properties.

@@ -6,6 +6,8 @@ use std::net::IpAddr;
 use ipnetwork::IpNetwork;
 use serde::{Deserialize, Serialize};
 
+use crate::key::PublicKey;
+
 /// The nodes of a cluster, by name.
 pub type Nodes = BTreeMap<String, Node>;
 
@@ -18,7 +20,10 @@ pub struct Node {
     /// The addresses at which the other nodes reach this one, `status.addresses` of the type
     /// `InternalIP`.
     pub addresses: Vec<IpAddr>,
-    /// Texts in place of networks and addresses that cannot be parsed.
+    /// The WireGuard key that the node has announced.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<PublicKey>,
+    /// Texts in place of networks, addresses and keys that cannot be parsed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub invalid: Vec<String>,
 }
@@ -29,5 +34,13 @@ impl Node {
     pub fn address_for(&self, network: IpNetwork) -> Option<IpAddr> {
         let mut addresses = self.addresses.iter().copied();
         addresses.find(|it| it.is_ipv4() == network.is_ipv4())
+    }
+
+    /// Returns the address from which encrypted packets of both families come: the first IPv4 address,
+    /// otherwise the first one.
+    pub fn underlay(&self) -> Option<IpAddr> {
+        let mut addresses = self.addresses.iter();
+        let first = addresses.clone().next();
+        addresses.find(|it| it.is_ipv4()).or(first).copied()
     }
 }

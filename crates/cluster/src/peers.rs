@@ -5,7 +5,8 @@ use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 
-use crate::node::Nodes;
+use crate::key::PublicKey;
+use crate::node::{Node, Nodes};
 use crate::problem::Problem;
 
 /// The networks of the other nodes' pods.
@@ -13,6 +14,9 @@ use crate::problem::Problem;
 pub struct Peers {
     /// The node of each network. No network overlaps another one or contains a node's address.
     pub networks: BTreeMap<IpNetwork, Peer>,
+    /// Networks to which no packet may go unencrypted: those above, and those of nodes that have no
+    /// usable address or key. Empty without encryption.
+    pub encrypted: BTreeSet<IpNetwork>,
     /// Why other networks are left out.
     pub problems: BTreeSet<Problem>,
 }
@@ -22,8 +26,10 @@ pub struct Peers {
 pub struct Peer {
     /// Name of the node.
     pub name: String,
-    /// Address of the node, of the network's family.
+    /// Address of the node: of the network's family, or where it receives encrypted packets.
     pub address: IpAddr,
+    /// The WireGuard key that the node has announced.
+    pub key: Option<PublicKey>,
 }
 
 impl Peers {
@@ -31,6 +37,63 @@ impl Peers {
     /// overlap, only one has a node: this node's own, otherwise that of the first name. A node whose
     /// address is in a network of pods has none, because packets to it would go astray.
     pub fn of(own: &str, nodes: &Nodes) -> Self {
+        Self::through(own, nodes, Node::address_for)
+    }
+
+    /// The same with addresses of one family, that of [`Node::underlay`] of this node, and without
+    /// nodes that have no key, or the key of another node.
+    pub fn encrypted(own: &str, nodes: &Nodes) -> Self {
+        let underlay = nodes.get(own).and_then(Node::underlay);
+        let is_ipv4 = underlay.is_none_or(|it| it.is_ipv4());
+        let mut peers = Self::through(own, nodes, |node, _| {
+            let mut addresses = node.addresses.iter().copied();
+            addresses.find(|it| it.is_ipv4() == is_ipv4)
+        });
+        peers.encrypted.extend(peers.networks.keys());
+        let without_address = peers.problems.iter().filter_map(|it| match it {
+            Problem::NoAddress { network, .. } => Some(*network),
+            _ => None,
+        });
+        let addresses = nodes.values().flat_map(|it| &it.addresses);
+        let is_free = |network: &IpNetwork| !addresses.clone().any(|it| network.contains(*it));
+        peers.encrypted.extend(without_address.filter(is_free));
+        peers.leave_out_nodes_without_own_key(own, nodes);
+        peers
+    }
+
+    fn leave_out_nodes_without_own_key(&mut self, own: &str, nodes: &Nodes) {
+        let mut holders = BTreeMap::<_, Vec<_>>::new();
+        for (name, node) in nodes {
+            if let Some(key) = node.key {
+                holders.entry(key).or_default().push(name);
+            }
+        }
+        let Self {
+            networks, problems, ..
+        } = self;
+        networks.retain(|_, peer| {
+            let node = peer.name.clone();
+            let Some(key) = peer.key else {
+                problems.insert(Problem::NoKey { node });
+                return false;
+            };
+            // An announcement proves nothing, so neither of two nodes is believed.
+            let others = holders.get(&key).into_iter().flatten();
+            let mut others = others.filter(|it| ***it != node);
+            let Some(other) = others.clone().find(|it| **it == own).or(others.next()) else {
+                return true;
+            };
+            let other = (*other).clone();
+            problems.insert(Problem::SharedKey { node, other });
+            false
+        });
+    }
+
+    fn through(
+        own: &str,
+        nodes: &Nodes,
+        address_for: impl Fn(&Node, IpNetwork) -> Option<IpAddr>,
+    ) -> Self {
         let mut peers = Self::default();
         let mut taken = Taken::default();
         let this = nodes.get(own).into_iter();
@@ -54,11 +117,12 @@ impl Peers {
                         network,
                         other,
                     });
-                } else if let Some(address) = node.address_for(network) {
+                } else if let Some(address) = address_for(node, network) {
                     taken.networks.insert(network.network(), (network, name));
                     let peer = Peer {
                         name: node_name,
                         address,
+                        key: node.key,
                     };
                     peers.networks.insert(network, peer);
                 } else {
@@ -72,7 +136,9 @@ impl Peers {
     }
 
     fn leave_out_strange_addresses(&mut self, taken: &Taken<'_>) {
-        let Self { networks, problems } = self;
+        let Self {
+            networks, problems, ..
+        } = self;
         networks.retain(|network, peer| {
             let Some(other) = taken.network_around(peer.address) else {
                 return true;
@@ -130,12 +196,12 @@ fn without_host_bits(network: IpNetwork) -> IpNetwork {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::node::Node;
 
     fn node(pod_cidrs: &[&str], addresses: &[&str]) -> Node {
         Node {
             pod_cidrs: pod_cidrs.iter().map(|it| it.parse().unwrap()).collect(),
             addresses: addresses.iter().map(|it| it.parse().unwrap()).collect(),
+            key: None,
             invalid: Vec::new(),
         }
     }
@@ -236,6 +302,53 @@ mod tests {
         ]);
         assert_eq!(networks, ["10.244.1.0/24 b 192.0.2.2"]);
         assert!(problems[0].contains("10.244.1.9"), "{problems:?}");
+    }
+
+    fn with(number: u8, key: Option<PublicKey>) -> Node {
+        let networks = [
+            format!("10.244.{number}.0/24"),
+            format!("fd00:{number}::/64"),
+        ];
+        let mut node = node(
+            &networks.each_ref().map(String::as_str),
+            &[&format!("192.0.2.{number}")],
+        );
+        node.key = key;
+        node
+    }
+
+    #[test]
+    fn only_nodes_with_a_key_of_their_own_are_reached() {
+        let key = |byte: u8| Some(PublicKey([byte; 32]));
+        let mut far = with(7, key(7));
+        far.addresses = vec!["2001:db8::7".parse().unwrap()];
+        let nodes = [
+            ("own", with(1, key(1))),
+            ("keyless", with(2, None)),
+            ("copy", with(3, key(1))),
+            ("good", with(4, key(4))),
+            ("twin", with(5, key(5))),
+            ("twin-2", with(6, key(5))),
+            ("far", far),
+        ];
+        let nodes = nodes.map(|(name, node)| (name.to_owned(), node)).into();
+        let peers = Peers::encrypted("own", &nodes);
+        let reached = peers.networks.iter();
+        let reached = reached.map(|(network, peer)| format!("{network} {}", peer.address));
+        let good = ["10.244.4.0/24 192.0.2.4", "fd00:4::/64 192.0.2.4"];
+        assert_eq!(reached.collect::<Vec<_>>(), good);
+        assert_eq!(peers.encrypted.len(), 12, "{:?}", peers.encrypted);
+        let problems = peers.problems.iter().map(ToString::to_string);
+        let problems = problems.collect::<Vec<_>>().join("\n");
+        for said in [
+            "node keyless has announced no",
+            "nodes copy and own have announced the same",
+            "nodes twin and twin-2 have announced the same",
+            "nodes twin-2 and twin have announced the same",
+            "node far has no InternalIP",
+        ] {
+            assert!(problems.contains(said), "{said}: {problems}");
+        }
     }
 
     #[test]

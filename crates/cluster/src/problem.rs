@@ -8,7 +8,7 @@ use ipnetwork::IpNetwork;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 pub enum Problem {
     /// The other node has values that cannot be parsed.
-    #[error("node {node}: {text:?} is no network or address, so it has no route")]
+    #[error("node {node}: {text:?} is no network or address or key, so it has no route")]
     Invalid {
         /// Name of the other node.
         node: String,
@@ -82,6 +82,53 @@ pub enum Problem {
         /// Why not.
         reason: String,
     },
+    /// The WireGuard device cannot be made.
+    #[error("no WireGuard device cni-wg, so packets to pods of other nodes are dropped: {reason}")]
+    Wire {
+        /// Why not.
+        reason: String,
+    },
+    /// This node has no WireGuard device.
+    #[error(
+        "this node has no WireGuard device for {network}, the pods of node {node}, so packets to it are \
+         dropped"
+    )]
+    NoWire {
+        /// Name of the other node.
+        node: String,
+        /// The network of its pods.
+        network: IpNetwork,
+    },
+    /// The other node has not announced a key.
+    #[error(
+        "node {node} has announced no WireGuard key, so packets to its pods are dropped; does its agent \
+         run with the mode wireguard?"
+    )]
+    NoKey {
+        /// Name of the other node.
+        node: String,
+    },
+    /// Two nodes have announced the same key.
+    #[error(
+        "nodes {node} and {other} have announced the same WireGuard key, so packets to pods of node \
+         {node} are dropped; run cni-agent --rotate-key on one of them"
+    )]
+    SharedKey {
+        /// Name of the node that has no route.
+        node: String,
+        /// Name of another node with the key.
+        other: String,
+    },
+    /// The kernel refuses the route that keeps unencrypted packets on this node.
+    #[error(
+        "the kernel refuses an unreachable route to {network}, so packets may leave unencrypted: {reason}"
+    )]
+    Unrefused {
+        /// The network of another node's pods.
+        network: IpNetwork,
+        /// The kernel's error.
+        reason: String,
+    },
     /// The kernel refuses the route.
     #[error("the kernel refuses a route to {network}, the pods of node {node}: {reason}")]
     Refused {
@@ -107,7 +154,11 @@ impl Problem {
     pub fn may_pass(&self) -> bool {
         matches!(
             self,
-            Self::Device { .. } | Self::Refused { .. } | Self::Foreign { .. }
+            Self::Device { .. }
+                | Self::Wire { .. }
+                | Self::Unrefused { .. }
+                | Self::Refused { .. }
+                | Self::Foreign { .. }
         )
     }
 }

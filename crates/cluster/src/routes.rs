@@ -18,8 +18,21 @@ use crate::problem::Problem;
 #[derive(Default)]
 pub(crate) struct Found {
     pub own: Option<RouteMessage>,
+    /// The own route that refuses packets while there is no other one.
+    pub refusal: Option<RouteMessage>,
     /// The protocol of another program's route.
     pub foreign: Option<u8>,
+}
+
+impl Found {
+    /// Takes the routes that lead somewhere.
+    pub fn take(&mut self) -> Self {
+        Self {
+            own: self.own.take(),
+            refusal: None,
+            foreign: self.foreign.take(),
+        }
+    }
 }
 
 /// What happened to the route of one network.
@@ -31,6 +44,34 @@ pub(crate) enum Outcome {
 }
 
 impl Kernel {
+    /// Makes a route that refuses packets to each of the networks, unless another route is better.
+    /// Such a packet would leave this node unencrypted through the default route. Returns the number of
+    /// changes, and the routes that the kernel refuses.
+    pub(crate) async fn refuse(
+        &self,
+        networks: &BTreeSet<IpNetwork>,
+        found: &mut BTreeMap<IpNetwork, Found>,
+    ) -> Result<(usize, Vec<Problem>), Error> {
+        let is_new = |it: &&IpNetwork| {
+            let found = found.get_mut(it);
+            found.and_then(|it| it.refusal.take()).is_none()
+        };
+        let new: Vec<_> = networks.iter().filter(is_new).collect();
+        let (mut changes, mut problems) = (0, Vec::new());
+        for network in new {
+            let add = self.handle.route().add(message::refusal(*network));
+            match add.execute().await {
+                Ok(()) => changes += 1,
+                Err(Error::NetlinkError(error)) => problems.push(Problem::Unrefused {
+                    network: *network,
+                    reason: reason(&error),
+                }),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok((changes, problems))
+    }
+
     /// Makes the route to one network.
     pub(crate) async fn set(
         &self,
@@ -50,7 +91,7 @@ impl Kernel {
         });
         let route = match hop {
             Ok(route) => route,
-            Err(problem) => return Ok((self.without_route(peer, found.own).await?, Some(problem))),
+            Err(problem) => return self.without_route((peer, problem), found.own).await,
         };
         if current == Some(route) {
             return Ok((Outcome::Kept(route), foreign));
@@ -78,21 +119,24 @@ impl Kernel {
     }
 
     /// Removes the route to a node that can have none, if it leads directly to an address that the node
-    /// no longer has: its pods' packets must not arrive at another node.
+    /// no longer has: its pods' packets must not arrive at another node. Removes any route if packets
+    /// have to be encrypted.
     async fn without_route(
         &self,
-        peer: &Peer,
+        (peer, problem): (&Peer, Problem),
         own: Option<RouteMessage>,
-    ) -> Result<Outcome, Error> {
+    ) -> Result<(Outcome, Option<Problem>), Error> {
         let Some(own) = own else {
-            return Ok(Outcome::Missing);
+            return Ok((Outcome::Missing, Some(problem)));
         };
-        let current = Route::read(&own);
-        if let Some(route) = current.filter(|it| it.is_onlink || it.gateway == peer.address) {
-            return Ok(Outcome::Kept(route));
+        let is_encrypted = matches!(problem, Problem::NoWire { .. });
+        let is_kept = |it: &Route| it.is_onlink || it.gateway == Some(peer.address);
+        let current = Route::read(&own).filter(|it| !is_encrypted && is_kept(it));
+        if let Some(route) = current {
+            return Ok((Outcome::Kept(route), Some(problem)));
         }
         self.remove(own).await?;
-        Ok(Outcome::Removed)
+        Ok((Outcome::Removed, Some(problem)))
     }
 
     /// Removes the route, unless it does not exist any more.
@@ -114,7 +158,9 @@ impl Kernel {
                     continue;
                 };
                 let found = found.entry(network).or_default();
-                if message::is_own(&route) {
+                if message::is_own(&route) && message::is_refusal(&route) {
+                    found.refusal = Some(route);
+                } else if message::is_own(&route) {
                     found.own = Some(route);
                 } else {
                     found.foreign = Some(route.header.protocol.into());

@@ -17,6 +17,9 @@ pub struct State {
     pub node: String,
     /// Whether another program makes the routes.
     pub has_other_routes: bool,
+    /// Whether packets to pods of other nodes go through the WireGuard device alone.
+    #[serde(default)]
+    pub is_encrypted: bool,
     /// The nodes of the cluster.
     pub nodes: Nodes,
 }
@@ -36,6 +39,9 @@ impl State {
     pub fn peers(&self) -> Peers {
         if self.has_other_routes {
             return Peers::default();
+        }
+        if self.is_encrypted {
+            return Peers::encrypted(&self.node, &self.nodes);
         }
         Peers::of(&self.node, &self.nodes)
     }

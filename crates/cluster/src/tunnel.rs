@@ -112,6 +112,7 @@ mod tests {
         let node = |cidrs: &[&str], addresses: &[&str]| Node {
             pod_cidrs: cidrs.iter().map(|it| it.parse().unwrap()).collect(),
             addresses: addresses.iter().map(|it| it.parse().unwrap()).collect(),
+            key: None,
             invalid: Vec::new(),
         };
         let both = node(

@@ -2,6 +2,7 @@
 
 use ipnetwork::IpNetwork;
 
+use crate::mesh::Mesh;
 use crate::peers::Peer;
 use crate::problem::Problem;
 use crate::tunnel::Tunnel;
@@ -13,6 +14,9 @@ pub enum Way {
     Direct,
     /// Through these VXLAN devices.
     Vxlan(Vec<Tunnel>),
+    /// Through this WireGuard device; `None` while the node lacks what the device needs. Packets go no
+    /// other way.
+    WireGuard(Option<Box<Mesh>>),
 }
 
 impl Way {
@@ -25,6 +29,7 @@ impl Way {
                 address: peer.address,
             },
             Self::Vxlan(_) => Problem::NoTunnel { node, network },
+            Self::WireGuard(_) => Problem::NoWire { node, network },
         }
     }
 }

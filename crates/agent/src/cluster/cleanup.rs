@@ -10,11 +10,11 @@ use cni::files::if_present;
 use tokio::task::spawn_blocking;
 
 use super::config::Config;
-use super::{conflist, guard};
+use super::{conflist, guard, key};
 
-/// Removes routes, devices, rules, the saved nodes, and the conflist in `networks`, if the agent has
-/// written it. Returns a line for each. May run again; does not stop a running agent, which makes them
-/// again.
+/// Removes routes, devices, rules, the saved nodes, WireGuard keys, and the conflist in `networks`, if
+/// the agent has written it. Returns a line for each. May run again; does not stop a running agent,
+/// which makes them again.
 ///
 /// # Errors
 /// One of them cannot be removed. The others before it are removed.
@@ -52,5 +52,6 @@ pub(crate) async fn clean_up(config: &Config, networks: &Path) -> anyhow::Result
     {
         lines.push(format!("removed {}", saved.display()));
     }
+    lines.extend(key::remove(&config.wireguard().key_file)?);
     Ok(lines.join("\n") + "\n")
 }

@@ -20,6 +20,8 @@ pub(crate) struct Config {
     pub mode: Mode,
     /// The values of [`Mode::Vxlan`].
     pub vxlan: Option<Vxlan>,
+    /// The values of [`Mode::Wireguard`].
+    pub wireguard: Option<Wireguard>,
     /// The name of this node's Node object; see [`Self::node_name`].
     pub node: Option<String>,
     /// How the agent reaches the API server.
@@ -44,11 +46,28 @@ pub(crate) enum Mode {
     Direct,
     /// Through VXLAN devices, whose packets go between the nodes' addresses.
     Vxlan,
+    /// Through a WireGuard device, which encrypts them.
+    Wireguard,
     /// Through routes that the agent does not make.
     None,
 }
 
+/// The values of [`Mode::Wireguard`].
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub(crate) struct Wireguard {
+    /// The UDP port at which nodes receive packets.
+    pub port: u16,
+    /// The file of this node's private key.
+    pub key_file: PathBuf,
+}
+
 impl Config {
+    /// Returns the values of [`Mode::Wireguard`].
+    pub fn wireguard(&self) -> Wireguard {
+        self.wireguard.clone().unwrap_or_default()
+    }
+
     /// Returns the name of this node's Node object: the key `node`, otherwise the environment
     /// variable `NODE_NAME`, otherwise the host's name in lower case, as the kubelet does.
     ///
@@ -64,7 +83,7 @@ impl Config {
         Ok(name.trim().to_lowercase())
     }
 
-    /// Checks the values of VXLAN and the template of the network configuration.
+    /// Checks the values of VXLAN and WireGuard, and the template of the network configuration.
     ///
     /// # Errors
     /// A value is out of its range. The template is no valid conflist, or has an unknown
@@ -81,10 +100,28 @@ impl Config {
             vxlan.vni
         );
         ensure!(vxlan.port != 0, "cluster.vxlan.port: expected 1 to 65535");
+        ensure!(
+            self.mode == Mode::Wireguard || self.wireguard.is_none(),
+            "cluster.wireguard needs the mode wireguard"
+        );
+        ensure!(
+            self.wireguard().port != 0,
+            "cluster.wireguard.port: expected 1 to 65535"
+        );
         let Some(conflist) = &self.conflist else {
             return Ok(());
         };
         conflist.check().context("cluster.conflist")
+    }
+}
+
+impl Default for Wireguard {
+    /// Returns the port of WireGuard's documentation.
+    fn default() -> Self {
+        Self {
+            port: 51820,
+            key_file: "/var/lib/cni/cluster/wireguard.key".into(),
+        }
     }
 }
 

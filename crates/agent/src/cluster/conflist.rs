@@ -86,7 +86,7 @@ pub(super) fn write(directory: &Path, conflist: &Conflist, filled: &Value) -> an
             "{} has another network: move it away, or set another file in the key conflist",
             path.display()
         );
-        saved::replace(&path, &content)?;
+        saved::replace(&path, &content, 0o644)?;
     }
     let used = candidates(directory)?
         .into_iter()
@@ -159,6 +159,7 @@ fn file_name<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
 const POD_RANGES: &str = "$podRanges";
 /// A default route for each family of the pod CIDRs.
 const DEFAULT_ROUTES: &str = "$defaultRoutes";
-/// The MTU of the tunnels; without tunnels 0, by which plugins choose that of the uplink.
+/// The MTU of the tunnels or of the WireGuard device; without them 0, by which plugins choose that of
+/// the uplink.
 const MTU: &str = "$mtu";
 const KNOWN: [&str; 3] = [POD_RANGES, DEFAULT_ROUTES, MTU];

@@ -5,8 +5,10 @@
 //! gives them the node's address.
 
 use std::collections::BTreeSet;
+use std::future::pending;
 use std::time::Duration;
 
+use anyhow::Context as _;
 use cluster::{NAMES, Nodes, Others, Vxlan};
 use netlink::IpVersion;
 use nft::{
@@ -62,6 +64,20 @@ pub(super) fn deletions() -> anyhow::Result<Events<()>> {
         watch.wait_for_deletion(&tables, concerns, PATIENCE)?;
         Ok(())
     }))
+}
+
+/// Waits for a deletion in the rules. An error ends `deletions`.
+pub(super) async fn next(deletions: &mut Option<Events<()>>) -> anyhow::Result<()> {
+    let Some(events) = deletions else {
+        return pending().await;
+    };
+    let event = events.recv().await;
+    let event = event.context("the thread that listens to nf_tables has ended");
+    let outcome = event.flatten();
+    if outcome.is_err() {
+        *deletions = None;
+    }
+    outcome
 }
 
 /// Describes the table. Its name and sets do not depend on `vxlan`.

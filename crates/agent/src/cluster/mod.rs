@@ -9,7 +9,9 @@ mod cleanup;
 mod config;
 mod conflist;
 mod counters;
+mod encryption;
 mod guard;
+mod key;
 mod object;
 mod own_node;
 mod report;
@@ -17,12 +19,14 @@ mod saved;
 mod watched;
 
 use std::convert::Infallible;
-use std::future::pending;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use cluster::{Applied, Changes, Concerns, Kernel, Others, Peers, Problem, State, Tunnel, Way};
+use cluster::{
+    Applied, Changes, Concerns, Kernel, Mesh, Others, Peers, Problem, State, Tunnel, Way,
+};
 use futures::FutureExt as _;
+use ipnetwork::IpNetwork;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -31,6 +35,8 @@ pub(crate) use self::cleanup::clean_up;
 pub(crate) use self::config::Config;
 use self::config::Mode;
 pub(crate) use self::counters::Counters;
+use self::key::Keys;
+pub(crate) use self::key::rotate;
 use self::own_node::OwnNode;
 use self::report::Report;
 use self::watched::Watched;
@@ -58,6 +64,7 @@ async fn begin(config: Config, shared: Shared, counters: Counters) -> anyhow::Re
     let mut part = Part {
         api: Watch::start(config.access.clone()),
         own_node: OwnNode::new(node.clone(), config.access.clone()),
+        announcement: OwnNode::new(node.clone(), config.access.clone()),
         watched: Watched::of(node.clone(), saved::read(&config.state_file).nodes),
         report: Report::new(shared.health.clone(), counters),
         concerns: Concerns::default(),
@@ -83,7 +90,10 @@ struct Part {
     /// Name of this node.
     node: String,
     api: Watch,
+    /// Sets the condition of the own node.
     own_node: OwnNode,
+    /// Announces the own node's key.
+    announcement: OwnNode,
     watched: Watched,
     report: Report,
     concerns: Concerns,
@@ -131,7 +141,9 @@ impl Part {
             guarded.context("guard the tunnel port")?;
         }
         self.set_pod_networks().await?;
-        let (peers, way) = self.desired();
+        let announced = self.watched.key();
+        let keys = encryption::keys(&self.config, announced, &self.report).await;
+        let (peers, way) = self.desired(keys.as_ref());
         let applied = kernel.apply(&peers, &way, others);
         let applied = applied.await.context("set routes")?;
         if !has_tunnels && is_current {
@@ -143,11 +155,20 @@ impl Part {
         let mut is_done = !applied.problems.iter().any(Problem::may_pass);
         if is_current {
             is_done &= self.keep_nodes().await;
-            is_done &= self.offer_network(applied.mtu).await;
+            let usable = keys.as_ref().filter(|_| applied.mtu.is_some());
+            encryption::announce(&mut self.announcement, usable, announced, &self.report);
+            is_done &= self.offer_network(&applied).await;
         }
-        self.retry = (!is_done).then(|| Instant::now() + RETRY);
+        self.look_again(is_done);
         self.report_node(&applied);
         Ok(())
+    }
+
+    /// Plans the next synchronization without an event.
+    fn look_again(&mut self, is_done: bool) {
+        let pause = (!is_done).then_some(RETRY);
+        let pause = pause.or(encryption::interval(&self.config));
+        self.retry = pause.map(|it| Instant::now() + it);
     }
 
     /// Lets pods of the cluster reach each other without masquerading.
@@ -157,11 +178,17 @@ impl Part {
         if nodes.is_empty() && !self.watched.is_current {
             return Ok(());
         }
-        let peers = Peers::of(&self.node, nodes).networks.into_keys();
+        let peers: Vec<_> = match self.config.mode {
+            Mode::Wireguard => Peers::encrypted(&self.node, nodes)
+                .encrypted
+                .into_iter()
+                .collect(),
+            _ => Peers::of(&self.node, nodes).networks.into_keys().collect(),
+        };
         let own = nodes.get(&self.node).into_iter();
         let own = own.flat_map(|it| it.pod_cidrs.iter().copied());
         let networks = match &self.config.cluster_cidrs {
-            None => peers.chain(own).collect(),
+            None => peers.into_iter().chain(own).collect(),
             Some(configured) => configured.clone(),
         };
         let set = spawn_blocking(move || attach::set_cluster_networks(&networks)).await?;
@@ -169,7 +196,7 @@ impl Part {
     }
 
     /// Returns the desired routes.
-    fn desired(&self) -> (Peers, Way) {
+    fn desired(&self, keys: Option<&Keys>) -> (Peers, Way) {
         let nodes = &self.watched.nodes;
         let peers = || Peers::of(&self.node, nodes);
         match self.config.mode {
@@ -178,6 +205,14 @@ impl Part {
                 let (own, vxlan) = (nodes.get(&self.node), self.config.vxlan.unwrap_or_default());
                 let tunnels = own.map(|it| Tunnel::of(&self.node, it, vxlan));
                 (peers(), Way::Vxlan(tunnels.unwrap_or_default()))
+            }
+            Mode::Wireguard => {
+                let peers = Peers::encrypted(&self.node, nodes);
+                let (own, port) = (nodes.get(&self.node), self.config.wireguard().port);
+                let mesh = own.zip(keys);
+                let mesh =
+                    mesh.and_then(|(node, it)| Mesh::of(node, (it.own.clone(), port), &peers));
+                (peers, Way::WireGuard(mesh.map(Box::new)))
             }
             Mode::None => (Peers::default(), Way::Direct),
         }
@@ -205,7 +240,11 @@ impl Part {
             ));
         }
         let mut networks = own.pod_cidrs.iter();
-        let network = networks.find(|it| own.address_for(**it).is_none())?;
+        let has_address = |network: IpNetwork| match self.config.mode {
+            Mode::Wireguard => !own.addresses.is_empty(),
+            _ => own.address_for(network).is_some(),
+        };
+        let network = networks.find(|it| !has_address(**it))?;
         Some(format!(
             "node {name} has no InternalIP of the family of its pod CIDR {network}; start its kubelet \
              with --node-ip for both families"
@@ -220,6 +259,7 @@ impl Part {
         let state = State {
             node: self.node.clone(),
             has_other_routes: self.config.mode == Mode::None,
+            is_encrypted: self.config.mode == Mode::Wireguard,
             nodes,
         };
         let file = self.config.state_file.clone();
@@ -234,7 +274,8 @@ impl Part {
 
     /// Lets pods start, once the node has networks for them and the tunnels exist. Returns whether
     /// there is nothing more to do.
-    async fn offer_network(&mut self, mtu: Option<u32>) -> bool {
+    async fn offer_network(&mut self, applied: &Applied) -> bool {
+        let mtu = applied.mtu;
         let own = self.watched.nodes.get(&self.node);
         let Some(own) = own.filter(|_| self.node_failure().is_none()) else {
             return true;
@@ -242,6 +283,11 @@ impl Part {
         if self.config.mode == Mode::Vxlan && mtu.is_none() {
             let failure = "waits for the VXLAN devices; the log says why they are missing";
             self.report.failure(CONFLIST, Some(failure.to_owned()));
+            return false;
+        }
+        if self.config.mode == Mode::Wireguard && mtu.is_none() {
+            self.report
+                .failure(CONFLIST, Some(encryption::failure(applied)));
             return false;
         }
         let is_written = self.write_conflist(own, mtu).await;
@@ -275,6 +321,14 @@ impl Part {
         }
     }
 
+    /// Reports whether the API server has accepted a change of the own node.
+    fn report_change(&mut self, part: &'static str, outcome: &anyhow::Result<()>) {
+        self.report.error(part, outcome.as_ref().err());
+        if outcome.is_err() {
+            self.retry = Some(Instant::now() + RETRY);
+        }
+    }
+
     /// Waits until the routes may differ from the desired ones.
     async fn until_changed(&mut self, changes: &mut Changes) -> anyhow::Result<()> {
         let is_conflict = loop {
@@ -285,7 +339,7 @@ impl Part {
                     change.context("the socket for events of routes ended")?;
                     break true;
                 }
-                deletion = next(&mut self.deletions) => {
+                deletion = guard::next(&mut self.deletions) => {
                     deletion?;
                     break true;
                 }
@@ -294,11 +348,9 @@ impl Part {
                         break false;
                     }
                 }
-                outcome = self.own_node.outcome() => {
-                    self.report.error(CONDITION, outcome.as_ref().err());
-                    if outcome.is_err() {
-                        self.retry.get_or_insert(Instant::now() + RETRY);
-                    }
+                outcome = self.own_node.outcome() => self.report_change(CONDITION, &outcome),
+                outcome = self.announcement.outcome() => {
+                    self.report_change(encryption::ANNOUNCEMENT, &outcome);
                 }
                 () = sleep_until(retry), if self.retry.is_some() => break false,
             }
@@ -318,20 +370,6 @@ impl Part {
         }
         Ok(())
     }
-}
-
-/// Waits for a deletion in the rules. An error ends `deletions`.
-async fn next(deletions: &mut Option<Events<()>>) -> anyhow::Result<()> {
-    let Some(events) = deletions else {
-        return pending().await;
-    };
-    let event = events.recv().await;
-    let event = event.context("the thread that listens to nf_tables has ended");
-    let outcome = event.flatten();
-    if outcome.is_err() {
-        *deletions = None;
-    }
-    outcome
 }
 
 /// Names under which the agent's health shows failures.

@@ -1,6 +1,7 @@
 //! A Node object of the Kubernetes API, reduced to what routes need while it is parsed.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::str::FromStr;
 
 use cluster::Node;
@@ -60,7 +61,10 @@ impl NodeObject {
         let mut invalid = Vec::new();
         let addresses = self.status.addresses.into_iter();
         let addresses = addresses.filter(|it| it.kind == "InternalIP");
+        let annotations = self.metadata.annotations.into_iter().flatten();
+        let key = annotations.map(|it| it.1);
         let node = Node {
+            key: parsed(key, &mut invalid).pop(),
             pod_cidrs: parsed(self.spec.pod_cidrs, &mut invalid),
             addresses: parsed(addresses.map(|it| it.address), &mut invalid),
             invalid,
@@ -84,19 +88,28 @@ fn parsed<T: FromStr>(
     values
 }
 
-/// Reads the two values that a watch needs, and skips the managed fields, which are the largest
-/// part of many objects.
+/// Reads the two values that a watch needs and the node's key, and skips the managed fields, which are
+/// the largest part of many objects.
 fn reduced<'de, D: Deserializer<'de>>(from: D) -> Result<ObjectMeta, D::Error> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct Metadata {
         name: String,
         resource_version: Option<String>,
+        #[serde(default)]
+        annotations: Annotations,
+    }
+    #[derive(Default, Deserialize)]
+    struct Annotations {
+        #[serde(rename = "cni-cluster/wireguard-public-key")]
+        key: Option<String>,
     }
     let metadata = Metadata::deserialize(from)?;
+    let key = metadata.annotations.key;
     Ok(ObjectMeta {
         name: Some(metadata.name),
         resource_version: metadata.resource_version,
+        annotations: key.map(|it| BTreeMap::from([(KEY.to_owned(), it)])),
         ..ObjectMeta::default()
     })
 }
@@ -130,5 +143,33 @@ impl Resource for NodeObject {
     }
 }
 
+/// The annotation with the public key of a node.
+pub(super) const KEY: &str = "cni-cluster/wireguard-public-key";
+
 /// The condition of a node without a network for pods.
 pub(super) const NETWORK_UNAVAILABLE: &str = "NetworkUnavailable";
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn key_is_read_among_other_annotations() {
+        let node = |annotations: Value| {
+            let metadata = json!({"name": "a", "annotations": annotations});
+            let object: NodeObject = serde_json::from_value(json!({"metadata": metadata})).unwrap();
+            object.node().1
+        };
+        let text = "hSDwCYkwp1R0i33ctD73Wg2/Og0mOBr066SpjqqbTmo=";
+        let with_key = node(json!({"a": "b", KEY: text}));
+        assert_eq!(with_key.key.map(|it| it.to_string()).as_deref(), Some(text));
+        assert_eq!(node(json!({"a": "b"})), Node::default());
+        let damaged = node(json!({KEY: "short"}));
+        assert_eq!(
+            (damaged.key, damaged.invalid),
+            (None, vec!["short".to_owned()])
+        );
+    }
+}

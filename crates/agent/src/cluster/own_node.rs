@@ -4,16 +4,17 @@ use std::future::pending;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
+use cluster::PublicKey;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::api::Access;
-use super::object::{NETWORK_UNAVAILABLE, NodeObject};
+use super::object::{KEY, NETWORK_UNAVAILABLE, NodeObject};
 
 /// The Node object of the agent's node. A task sends each request, so an API server that does not
 /// answer delays no route.
@@ -35,11 +36,33 @@ impl OwnNode {
         }
     }
 
-    /// Sets the condition `NetworkUnavailable` to false, unless a request is on its way. Some clouds
-    /// create nodes with this condition, and no pod is scheduled to the node until a network ends it.
-    /// Sends a request at most every [`INTERVAL`], because another program may set the condition
-    /// again and again.
+    /// Sets the condition `NetworkUnavailable` to false. Some clouds create nodes with this condition,
+    /// and no pod is scheduled to the node until a network ends it.
     pub fn set_network_available(&mut self) {
+        let now = Time(Timestamp::now());
+        let condition = json!({
+            "type": NETWORK_UNAVAILABLE,
+            "status": "False",
+            "reason": "CniAgentIsUp",
+            "message": "cni-agent has made the routes to the pods of other nodes",
+            "lastHeartbeatTime": now,
+            "lastTransitionTime": now,
+        });
+        // Unlike a merge patch, a strategic one keeps the other conditions.
+        let patch = json!({"status": {"conditions": [condition]}});
+        self.patch(patch, format!("the condition {NETWORK_UNAVAILABLE}"));
+    }
+
+    /// Announces the node's WireGuard key.
+    pub fn announce(&mut self, key: PublicKey) {
+        let annotations = json!({KEY: key.to_string()});
+        let patch = json!({"metadata": {"annotations": annotations}});
+        self.patch(patch, format!("the annotation {KEY}"));
+    }
+
+    /// Changes the object, unless a request is on its way. Sends a request at most every [`INTERVAL`],
+    /// because another program may change the same value again and again.
+    fn patch(&mut self, patch: Value, what: String) {
         if !self.request.is_empty() {
             return;
         }
@@ -48,9 +71,9 @@ impl OwnNode {
         self.next = time + INTERVAL;
         self.request.spawn(async move {
             sleep_until(time).await;
-            let outcome = timeout(LONGEST_REQUEST, patch_condition(&access, &name)).await;
+            let outcome = timeout(LONGEST_REQUEST, send(&access, &name, &patch)).await;
             let outcome = outcome.unwrap_or_else(|_| Err(anyhow!("no answer")));
-            outcome.with_context(|| format!("set the condition {NETWORK_UNAVAILABLE} of {name}"))
+            outcome.with_context(|| format!("set {what} of {name}"))
         });
     }
 
@@ -66,20 +89,9 @@ impl OwnNode {
     }
 }
 
-async fn patch_condition(access: &Access, name: &str) -> anyhow::Result<()> {
+async fn send(access: &Access, name: &str, patch: &Value) -> anyhow::Result<()> {
     let nodes = Api::<NodeObject>::all(access.client().await?);
-    let now = Time(Timestamp::now());
-    let condition = json!({
-        "type": NETWORK_UNAVAILABLE,
-        "status": "False",
-        "reason": "CniAgentIsUp",
-        "message": "cni-agent has made the routes to the pods of other nodes",
-        "lastHeartbeatTime": now,
-        "lastTransitionTime": now,
-    });
-    // Unlike a merge patch, a strategic one keeps the other conditions.
-    let patch = Patch::Strategic(json!({"status": {"conditions": [condition]}}));
-    let parameters = PatchParams::default();
+    let (parameters, patch) = (PatchParams::default(), Patch::Strategic(patch));
     nodes.patch_status(name, &parameters, &patch).await?;
     Ok(())
 }

@@ -28,22 +28,22 @@ pub(super) fn read(path: &Path) -> State {
 /// # Errors
 /// The file or its directory cannot be written.
 pub(super) fn write(path: &Path, state: &State) -> anyhow::Result<()> {
-    replace(path, &serde_json::to_vec(state)?)
+    replace(path, &serde_json::to_vec(state)?, 0o644)
 }
 
-/// Replaces the file `path` in one step, so that a reader finds the old or the new content.
-/// Creates the directory.
+/// Replaces the file `path` in one step, so that a reader finds the old or the new content. The file
+/// has this `mode`, and never a wider one. Creates the directory.
 ///
 /// # Errors
 /// The file or its directory cannot be written.
-pub(super) fn replace(path: &Path, content: &[u8]) -> anyhow::Result<()> {
+pub(super) fn replace(path: &Path, content: &[u8], mode: u32) -> anyhow::Result<()> {
     let write = || {
         let directory = path.parent().context("is no file")?;
         fs::create_dir_all(directory)?;
         let mut file = NamedTempFile::with_prefix_in(".cni-agent-", directory)?;
         file.write_all(content)?;
         file.as_file()
-            .set_permissions(Permissions::from_mode(0o644))?;
+            .set_permissions(Permissions::from_mode(mode))?;
         file.as_file().sync_data()?;
         file.persist(path)?;
         anyhow::Ok(())

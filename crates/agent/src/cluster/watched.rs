@@ -1,6 +1,6 @@
 //! The nodes as the API server last described them.
 
-use cluster::Nodes;
+use cluster::{Nodes, PublicKey};
 use kube::Resource as _;
 
 use super::api::Event;
@@ -99,6 +99,12 @@ impl Watched {
         let list = std::mem::take(&mut self.arriving);
         let before = std::mem::replace(&mut self.nodes, list);
         !was_current || before != self.nodes
+    }
+
+    /// Returns the WireGuard key of this node that the API server has.
+    pub fn key(&self) -> Option<PublicKey> {
+        let own = self.nodes.get(&self.own);
+        own.filter(|_| self.is_current)?.key
     }
 
     /// Returns a copy of the nodes, if they have changed since [`Self::set_saved`].

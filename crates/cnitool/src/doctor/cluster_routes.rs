@@ -6,7 +6,7 @@ use std::net::{IpAddr, TcpStream};
 use std::thread;
 use std::time::Duration;
 
-use cluster::{NAMES, Peer, State, mac};
+use cluster::{DEVICE, NAMES, Peer, State, mac};
 use ipnetwork::IpNetwork;
 use netlink::{MacAddress, Route};
 use node::{Node, is_looked_up};
@@ -28,7 +28,7 @@ pub fn judge(node: &Node) -> Vec<Finding> {
     for (network, peer) in &peers.networks {
         match node.routes.iter().find(|it| leads_to(it, *network)) {
             None => missing.push(words(*network, peer)),
-            Some(route) => wrong.extend(fault(node, route, peer).map(|it| {
+            Some(route) => wrong.extend(fault((node, state), route, peer).map(|it| {
                 let place = words(*network, peer);
                 format!("{place} {it}")
             })),
@@ -56,11 +56,17 @@ fn leads_to(route: &Route, network: IpNetwork) -> bool {
     is_looked_up(route.table)
         && route.destination.prefix() == network.prefix()
         && route.destination.ip() == network.network()
+        // Not the one that only refuses packets.
+        && route.links().next().is_some()
 }
 
 /// Returns why packets that take the route do not reach the node.
-fn fault(node: &Node, route: &Route, peer: &Peer) -> Option<String> {
+fn fault((node, state): (&Node, &State), route: &Route, peer: &Peer) -> Option<String> {
     let link = route.links().next().and_then(|it| node.link(it))?;
+    if state.is_encrypted {
+        let is_right = link.name == DEVICE;
+        return (!is_right).then(|| format!("leads to {}, not to {DEVICE}", link.name));
+    }
     let is_tunnel = NAMES.contains(&link.name.as_str());
     let Some(gateway) = route.gateway else {
         return Some(format!("leads to no gateway, but to {}", link.name));
@@ -99,7 +105,8 @@ fn silent(node: &Node, networks: &BTreeMap<IpNetwork, Peer>) -> Vec<String> {
     let target = |network: &IpNetwork, peer: &Peer| {
         let route = node.routes.iter().find(|it| leads_to(it, *network));
         let link = route.and_then(|it| node.link(it.links().next()?));
-        let has_tunnel = link.is_some_and(|it| NAMES.contains(&it.name.as_str()));
+        let is_tunnel = |name: &str| name == DEVICE || NAMES.contains(&name);
+        let has_tunnel = link.is_some_and(|it| is_tunnel(&it.name));
         if has_tunnel {
             network.network()
         } else {

@@ -1,0 +1,63 @@
+//! The key of this node in the mode `wireguard`, and its announcement.
+
+use std::time::Duration;
+
+use cluster::{Applied, Problem, PublicKey};
+use tokio::task::spawn_blocking;
+
+use super::config::{Config, Mode};
+use super::key::{self, Keys};
+use super::own_node::OwnNode;
+use super::report::Report;
+
+/// Returns the keys of this node, if packets are encrypted by them. The API server has the key
+/// `announced`.
+pub(super) async fn keys(
+    config: &Config,
+    announced: Option<PublicKey>,
+    report: &Report,
+) -> Option<Keys> {
+    if config.mode != Mode::Wireguard {
+        return None;
+    }
+    let file = config.wireguard().key_file;
+    let loaded = spawn_blocking(move || key::load(&file, announced)).await;
+    let loaded = loaded.map_err(Into::into).flatten();
+    report.error(KEY, loaded.as_ref().err());
+    loaded.ok()
+}
+
+/// Announces the key of this node, unless it is the one that the API server has, `announced`.
+pub(super) fn announce(
+    own_node: &mut OwnNode,
+    keys: Option<&Keys>,
+    announced: Option<PublicKey>,
+    report: &Report,
+) {
+    match keys {
+        Some(keys) if announced != Some(keys.announced) => own_node.announce(keys.announced),
+        _ => report.failure(ANNOUNCEMENT, None),
+    }
+}
+
+/// Returns the time after which the device and the files of the key are compared even without an event:
+/// the kernel reports no change of other nodes.
+pub(super) fn interval(config: &Config) -> Option<Duration> {
+    (config.mode == Mode::Wireguard).then_some(COMPARE)
+}
+
+/// Returns why there is no WireGuard device.
+pub(super) fn failure(applied: &Applied) -> String {
+    let mut problems = applied.problems.iter();
+    let problem = problems.find(|it| matches!(it, Problem::Wire { .. }));
+    problem.map_or_else(
+        || "waits for the WireGuard key".to_owned(),
+        ToString::to_string,
+    )
+}
+
+const COMPARE: Duration = Duration::from_secs(30);
+
+/// Names under which the agent's health shows failures.
+const KEY: &str = "cluster: key";
+pub(super) const ANNOUNCEMENT: &str = "cluster: key announcement";

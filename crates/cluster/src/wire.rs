@@ -1,0 +1,98 @@
+//! Creates, repairs and removes the WireGuard device.
+
+use rtnetlink::packet_core::ErrorMessage;
+use rtnetlink::{Error, LinkUnspec, LinkWireguard};
+
+use crate::apply::Others;
+use crate::device::{ALIAS, Device, FOREIGN};
+use crate::generic;
+use crate::kernel::{Kernel, reason};
+use crate::mesh::{Changes, DEVICE, Mesh};
+use crate::problem::Problem;
+
+impl Kernel {
+    /// Makes the device and makes the other nodes known to it. Returns it with the number of changes;
+    /// the problem if another link has its name, or if the kernel refuses it.
+    pub(crate) async fn wire(
+        &self,
+        mesh: &Mesh,
+        others: Others,
+    ) -> Result<Result<(Device, usize), Problem>, Error> {
+        let refused = |reason| Problem::Wire { reason };
+        let Some(uplink) = self.uplink(mesh.local).await? else {
+            let reason = format!("no link has this node's InternalIP {}", mesh.local);
+            return Ok(Err(refused(reason)));
+        };
+        let mtu = uplink.mtu.saturating_sub(mesh.overhead());
+        let device = |index| Device {
+            index,
+            mtu,
+            uplink: uplink.index,
+        };
+        match self.connected((mesh, mtu), others).await {
+            Ok(Some((index, changes))) => Ok(Ok((device(index), changes))),
+            Ok(None) => Ok(Err(refused(FOREIGN.to_owned()))),
+            Err(Error::NetlinkError(error)) => Ok(Err(refused(words(&error, mesh.port)))),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Makes or repairs the device. Returns its index and the number of changes; `None` if another
+    /// link has its name.
+    async fn connected(
+        &self,
+        (mesh, mtu): (&Mesh, u32),
+        others: Others,
+    ) -> Result<Option<(u32, usize)>, Error> {
+        let links = self.handle.link();
+        let mut link = self.link(DEVICE).await?;
+        if link.is_none() {
+            let device = LinkWireguard::new(DEVICE).mtu(mtu).alias(ALIAS);
+            links.add(device.build()).execute().await?;
+            link = self.link(DEVICE).await?;
+        }
+        let link = link.ok_or(Error::RequestFailed)?;
+        if !link.is_wireguard {
+            return Ok(None);
+        }
+        let mut changes = Changes::between(&generic::read().await?, mesh);
+        if others == Others::Keep {
+            changes.remove.clear();
+        }
+        generic::change(mesh, &changes).await?;
+        if link.mtu != mtu || !link.is_up {
+            let change = LinkUnspec::new_with_index(link.index).mtu(mtu).up().build();
+            links.set(change).execute().await?;
+        }
+        for address in &mesh.addresses {
+            self.set_address(link.index, *address).await?;
+        }
+        Ok(Some((link.index, changes.count())))
+    }
+
+    /// Removes the WireGuard device. Returns whether there was one.
+    pub(crate) async fn remove_wire(&self) -> Result<bool, Error> {
+        match self.link(DEVICE).await?.filter(|it| it.is_wireguard) {
+            Some(link) => self.remove_link(link.index).await,
+            None => Ok(false),
+        }
+    }
+}
+
+/// Returns why the kernel refuses the device.
+fn words(error: &ErrorMessage, port: u16) -> String {
+    match error.raw_code() {
+        NOT_SUPPORTED => "this node's kernel has no WireGuard: run modprobe wireguard".to_owned(),
+        IN_USE => format!(
+            "another program uses UDP port {port}, such as another WireGuard device: end it, or set \
+             wireguard.port on all nodes"
+        ),
+        _ => reason(error),
+    }
+}
+
+/// `-EOPNOTSUPP`.
+const NOT_SUPPORTED: i32 = -95;
+
+/// `-EADDRINUSE`.
+const IN_USE: i32 = -98;
