@@ -21,7 +21,7 @@ cd "$(dirname "$0")/.."
 # shellcheck source=scripts/machine.sh
 source scripts/machine.sh
 
-readonly FEATURE_TESTS=(bridge_vlan bridge_vlan_gateway portmap_sctp bandwidth_queue ipvlan vlan dummy vrf vrf_moves vrf_faults)
+readonly FEATURE_TESTS=(bridge_vlan bridge_vlan_gateway portmap_sctp bandwidth_queue ipvlan vlan dummy vrf vrf_moves vrf_faults agent_wireguard)
 
 main() {
     local all=no passed=yes
@@ -53,6 +53,7 @@ main() {
     in_private_network ip link add probe type bridge vlan_filtering 1 2>/dev/null || features=no
     [[ -e /proc/net/sctp ]] || modprobe sctp 2>/dev/null || features=no
     in_private_network ip link add probe type dummy 2>/dev/null || features=no
+    in_private_network ip link add probe type wireguard 2>/dev/null || features=no
     in_private_network tc qdisc add dev lo root fq_codel 2>/dev/null || features=no
     [[ $features == yes ]] || profile=no-vlan-filtering
 

@@ -10,6 +10,8 @@ use std::{fs, thread};
 
 use serde_json::{Value, json};
 
+use crate::strategic;
+
 /// An API server that serves until this is dropped.
 #[derive(Debug)]
 pub struct ApiServer {
@@ -107,11 +109,7 @@ impl ApiServer {
 
     /// Sets the conditions of a node's status.
     pub fn set_conditions(&self, name: &str, conditions: &Value) {
-        let mut state = self.shared.lock();
-        let mut object = state.nodes[name].clone();
-        object["status"]["conditions"] = conditions.clone();
-        state.change(name, object);
-        self.shared.changed.notify_all();
+        self.replace(name, ["status", "conditions"], conditions.clone());
     }
 
     /// Gives nodes that are set from now on as many images as a real node has: with 60 images, a Node
@@ -120,7 +118,21 @@ impl ApiServer {
         self.shared.lock().images = count;
     }
 
-    /// Adds or changes a node. Its conditions stay.
+    /// Gives a node this annotation alone, or none.
+    pub fn annotate(&self, name: &str, key: &str, value: Option<&str>) {
+        let annotations = value.map_or(json!({}), |it| json!({key: it}));
+        self.replace(name, ["metadata", "annotations"], annotations);
+    }
+
+    fn replace(&self, name: &str, [part, key]: [&str; 2], value: Value) {
+        let mut state = self.shared.lock();
+        let mut object = state.nodes[name].clone();
+        object[part][key] = value;
+        state.change(name, object);
+        self.shared.changed.notify_all();
+    }
+
+    /// Adds or changes a node. Its conditions and annotations stay.
     pub fn set(&self, name: &str, pod_cidrs: &[&str], addresses: &[&str]) {
         let addresses = addresses
             .iter()
@@ -141,8 +153,10 @@ impl ApiServer {
         };
         object["status"]["images"] = (0..=state.images).map(image).collect();
         let before = state.nodes.get(name);
-        if let Some(conditions) = before.and_then(|it| it["status"].get("conditions")) {
-            object["status"]["conditions"] = conditions.clone();
+        for [part, key] in [["status", "conditions"], ["metadata", "annotations"]] {
+            if let Some(kept) = before.and_then(|it| it[part].get(key)) {
+                object[part][key] = kept.clone();
+            }
         }
         state.change(name, object);
         self.shared.changed.notify_all();
@@ -203,7 +217,7 @@ impl State {
         object
     }
 
-    /// Applies a strategic merge patch of a node's conditions. Returns status and body of the answer.
+    /// Applies a strategic merge patch of a node's conditions and annotations. Returns status and body of the answer.
     fn patch(&mut self, request: &Request) -> (u16, String) {
         if self.refusal != 0 {
             let status = json!({"kind": "Status", "code": self.refusal, "message": "forbidden"});
@@ -214,13 +228,7 @@ impl State {
         };
         let patch: Value = serde_json::from_slice(&request.body).unwrap();
         let mut object = self.nodes[name].clone();
-        for new in patch["status"]["conditions"].as_array().unwrap() {
-            let conditions = &mut object["status"]["conditions"];
-            let mut all = conditions.as_array().cloned().unwrap_or_default();
-            all.retain(|it| it["type"] != new["type"]);
-            all.push(new.clone());
-            *conditions = all.into();
-        }
+        strategic::merge(&mut object, &patch);
         self.change(name, object);
         (200, self.nodes[name].to_string())
     }

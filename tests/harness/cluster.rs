@@ -88,17 +88,22 @@ impl<'h> Cluster<'h> {
     /// Makes a node with its Node object, which has both families.
     pub fn node(&self, number: u8, link: Link) -> Node<'h> {
         let node = self.machine(number, link);
+        self.object(number, link);
+        node
+    }
+
+    /// Makes the Node object of a node, with both families.
+    pub fn object(&self, number: u8, link: Link) {
         let cidrs = [
             format!("10.244.{number}.0/24"),
             format!("fd00:10:244:{number}::/64"),
         ];
         let addresses = [format!("{}{number}", link.1), format!("{}{number}", link.2)];
         self.api.set(
-            &node.name(),
+            &format!("node-{number}"),
             &cidrs.each_ref().map(String::as_str),
             &addresses.each_ref().map(String::as_str),
         );
-        node
     }
 
     /// Makes a node on [`LAN`] and starts its agent with direct routes. Returns when the agent has
@@ -110,12 +115,24 @@ impl<'h> Cluster<'h> {
     /// Starts the node's agent with this mode. Returns when the agent has written the network
     /// configuration.
     pub fn started(&self, node: Node<'h>, mode: &str) -> (Node<'h>, Agent) {
-        let mut sections = node.sections(&self.api);
-        sections["cluster"]["mode"] = mode.into();
-        let agent = node.agent(&sections);
-        let is_ready = eventually(|| node.conflist().exists());
+        let agent = node.agent(&self.sections(&node, mode));
+        // In an emulated machine, an agent may need longer than other events.
+        let is_ready = (0..3).any(|_| eventually(|| node.conflist().exists()));
         assert!(is_ready, "{}", agent.log());
         (node, agent)
+    }
+}
+
+impl Cluster<'_> {
+    /// Returns sections of a node's agent with this mode.
+    pub fn sections(&self, node: &Node<'_>, mode: &str) -> Value {
+        let mut sections = node.sections(&self.api);
+        sections["cluster"]["mode"] = mode.into();
+        if mode == "wireguard" {
+            let file = node.dir.join("wireguard.key");
+            sections["cluster"]["wireguard"] = json!({"keyFile": file});
+        }
+        sections
     }
 }
 
