@@ -24,7 +24,7 @@ pub fn missing_pairs(
     connection: &Connection,
     plugin: &'static str,
     master: Option<u32>,
-) -> anyhow::Result<Option<MissingFeature>> {
+) -> anyhow::Result<Vec<MissingFeature>> {
     let [host, container] = ["host", "pod"].map(|side| format!("{plugin}-{side}"));
     let end = |name, last| VethEnd {
         name,
@@ -39,10 +39,5 @@ pub fn missing_pairs(
         sandbox: &Netns::own()?,
     };
     let tried = connection.add_veth(&pair, Vec::new());
-    Ok(MissingFeature::of(
-        tried,
-        "veth pairs (CONFIG_VETH)",
-        plugin,
-        &[],
-    ))
+    Ok(MissingFeature::of(tried, "veth pairs (CONFIG_VETH)", &[]))
 }

@@ -90,7 +90,7 @@ pub use reversible::{Reversible, make};
 pub use rollback::Leased;
 pub use sandbox::Sandbox;
 pub use sandbox_lock::SandboxLock;
-pub use sandbox_record::{SandboxRecord, enter, enter_if_present};
+pub use sandbox_record::{SandboxRecord, enter};
 pub use witness::{Presence, Witness};
 
 /// Returns the plugin that connects a sandbox as `T` describes, with its page for operators.

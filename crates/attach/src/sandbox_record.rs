@@ -17,6 +17,9 @@ pub trait SandboxRecord: Serialize + DeserializeOwned {
     /// Directory of all records.
     const DIRECTORY: &'static str;
 
+    /// Writes to the log what [`Self::revert`] does.
+    fn step();
+
     /// Returns the sandbox.
     fn sandbox(&self) -> &Witness;
 
@@ -25,6 +28,13 @@ pub trait SandboxRecord: Serialize + DeserializeOwned {
     /// # Errors
     /// The failures of all steps together.
     fn revert(&self, connection: &Connection) -> anyhow::Result<()>;
+
+    /// Reverts what an ADD without a record, such as one of the Go plugin, changed in the sandbox, to
+    /// which `connection` leads. The caller has locked it.
+    ///
+    /// # Errors
+    /// The failures of all steps together.
+    fn revert_unrecorded(request: &DelRequest, connection: &Connection) -> anyhow::Result<()>;
 
     /// Returns the directory of all records.
     fn files() -> OwnerFiles {
@@ -77,21 +87,18 @@ pub trait SandboxRecord: Serialize + DeserializeOwned {
         Self::files().write(owner, &serde_json::to_string(self)?, Writing::All)
     }
 
-    /// DEL: reverts the changes of the attachment and removes its record. An ADD of the Go plugin
-    /// has no record; then DEL calls `unrecorded`.
+    /// DEL: reverts the changes of the attachment and removes its record.
     ///
     /// DEL only reports what it cannot change in the sandbox, because a process there could
     /// otherwise make DEL fail for ever.
     ///
     /// # Errors
     /// The sandbox cannot be entered, or the record cannot be read or removed. The record stays.
-    fn del(
-        request: &DelRequest,
-        unrecorded: impl FnOnce(&DelRequest) -> anyhow::Result<()>,
-    ) -> anyhow::Result<()> {
+    fn del(request: &DelRequest) -> anyhow::Result<()> {
+        Self::step();
         let owner = request.attachment.owner();
         if Self::files().find_also_retired(&owner).is_none() {
-            note_failure(unrecorded(request));
+            note_failure(find_and_revert::<Self>(request));
         }
         remove::<Self>(&owner, request.netns.as_deref())
     }
@@ -101,6 +108,7 @@ pub trait SandboxRecord: Serialize + DeserializeOwned {
     /// # Errors
     /// A sandbox cannot be entered, or its record cannot be read or removed. This record stays.
     fn gc(request: &GcRequest) -> anyhow::Result<()> {
+        Self::step();
         let is_stale = request.stale();
         let owners = Self::files().owners()?;
         cni::all(owners.iter().filter(|it| is_stale(it)).map(|owner| {
@@ -110,6 +118,18 @@ pub trait SandboxRecord: Serialize + DeserializeOwned {
             remove::<Self>(owner, None)
         }))
     }
+}
+
+/// Calls [`SandboxRecord::revert_unrecorded`] in the sandbox, if there is one.
+fn find_and_revert<R: SandboxRecord>(request: &DelRequest) -> anyhow::Result<()> {
+    let netns = request.netns.as_deref();
+    let opened = netns.map(Connection::open_if_present).transpose()?;
+    let Some((namespace, _)) = opened.flatten() else {
+        return Ok(());
+    };
+    let connection = namespace.run(Connection::open_wary)??;
+    let _lock = SandboxLock::take(&namespace)?;
+    R::revert_unrecorded(request, &connection)
 }
 
 /// If the sandbox cannot be entered or locked, nothing is reverted, so the record stays. A process in
@@ -140,17 +160,4 @@ pub fn enter(netns: &Path) -> anyhow::Result<(Netns, Connection)> {
     let opened = namespace.run(Connection::open_wary);
     let connection = opened.map_err(Error::sandbox)??;
     Ok((namespace, connection))
-}
-
-/// Opens the sandbox at `netns` as [`enter`] does; `None` if there is none.
-///
-/// # Errors
-/// The sandbox cannot be entered.
-pub fn enter_if_present(netns: Option<&Path>) -> anyhow::Result<Option<(Netns, Connection)>> {
-    let opened = netns.map(Connection::open_if_present).transpose()?;
-    let Some((namespace, _)) = opened.flatten() else {
-        return Ok(None);
-    };
-    let connection = namespace.run(Connection::open_wary)??;
-    Ok(Some((namespace, connection)))
 }

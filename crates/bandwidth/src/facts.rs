@@ -70,7 +70,7 @@ fn missing_features() -> anyhow::Result<Vec<MissingFeature>> {
         };
         MissingFeature {
             reason: format!("the kernel lacks {module}"),
-            plugins: vec![PLUGIN.name],
+            plugins: Vec::new(),
             need: Need { keys, consequence },
             modules: vec![module],
         }

@@ -52,16 +52,11 @@ fn missing_features() -> anyhow::Result<Vec<MissingFeature>> {
     let filtering = Request::change_link(BRIDGE, &LinkChange::VlanFiltering);
     let filtering = || master.map_or(Ok(()), |_| connection.execute(vec![filtering]));
     let missing = [
-        MissingFeature::of(bridge, "bridges (CONFIG_BRIDGE)", PLUGIN.name, &[]),
+        MissingFeature::of(bridge, "bridges (CONFIG_BRIDGE)", &[]),
         attach::missing_pairs(&connection, PLUGIN.name, master)?,
-        MissingFeature::of(
-            filtering(),
-            VLAN_FILTERING,
-            PLUGIN.name,
-            &["vlan", "vlanTrunk"],
-        ),
+        MissingFeature::of(filtering(), VLAN_FILTERING, &["vlan", "vlanTrunk"]),
     ];
-    Ok(missing.into_iter().flatten().collect())
+    Ok(missing.concat())
 }
 
 const VLAN_FILTERING: &str = "VLAN filtering of bridges (CONFIG_BRIDGE_VLAN_FILTERING)";

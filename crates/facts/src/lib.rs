@@ -185,7 +185,7 @@ pub enum Consequence {
 pub struct MissingFeature {
     /// Text that names the missing feature, or the kernel's error.
     pub reason: String,
-    /// Names of the plugins that need the feature.
+    /// Names of the plugins that need the feature: [`Facts::missing_features`] leaves out its own.
     pub plugins: Vec<&'static str>,
     /// When they need it, and what happens without it.
     pub need: Need,
@@ -194,26 +194,26 @@ pub struct MissingFeature {
 }
 
 impl MissingFeature {
-    /// Returns the missing `feature`, which `plugin` needs with `keys`, if `tried` is an
-    /// error.
+    /// Returns the missing `feature`, which a plugin needs with `keys`, if `tried` is an error.
     pub fn of<T>(
         tried: Result<T, netlink::Error>,
         feature: &str,
-        plugin: &'static str,
         keys: &'static [&'static str],
-    ) -> Option<Self> {
-        let error = tried.err()?;
+    ) -> Vec<Self> {
+        let Err(error) = tried else {
+            return Vec::new();
+        };
         let reason = if error.is_not_supported() {
             format!("the kernel does not support {feature}")
         } else {
             format!("{:#}", anyhow::Error::from(error))
         };
-        Some(Self {
+        vec![Self {
             reason,
-            plugins: vec![plugin],
+            plugins: Vec::new(),
             need: Need::with(keys),
             modules: Vec::new(),
-        })
+        }]
     }
 }
 

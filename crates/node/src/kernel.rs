@@ -20,7 +20,8 @@ pub(super) fn missing_features() -> anyhow::Result<Vec<MissingFeature>> {
     Netns::run_in_new(|| {
         let mut missing = Vec::<MissingFeature>::new();
         for plugin in PLUGINS {
-            for feature in (plugin.missing_features)()? {
+            for mut feature in (plugin.missing_features)()? {
+                feature.plugins.push(plugin.name);
                 let is_same = |it: &&mut MissingFeature| {
                     (&it.reason, it.need) == (&feature.reason, feature.need)
                 };

@@ -18,10 +18,7 @@ pub const PLUGIN: Plugin = attach::plugin::<Config>(include_str!("../README.md")
 pub const FACTS: Facts = Facts {
     host_side: HostSide::Routed,
     tables: &[attach::MASQUERADE],
-    missing_features: || {
-        let lack = attach::missing_pairs(&Connection::open()?, PLUGIN.name, None)?;
-        Ok(lack.into_iter().collect())
-    },
+    missing_features: || attach::missing_pairs(&Connection::open()?, PLUGIN.name, None),
     tasks: |_, _| vec![(Task::MakeInterface, Scope::All)],
     replaces_rules: true,
     ..Facts::of(PLUGIN.name)

@@ -8,8 +8,9 @@
 //! | request | `raw`, `config` |
 //! | desired state | `desired`: tables and rules of the interface's addresses (pure) |
 //! | files | `record`: the sandbox, rules and tables of an attachment, for DEL and GC |
-//! | verbs | `add`, `del`, `check` |
+//! | verbs | `add`, `check`; `record` for DEL and GC |
 
+use attach::SandboxRecord as _;
 use cni::{Plugin, SpecVersion, StatusRequest, note};
 use facts::{Facts, MissingFeature};
 use netlink::Connection;
@@ -17,7 +18,6 @@ use netlink::Connection;
 mod add;
 mod check;
 mod config;
-mod del;
 mod desired;
 mod raw;
 mod record;
@@ -32,10 +32,10 @@ pub const PLUGIN: Plugin = Plugin {
     page: include_str!("../README.md"),
     spec_versions: SpecVersion::ALL,
     add: add::add,
-    del: del::del,
+    del: Record::del,
     check: check::check,
     status,
-    gc: del::gc,
+    gc: Record::gc,
     reload: None,
 };
 
@@ -43,13 +43,8 @@ pub const PLUGIN: Plugin = Plugin {
 pub const FACTS: Facts = Facts {
     missing_features: || {
         let rules = Connection::open()?.rules();
-        let missing = MissingFeature::of(
-            rules,
-            "policy rules (CONFIG_IP_MULTIPLE_TABLES)",
-            "sbr",
-            &[],
-        );
-        Ok(missing.into_iter().collect())
+        let feature = "policy rules (CONFIG_IP_MULTIPLE_TABLES)";
+        Ok(MissingFeature::of(rules, feature, &[]))
     },
     warnings: |keys| facts::read(keys).map_or_else(Vec::new, |raw| config::warnings(&raw)),
     ..Facts::of(PLUGIN.name)

@@ -3,10 +3,11 @@
 use std::net::IpAddr;
 
 use attach::{SandboxRecord, Witness};
+use cni::{DelRequest, GOING_ON, or_note};
 use netlink::{Connection, Request, Rule, found};
 use serde::{Deserialize, Serialize};
 
-use crate::desired::{Source, is_rule_of};
+use crate::desired::{Source, addresses, is_rule_of};
 
 /// What an ADD adds to a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,6 +48,10 @@ impl Record {
 impl SandboxRecord for Record {
     const DIRECTORY: &'static str = "/run/cni/sbr";
 
+    fn step() {
+        cni::step("remove rules and tables");
+    }
+
     fn sandbox(&self) -> &Witness {
         &self.sandbox
     }
@@ -68,13 +73,34 @@ impl SandboxRecord for Record {
         let routes = cni::all(outcomes.map(|it| Ok(found(it).map(drop)?)));
         cni::all([rules, routes])
     }
+
+    /// Deletes the rules for addresses of the interface, as the Go plugin does.
+    fn revert_unrecorded(request: &DelRequest, connection: &Connection) -> anyhow::Result<()> {
+        let keys = request.network.quiet_config().map(|it: Keys| it.table);
+        let table = or_note(keys, GOING_ON).flatten();
+        let interface = &request.attachment.interface;
+        let link = connection.find_link(interface.as_str())?;
+        let there = link.map(|it| connection.addresses(it.index)).transpose()?;
+        let there = there.iter().flatten().map(|it| it.address.ip());
+        let reported = request.prev_result.iter();
+        let reported = reported.flat_map(|it| addresses(it, interface));
+        let sources: Vec<IpAddr> = there.chain(reported.map(|it| it.address.ip())).collect();
+        delete_rules(connection, |rule| {
+            let is_in_table = table.is_none_or(|table| rule.table == table);
+            is_in_table && sources.iter().any(|it| is_rule_of(*it, rule))
+        })
+    }
+}
+
+/// The only key that DEL needs, if there is no record.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Keys {
+    table: Option<u32>,
 }
 
 /// Deletes the rules that `is_ours` accepts.
-pub(crate) fn delete_rules(
-    connection: &Connection,
-    is_ours: impl Fn(&Rule) -> bool,
-) -> anyhow::Result<()> {
+fn delete_rules(connection: &Connection, is_ours: impl Fn(&Rule) -> bool) -> anyhow::Result<()> {
     let rules = connection.rules()?.into_iter().filter(|it| is_ours(it));
     let deletions =
         rules.filter_map(|it| Some(Request::delete_rule(it.from?, it.table, Some(it.priority))));

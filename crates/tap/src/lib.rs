@@ -1,8 +1,8 @@
 //! CNI plugin `tap`: gives a sandbox a tap link, which a program such as a virtual machine opens.
 
 use attach::single;
-use cni::{Plugin, SpecVersion};
-use facts::{Facts, HostSide, MissingFeature, Need, Scope, Task};
+use cni::Plugin;
+use facts::{Facts, MissingFeature, Need};
 
 mod config;
 mod raw;
@@ -11,32 +11,16 @@ pub use config::Tap;
 pub use raw::RawConfig;
 
 /// The plugin and its verbs.
-pub const PLUGIN: Plugin = Plugin {
-    name: "tap",
-    page: include_str!("../README.md"),
-    spec_versions: SpecVersion::ALL,
-    add: single::add::<Tap>,
-    del: single::del::<Tap>,
-    check: single::check::<Tap>,
-    status: single::status::<Tap>,
-    gc: single::gc::<Tap>,
-    reload: None,
-};
+pub const PLUGIN: Plugin = single::plugin::<Tap>("tap", include_str!("../README.md"));
 
 /// What cnitool and the agent know of the plugin.
-pub const FACTS: Facts = Facts {
-    host_side: HostSide::Witness,
-    missing_features: || Ok(missing_feature().into_iter().collect()),
-    tasks: |_, _| vec![(Task::MakeInterface, Scope::All)],
-    ..Facts::of(PLUGIN.name)
-};
-
-fn missing_feature() -> Option<MissingFeature> {
+pub const FACTS: Facts = single::facts(PLUGIN.name, || {
     let tried = netlink::Tap::default().create(PLUGIN.name, None);
-    Some(MissingFeature {
-        reason: format!("{:#}", tried.err()?),
-        plugins: vec![PLUGIN.name],
+    let missing = tried.err().map(|error| MissingFeature {
+        reason: format!("{error:#}"),
+        plugins: Vec::new(),
         need: Need::with(&[]),
         modules: vec!["tun"],
-    })
-}
+    });
+    Ok(missing.into_iter().collect())
+});

@@ -7,8 +7,9 @@
 //! | request | `raw`, `config` |
 //! | kernel | `port`: moves the interface with its addresses and routes; `link`: the VRF link |
 //! | files | `record`: the sandbox and the VRF of an attachment, for DEL and GC |
-//! | verbs | `add`, `del`, `check` |
+//! | verbs | `add`, `check`; `record` for DEL and GC |
 
+use attach::SandboxRecord as _;
 use cni::{Plugin, SpecVersion, StatusRequest};
 use facts::{Facts, MissingFeature};
 use netlink::{Connection, NewKind, NewLink};
@@ -16,7 +17,6 @@ use netlink::{Connection, NewKind, NewLink};
 mod add;
 mod check;
 mod config;
-mod del;
 mod link;
 mod port;
 mod raw;
@@ -32,10 +32,10 @@ pub const PLUGIN: Plugin = Plugin {
     page: include_str!("../README.md"),
     spec_versions: SpecVersion::ALL,
     add: add::add,
-    del: del::del,
+    del: Record::del,
     check: check::check,
     status,
-    gc: del::gc,
+    gc: Record::gc,
     reload: None,
 };
 
@@ -43,12 +43,11 @@ pub const PLUGIN: Plugin = Plugin {
 pub const FACTS: Facts = Facts {
     missing_features: || {
         let tried = Connection::open()?.add_link(&NewLink::of("trial", NewKind::Vrf(1)));
-        let missing = MissingFeature::of(tried, "VRF links (CONFIG_NET_VRF)", PLUGIN.name, &[]);
-        let missing = missing.map(|it| MissingFeature {
-            modules: vec!["vrf"],
-            ..it
-        });
-        Ok(missing.into_iter().collect())
+        let mut missing = MissingFeature::of(tried, "VRF links (CONFIG_NET_VRF)", &[]);
+        for feature in &mut missing {
+            feature.modules.push("vrf");
+        }
+        Ok(missing)
     },
     ..Facts::of(PLUGIN.name)
 };

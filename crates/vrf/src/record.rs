@@ -1,9 +1,11 @@
 //! What an ADD changes in a sandbox: its record, and the way back.
 
 use attach::{SandboxRecord, Witness};
+use cni::{DelRequest, GOING_ON, or_note};
 use netlink::Connection;
 use serde::{Deserialize, Serialize};
 
+use crate::Config;
 use crate::link::Vrf;
 use crate::port::{MAIN, Move, Port};
 
@@ -21,6 +23,10 @@ pub struct Record {
 impl SandboxRecord for Record {
     const DIRECTORY: &'static str = "/run/cni/vrf";
 
+    fn step() {
+        cni::step("move the interface out of the VRF");
+    }
+
     fn sandbox(&self) -> &Witness {
         &self.sandbox
     }
@@ -28,6 +34,15 @@ impl SandboxRecord for Record {
     fn revert(&self, connection: &Connection) -> anyhow::Result<()> {
         let interface = &self.sandbox.link;
         leave(connection, interface, (&self.vrf, self.moving.as_ref()))
+    }
+
+    /// Finds the VRF by the configuration.
+    fn revert_unrecorded(request: &DelRequest, connection: &Connection) -> anyhow::Result<()> {
+        let Some(config) = or_note(Config::parse(&request.network), GOING_ON) else {
+            return Ok(());
+        };
+        let interface = request.attachment.interface.as_str();
+        leave(connection, interface, (config.name.as_str(), None))
     }
 }
 

@@ -231,8 +231,8 @@ pub fn missing_features(
         parent: Some(connection.link(&parent)?.index),
         ..NewLink::of(plugin, kind)
     };
-    let missing = MissingFeature::of(connection.add_link(&link), feature, plugin, &[]);
-    Ok(missing.into_iter().collect())
+    let tried = connection.add_link(&link);
+    Ok(MissingFeature::of(tried, feature, &[]))
 }
 
 /// Returns a MAC that follows from the attachment alone, so that an IPAM plugin may use the link.
