@@ -68,8 +68,9 @@ impl<'h> Scene<'h> {
     /// Returns whether the first node's pod reaches the one of the node with this number.
     fn reaches(&self, number: u8) -> bool {
         let addresses = addresses(number);
-        let pings = |it: &String| self.pods[0].pings(it);
-        addresses.iter().all(pings)
+        // Both are tried, so that each has a chance to leave in the clear.
+        let [v4, v6] = addresses.map(|it| self.pods[0].pings(&it));
+        v4 && v6
     }
 }
 
@@ -227,8 +228,7 @@ fn node_without_a_key_of_its_own_is_not_reached_and_nothing_leaks() {
         api.annotate("node-3", ANNOTATION, announced);
         expect_routes(first, reached);
         scene.nodes[0].1.says(said);
-        let refusal = first.place().ip("route show 10.244.3.0/24");
-        assert!(refusal.contains("unreachable"), "{refusal}");
+        refuses(first, "10.244.3.0/24");
         assert!(!scene.reaches(3));
         assert_eq!(scene.reaches(2), reached.contains(&2));
         scene.is_encrypted();
@@ -236,7 +236,25 @@ fn node_without_a_key_of_its_own_is_not_reached_and_nothing_leaks() {
     api.annotate("node-3", ANNOTATION, None);
     expect_routes(first, &[2]);
     assert!(soon(|| scene.reaches(2)));
+    node_leaves(&scene, "node-3", "10.244.3.0/24");
     assert!(scene.is_encrypted());
+}
+
+/// Deletes a node. Open connections to its pods must not go on in the clear, nor must what other nodes
+/// send to a pod of this node that has left.
+fn node_leaves(scene: &Scene<'_>, name: &str, network: &str) {
+    scene.cluster.api.delete(name);
+    let nodes = scene.first().dir().join("nodes.json");
+    assert!(soon(|| !fs::read_to_string(&nodes).unwrap().contains(name)));
+    refuses(scene.first(), network);
+    refuses(scene.first(), "10.244.1.0/24");
+}
+
+/// Expects a route that keeps packets to the network from leaving in the clear.
+#[track_caller]
+fn refuses(node: &Node<'_>, network: &str) {
+    let routes = node.place().ip(&format!("route show {network}"));
+    assert!(routes.contains("unreachable"), "{routes}");
 }
 
 #[test]

@@ -76,7 +76,7 @@ impl Kernel {
             applied.problems.extend(problem);
         }
         if others == Others::Remove {
-            applied.changes += self.clean(found, stale, way).await?;
+            applied.changes += self.clean(found, stale, (way, peers)).await?;
         }
         Ok(applied)
     }
@@ -86,9 +86,16 @@ impl Kernel {
         &self,
         routes: BTreeMap<IpNetwork, Found>,
         entries: Vec<Stale>,
-        way: &Way,
+        (way, peers): (&Way, &Peers),
     ) -> Result<usize, Error> {
-        let routes = routes.into_values().flat_map(|it| [it.own, it.refusal]);
+        // Open connections to pods of a node that has left must not go on in the clear.
+        let stays = |network: &IpNetwork| {
+            matches!(way, Way::WireGuard(_))
+                && !peers.encrypted.iter().any(|it| is_within(*network, *it))
+        };
+        let routes = routes
+            .into_iter()
+            .flat_map(|(network, found)| [found.own, found.refusal.filter(|_| !stays(&network))]);
         let routes = routes.flatten();
         let requests: Vec<_> = routes.map(|it| self.remove(it)).collect();
         let mut count = requests.len();
@@ -246,4 +253,9 @@ impl Applied {
         }
         self.changes += usize::from(matches!(outcome, Outcome::Set(_) | Outcome::Removed));
     }
+}
+
+/// Returns whether `network` is a part of `other`, or the same.
+fn is_within(network: IpNetwork, other: IpNetwork) -> bool {
+    other.contains(network.ip()) && other.prefix() <= network.prefix()
 }

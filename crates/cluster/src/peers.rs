@@ -14,8 +14,8 @@ use crate::problem::Problem;
 pub struct Peers {
     /// The node of each network. No network overlaps another one or contains a node's address.
     pub networks: BTreeMap<IpNetwork, Peer>,
-    /// Networks to which no packet may go unencrypted: those above, and those of nodes that have no
-    /// usable address or key. Empty without encryption.
+    /// Networks to which no packet may go unencrypted: those above, those of nodes that have no usable
+    /// address or key, and this node's own. Empty without encryption.
     pub encrypted: BTreeSet<IpNetwork>,
     /// Why other networks are left out.
     pub problems: BTreeSet<Problem>,
@@ -50,6 +50,11 @@ impl Peers {
             addresses.find(|it| it.is_ipv4() == is_ipv4)
         });
         peers.encrypted.extend(peers.networks.keys());
+        // What another node sends to a pod that has left must not go on through the default route.
+        let this = nodes.get(own).into_iter().flat_map(|it| &it.pod_cidrs);
+        peers
+            .encrypted
+            .extend(this.map(|it| without_host_bits(*it)));
         let without_address = peers.problems.iter().filter_map(|it| match it {
             Problem::NoAddress { network, .. } => Some(*network),
             _ => None,
@@ -337,7 +342,7 @@ mod tests {
         let reached = reached.map(|(network, peer)| format!("{network} {}", peer.address));
         let good = ["10.244.4.0/24 192.0.2.4", "fd00:4::/64 192.0.2.4"];
         assert_eq!(reached.collect::<Vec<_>>(), good);
-        assert_eq!(peers.encrypted.len(), 12, "{:?}", peers.encrypted);
+        assert_eq!(peers.encrypted.len(), 14, "{:?}", peers.encrypted);
         let problems = peers.problems.iter().map(ToString::to_string);
         let problems = problems.collect::<Vec<_>>().join("\n");
         for said in [

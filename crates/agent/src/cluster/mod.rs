@@ -140,7 +140,9 @@ impl Part {
             let guarded = spawn_blocking(move || guard::apply(vxlan, &nodes, others)).await?;
             guarded.context("guard the tunnel port")?;
         }
-        self.set_pod_networks().await?;
+        // Pods without masquerading need no such networks.
+        let exempt = self.set_pod_networks().await;
+        self.report.error(MASQUERADE, exempt.as_ref().err());
         let announced = self.watched.key();
         let keys = encryption::keys(&self.config, announced, &self.report).await;
         let (peers, way) = self.desired(keys.as_ref());
@@ -152,7 +154,7 @@ impl Part {
         self.concerns.links.extend(&applied.links);
         self.concerns.tunnels.clone_from(&applied.tunnels);
         self.concerns.networks = peers.networks.into_keys().collect();
-        let mut is_done = !applied.problems.iter().any(Problem::may_pass);
+        let mut is_done = exempt.is_ok() && !applied.problems.iter().any(Problem::may_pass);
         if is_current {
             is_done &= self.keep_nodes().await;
             let usable = keys.as_ref().filter(|_| applied.mtu.is_some());
@@ -192,7 +194,7 @@ impl Part {
             Some(configured) => configured.clone(),
         };
         let set = spawn_blocking(move || attach::set_cluster_networks(&networks)).await?;
-        set.context("keep pods of the cluster from being masqueraded to each other")
+        Ok(set?)
     }
 
     /// Returns the desired routes.
@@ -378,6 +380,7 @@ const API: &str = "cluster: API server";
 const NODE: &str = "cluster: node";
 const FILE: &str = "cluster: state file";
 const CONFLIST: &str = "cluster: conflist";
+const MASQUERADE: &str = "cluster: networks without masquerading";
 const CONDITION: &str = "cluster: condition";
 
 /// The number of events of other programs, at most five seconds apart, after which the pauses become
