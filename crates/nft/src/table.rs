@@ -45,7 +45,7 @@ pub struct Set {
     pub key: Vec<Type>,
     /// Kind of the targets to which the set maps its keys.
     pub target: TargetType,
-    /// Whether the elements are the ends of ranges ([`crate::ranges`]).
+    /// Whether the elements are the ends of ranges ([`crate::ranges()`]).
     pub has_ranges: bool,
 }
 
@@ -203,7 +203,7 @@ impl Set {
         }
     }
 
-    /// Describes a set of networks of this IP version ([`crate::ranges`]).
+    /// Describes a set of networks of this IP version ([`crate::ranges()`]).
     pub fn of_networks(name: &'static str, version: IpVersion) -> Self {
         let set = Self::new(name, [Type::address(version)], TargetType::None);
         Self {
