@@ -58,7 +58,7 @@ impl Kernel {
             Way::Direct => (self.direct(peers).await?, Vec::new()),
             Way::Vxlan(tunnels) => self.through_all(tunnels, peers, &mut applied).await?,
             Way::WireGuard(mesh) => {
-                let hops = self.through_wire(mesh.as_deref(), (peers, others), &mut applied);
+                let hops = self.through_wireguard(mesh.as_deref(), (peers, others), &mut applied);
                 (hops.await?, Vec::new())
             }
         };
@@ -111,7 +111,7 @@ impl Kernel {
             }
         }
         if !matches!(way, Way::WireGuard(_)) {
-            count += usize::from(self.remove_wire().await?);
+            count += usize::from(self.remove_wireguard().await?);
         }
         Ok(count)
     }
@@ -139,7 +139,7 @@ impl Kernel {
     }
 
     /// Makes the WireGuard device. Returns the routes through it.
-    async fn through_wire(
+    async fn through_wireguard(
         &self,
         mesh: Option<&Mesh>,
         (peers, others): (&Peers, Others),
@@ -148,7 +148,7 @@ impl Kernel {
         let Some(mesh) = mesh else {
             return Ok(BTreeMap::new());
         };
-        let (device, changes) = match self.wire(mesh, others).await? {
+        let (device, changes) = match self.wireguard(mesh, others).await? {
             Ok(made) => made,
             Err(problem) => {
                 applied.problems.insert(problem);

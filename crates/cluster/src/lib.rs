@@ -21,7 +21,7 @@ mod routes;
 mod state;
 mod tunnel;
 mod way;
-mod wire;
+mod wireguard;
 
 pub use self::apply::{Applied, Others};
 pub use self::changes::{Changes, Concerns};

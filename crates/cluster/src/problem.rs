@@ -84,7 +84,7 @@ pub enum Problem {
     },
     /// The WireGuard device cannot be made.
     #[error("no WireGuard device cni-wg, so packets to pods of other nodes are dropped: {reason}")]
-    Wire {
+    WireGuard {
         /// Why not.
         reason: String,
     },
@@ -93,7 +93,7 @@ pub enum Problem {
         "this node has no WireGuard device for {network}, the pods of node {node}, so packets to it are \
          dropped"
     )]
-    NoWire {
+    NoWireGuard {
         /// Name of the other node.
         node: String,
         /// The network of its pods.
@@ -155,7 +155,7 @@ impl Problem {
         matches!(
             self,
             Self::Device { .. }
-                | Self::Wire { .. }
+                | Self::WireGuard { .. }
                 | Self::Unrefused { .. }
                 | Self::Refused { .. }
                 | Self::Foreign { .. }

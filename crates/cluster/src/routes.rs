@@ -129,7 +129,7 @@ impl Kernel {
         let Some(own) = own else {
             return Ok((Outcome::Missing, Some(problem)));
         };
-        let is_encrypted = matches!(problem, Problem::NoWire { .. });
+        let is_encrypted = matches!(problem, Problem::NoWireGuard { .. });
         let is_kept = |it: &Route| it.is_onlink || it.gateway == Some(peer.address);
         let current = Route::read(&own).filter(|it| !is_encrypted && is_kept(it));
         if let Some(route) = current {

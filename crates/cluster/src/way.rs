@@ -29,7 +29,7 @@ impl Way {
                 address: peer.address,
             },
             Self::Vxlan(_) => Problem::NoTunnel { node, network },
-            Self::WireGuard(_) => Problem::NoWire { node, network },
+            Self::WireGuard(_) => Problem::NoWireGuard { node, network },
         }
     }
 }

@@ -49,7 +49,7 @@ pub(super) fn interval(config: &Config) -> Option<Duration> {
 /// Returns why there is no WireGuard device.
 pub(super) fn failure(applied: &Applied) -> String {
     let mut problems = applied.problems.iter();
-    let problem = problems.find(|it| matches!(it, Problem::Wire { .. }));
+    let problem = problems.find(|it| matches!(it, Problem::WireGuard { .. }));
     problem.map_or_else(
         || "waits for the WireGuard key".to_owned(),
         ToString::to_string,

@@ -13,12 +13,12 @@ use crate::problem::Problem;
 impl Kernel {
     /// Makes the device and makes the other nodes known to it. Returns it with the number of changes;
     /// the problem if another link has its name, or if the kernel refuses it.
-    pub(crate) async fn wire(
+    pub(crate) async fn wireguard(
         &self,
         mesh: &Mesh,
         others: Others,
     ) -> Result<Result<(Device, usize), Problem>, Error> {
-        let refused = |reason| Problem::Wire { reason };
+        let refused = |reason| Problem::WireGuard { reason };
         let Some(uplink) = self.uplink(mesh.local).await? else {
             let reason = format!("no link has this node's InternalIP {}", mesh.local);
             return Ok(Err(refused(reason)));
@@ -71,7 +71,7 @@ impl Kernel {
     }
 
     /// Removes the WireGuard device. Returns whether there was one.
-    pub(crate) async fn remove_wire(&self) -> Result<bool, Error> {
+    pub(crate) async fn remove_wireguard(&self) -> Result<bool, Error> {
         match self.link(DEVICE).await?.filter(|it| it.is_wireguard) {
             Some(link) => self.remove_link(link.index).await,
             None => Ok(false),
