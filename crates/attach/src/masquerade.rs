@@ -182,8 +182,8 @@ fn within_cluster() -> [Rule; 2] {
     })
 }
 
-/// Sets the networks of a cluster's pods, which end with the host: packets from one of them to another
-/// one keep their source address.
+/// Replaces the networks of a cluster's pods: packets from one of them to another one keep their source
+/// address. The networks stay when the caller ends.
 ///
 /// # Errors
 /// The kernel refuses a request.

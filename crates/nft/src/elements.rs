@@ -82,8 +82,8 @@ impl Connection {
     }
 
     /// Returns the elements of `table` in the order of its sets, without the sets that hold no element of
-    /// an attachment: those of counts ([`crate::TargetType::Count`]) and of ranges. Returns no elements if the table does not exist. Elements
-    /// may be missing if another process changes rules meanwhile.
+    /// an attachment: those of counts ([`crate::TargetType::Count`]) and of ranges. Returns no elements
+    /// if the table does not exist. Elements may be missing if another process changes rules meanwhile.
     ///
     /// # Errors
     /// [`Error::Refused`].
