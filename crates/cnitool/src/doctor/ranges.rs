@@ -1,17 +1,20 @@
 //! Checks ranges of addresses: they must not overlap each other or the node's networks, and must
-//! have free addresses.
+//! have free addresses, and those of all live pods.
+
+use std::collections::BTreeSet;
 
 use attach::GatewayConflict;
 use ipnetwork::IpNetwork;
 use itertools::Itertools as _;
 use netlink::{Link, LinkKind, Route};
-use node::{Node, Range, is_looked_up};
+use node::{Lease, Node, Range, is_looked_up};
+use upkeep::{Candidate, Liveness, liveness};
 
 use super::edit;
-use super::finding::{Finding, Level, or_ok, quoted, some_of};
+use super::finding::{Finding, Level, count, or_ok, quoted, some_of};
 
-/// Reports ranges of host-local that overlap each other or the node's networks, and sets of ranges
-/// with few free addresses.
+/// Reports ranges of host-local that overlap each other or the node's networks, sets of ranges with
+/// few free addresses, and addresses of pods that are in no range.
 pub fn judge(node: &Node) -> Vec<Finding> {
     let sources = node.configuration.sources();
     let ranges: Vec<_> = sources.flat_map(Range::all_of).collect();
@@ -24,6 +27,9 @@ pub fn judge(node: &Node) -> Vec<Finding> {
     }
     let sets = ranges.chunk_by(Range::is_of_set_of);
     findings.extend(sets.filter_map(|set| fill(node, set)));
+    let networks: BTreeSet<_> = ranges.iter().map(|it| it.source.name()).collect();
+    let strays = networks.into_iter();
+    findings.extend(strays.filter_map(|it| stray_addresses(node, it, &ranges)));
     let ok = || format!("no overlap, and free addresses: {}", some_of(&ranges));
     or_ok(findings, (!ranges.is_empty()).then(ok))
 }
@@ -200,6 +206,31 @@ fn fill(node: &Node, set: &[Range<'_>]) -> Option<Finding> {
     }
     let is_nearly_full = held * 10 >= size * 9;
     is_nearly_full.then(|| Finding::warning(message).impact("It is nearly full."))
+}
+
+/// Finds addresses of live pods that are in none of the network's ranges. Knows no ranges that a
+/// runtime passes.
+fn stray_addresses(node: &Node, network: &str, ranges: &[Range<'_>]) -> Option<Finding> {
+    let ranges = || ranges.iter().filter(|it| it.source.name() == network);
+    let mut passed = ranges().flat_map(|it| &it.source.plugin.capabilities);
+    if passed.any(|it| it == "ipRanges") {
+        return None;
+    }
+    let is_stray = |lease: &&Lease| {
+        let is_live = |it: &Candidate| liveness(node, it) == Liveness::Live;
+        lease.network == network
+            && !ranges().any(|it| it.leases(lease.address))
+            && Candidate::of_lease(node, lease).is_some_and(|it| is_live(&it))
+    };
+    let strays = node.leases.iter().filter(is_stray);
+    let strays: Vec<_> = strays.map(|it| it.address).collect();
+    let number = count(strays.len(), "address");
+    let addresses = some_of(&strays);
+    let message =
+        format!("network {network}: {number} of live pods in none of its ranges: {addresses}");
+    let impact = "The ranges have changed since. Other nodes may use these addresses or have no \
+                  route to them: recreate the pods.";
+    (!strays.is_empty()).then(|| Finding::warning(message).impact(impact))
 }
 
 /// Returns whether `route` is for a single pod and `link` is a veth link, such as the host's end of

@@ -4,7 +4,7 @@ use netlink::Address;
 use serde_json::{Value, json};
 
 use super::super::finding::Level;
-use super::super::tests::{lease, levels, link, node};
+use super::super::tests::{attached, lease, levels, link, node};
 use super::*;
 
 fn list(name: &str, ipam: &Value) -> String {
@@ -160,4 +160,30 @@ fn a_single_address_that_no_pod_gets_is_no_overlap() {
     let judged = |address| judge(&with_addresses("10.244.1.0/24", address, "10.244.1.1/24"));
     assert_eq!(levels(&judged("10.244.1.0/32")), [Level::Ok]);
     assert_eq!(levels(&judged("10.244.1.7/32")), [Level::Problem]);
+}
+
+#[test]
+fn live_pods_outside_of_the_ranges_are_reported() {
+    let findings = |ranges: &Value, capability: &str| {
+        let list = list("pods", ranges).replace(r#""type":"bridge""#, capability);
+        let mut node = node(&[("pods.conflist", &list)]);
+        node.leases = vec![
+            lease("pods", "10.1.0.2", "a"),
+            lease("pods", "10.1.0.9", "b"),
+        ];
+        node.attached = ["a", "b"].map(|it| attached("pods", it)).into();
+        judge(&node)
+    };
+    let plain = r#""type":"bridge""#;
+    let passed = r#""type":"bridge","capabilities":{"ipRanges":true}"#;
+    let both = json!({"ranges": [[{"subnet": "10.1.0.0/29"}, {"subnet": "10.1.0.8/29"}]]});
+    let other = json!({"subnet": "10.2.0.0/16"});
+    assert_eq!(levels(&findings(&both, plain)), [Level::Ok]);
+    assert_eq!(levels(&findings(&other, passed)), [Level::Ok]);
+    let one = findings(&json!({"subnet": "10.1.0.0/29"}), plain);
+    assert_eq!(levels(&one), [Level::Warning]);
+    assert_eq!(
+        one[0].message,
+        "network pods: 1 address of live pods in none of its ranges: 10.1.0.9"
+    );
 }
