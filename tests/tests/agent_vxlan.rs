@@ -188,9 +188,13 @@ fn only_nodes_send_packets_into_the_tunnel() {
     second.place().ip("address add 198.51.100.77/24 dev eth0");
     let by_second_address = arrives(&a, "198.51.100.77", ("10.244.1.9", &b), &mac);
     assert!(!by_second_address);
-    // A pod reaches no tunnel port of its own node, either.
+    // A pod reaches no tunnel port of its own node, and a process of a node none at all.
     assert!(!arrives(&b, "198.51.100.2", ("10.244.1.9", &b), &mac));
-    assert!(attack(first.place(), "10.244.1.9"));
+    assert!(!attack(first.place(), "10.244.1.9"));
+    // A node without a guard can only name addresses of pods of other nodes.
+    cluster.object(3, LAN);
+    assert!(eventually(|| attack(stranger.place(), "10.244.1.9")));
+    assert!(!attack(stranger.place(), "203.0.113.9"));
 }
 
 /// Sends a datagram in a VXLAN packet that names `source`, from `from` to a tunnel's port. Returns

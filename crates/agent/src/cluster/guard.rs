@@ -1,15 +1,15 @@
 //! Rules that keep foreign packets out of the tunnels between nodes.
 //!
 //! VXLAN has no authentication: a program that reaches a node's tunnel port can send any packet to the
-//! node's pods. So only nodes may send to this port. Packets of pods are dropped before masquerading
-//! gives them the node's address.
+//! node's pods. So only the tunnels of nodes may send to this port. Packets of pods are dropped before
+//! masquerading gives them the node's address.
 
 use std::collections::BTreeSet;
 use std::future::pending;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use cluster::{NAMES, Nodes, Others, Vxlan};
+use cluster::{Nodes, Others, Vxlan};
 use netlink::IpVersion;
 use nft::{
     Chain, Change, Connection, Deletion, Element, Family, Field, Hook, Rule, Set, Table,
@@ -80,10 +80,11 @@ pub(super) async fn next(deletions: &mut Option<Events<()>>) -> anyhow::Result<(
     outcome
 }
 
-/// Describes the table. Its name and sets do not depend on `vxlan`.
+/// Describes the table. Its name and sets do not depend on `vxlan`. All packets of pods traverse the
+/// chains in prerouting and postrouting, and most leave each rule after one comparison.
 fn table(vxlan: Vxlan) -> Table {
     let inner = Rule::new("a packet out of a tunnel comes from a pod CIDR of another node")
-        .when_in(&[Field::InputName], TUNNELS)
+        .when(Field::InputName, TUNNELS)
         .when_source_is_elsewhere()
         .drop();
     // Before Linux 5.19, rules can compare the link only here.
@@ -91,16 +92,15 @@ fn table(vxlan: Vxlan) -> Table {
         vxlan,
         "a node's packets arrive through the link that leads to the node",
     )
-    .when_to_host()
     .when_source_is_elsewhere()
+    .when_to_host()
     .drop();
-    let nodes = FAMILIES.map(|(version, name)| (name, Type::address(version)));
-    let sets = nodes.into_iter().chain([(TUNNELS, Type::InterfaceName)]);
-    let sets = sets.map(|(name, key)| Set::new(name, [key], TargetType::None));
+    let sets =
+        FAMILIES.map(|(version, name)| Set::new(name, [Type::address(version)], TargetType::None));
     Table {
         family: Family::Inet,
         name: "cni-cluster",
-        sets: sets.collect(),
+        sets: sets.into(),
         chains: vec![
             Chain::filter("tunnel", Hook::Prerouting, RAW, vec![inner, spoofed]),
             Chain::filter(
@@ -109,7 +109,6 @@ fn table(vxlan: Vxlan) -> Table {
                 BEFORE_FILTER,
                 to_this_node(vxlan),
             ),
-            Chain::filter("forwarded", Hook::Forward, BEFORE_FILTER, from_pods(vxlan)),
             Chain::filter("sent", Hook::Postrouting, BEFORE_NAT, sent(vxlan)),
         ],
     }
@@ -118,39 +117,24 @@ fn table(vxlan: Vxlan) -> Table {
 /// Returns the rules for packets to this node's tunnel port: they come from the address of a node, and
 /// go to that of this node, not to another one, such as a virtual address.
 fn to_this_node(vxlan: Vxlan) -> Vec<Rule> {
-    let rules = FAMILIES.into_iter().flat_map(|(version, set)| {
-        [
-            to_port(vxlan, "only nodes send to the tunnel port")
-                .when_ip(version)
-                .when_not_in(&[Field::Source(version)], set)
-                .drop(),
-            to_port(vxlan, "nodes send to the InternalIP alone")
-                .when_ip(version)
-                .when_not_in(&[Field::Destination(version)], set)
-                .drop(),
-        ]
+    let nodes = FAMILIES.into_iter().map(|(version, set)| {
+        to_port(vxlan, "nodes send to the InternalIP")
+            .when_ip(version)
+            .when_in(&[Field::Source(version)], set)
+            .when_in(&[Field::Destination(version)], set)
+            .return_to_caller()
     });
-    rules.collect()
+    let others = to_port(vxlan, "only nodes send to the tunnel port").drop();
+    nodes.chain([others]).collect()
 }
 
-/// Returns the rules for packets that leave this node for the tunnel port of a node, before they are
-/// masqueraded: those that a Service translated, too.
+/// Returns the rules for packets to the tunnel port of a node, before they are masqueraded: only the
+/// tunnel sends them, neither pods nor processes of this node. Linux 5.7 and later keep the link that
+/// a packet came from here, which is the tunnel's device for the packets that it made.
 fn sent(vxlan: Vxlan) -> Vec<Rule> {
     let rules = FAMILIES.map(|(version, set)| {
-        to_port(vxlan, "only this node sends to the tunnel port of a node")
-            .when_ip(version)
-            .when_in(&[Field::Destination(version)], set)
-            .when_not_in(&[Field::Source(version)], set)
-            .drop()
-    });
-    rules.to_vec()
-}
-
-/// Returns the rules for forwarded packets to the tunnel port of any node. Nodes send their packets
-/// themselves.
-fn from_pods(vxlan: Vxlan) -> Vec<Rule> {
-    let rules = FAMILIES.map(|(version, set)| {
-        to_port(vxlan, "no pod sends to the tunnel port of a node")
+        to_port(vxlan, "only the tunnel sends to the tunnel port of a node")
+            .unless(Field::InputName, TUNNELS)
             .when_ip(version)
             .when_in(&[Field::Destination(version)], set)
             .drop()
@@ -158,11 +142,11 @@ fn from_pods(vxlan: Vxlan) -> Vec<Rule> {
     rules.to_vec()
 }
 
-/// Starts a rule for packets to the tunnel port.
+/// Starts a rule for packets to the tunnel port. The kernel compares the port faster than the protocol.
 fn to_port(vxlan: Vxlan, why: &'static str) -> Rule {
     Rule::new(why)
-        .when(Field::Protocol, &[UDP])
         .when(Field::DestinationPort, &vxlan.port.to_be_bytes())
+        .when(Field::Protocol, &[UDP])
 }
 
 /// Returns the elements of all sets.
@@ -170,18 +154,18 @@ fn elements(nodes: &Nodes) -> Vec<Element> {
     let [(_, v4), (_, v6)] = FAMILIES;
     let addresses: BTreeSet<_> = nodes.values().flat_map(|it| &it.addresses).collect();
     let addresses = addresses.into_iter();
-    let addresses = addresses.map(|it| (if it.is_ipv4() { v4 } else { v6 }, Value::Address(*it)));
-    let tunnels = NAMES.map(|it| (TUNNELS, Value::InterfaceName(it)));
-    let all = addresses.chain(tunnels);
-    all.map(|(set, value)| Element::new(set, &[value], "cni-agent"))
-        .collect()
+    let addresses = addresses.map(|it| {
+        let set = if it.is_ipv4() { v4 } else { v6 };
+        Element::new(set, &[Value::Address(*it)], "cni-agent")
+    });
+    addresses.collect()
 }
 
 /// The set of the nodes' addresses of each family.
 const FAMILIES: [(IpVersion, &str); 2] = [(IpVersion::V4, "nodes-v4"), (IpVersion::V6, "nodes-v6")];
 
-/// The set of the tunnels' devices.
-const TUNNELS: &str = "tunnels";
+/// The beginning of the names of the tunnels' devices.
+const TUNNELS: &[u8] = b"cni-vxlan";
 
 /// Number of the protocol UDP.
 const UDP: u8 = 17;
