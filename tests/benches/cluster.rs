@@ -50,9 +50,11 @@ fn work(cluster: &Cluster<'_>, count: u32) -> Value {
         thread::park_timeout(Duration::from_millis(5));
     }
     let routes = start.elapsed().as_secs_f64();
+    // The first synchronization has ended.
+    node.health_has("ok");
     let (start, before) = (Instant::now(), ticks(&agent));
     for turn in 0..HEARTBEATS {
-        let ready = json!([{"type": "Ready", "lastHeartbeatTime": turn}]);
+        let ready = json!([{"type": "Ready", "status": "True", "lastHeartbeatTime": turn}]);
         cluster.api.set_conditions(&name(turn % count), &ready);
         let next = start + Duration::from_millis(10) * (turn + 1);
         thread::park_timeout(next.saturating_duration_since(Instant::now()));
@@ -77,23 +79,25 @@ fn ticks(agent: &Agent) -> u32 {
 /// A kind of network between two nodes, with a pod on each.
 struct Kind {
     name: &'static str,
-    /// The kind to compare with: its place in the list.
-    base: usize,
     pods: [Sandbox; 2],
     target: SocketAddr,
     _agents: Vec<Agent>,
 }
 
-/// Measures all kinds in turns, and compares each with routes or a tunnel made by hand.
+/// Measures all kinds in turns, and compares each with the same made by hand: without anything else,
+/// and with what any network with masquerading has.
 fn packets(cluster: &Cluster<'_>, rounds: u32, report: &mut Report) {
     let kinds = [
-        by_hand(cluster, "routes by hand", 0, [1, 2]),
-        by_agents(cluster, "direct", 0, [3, 4]),
-        by_hand(cluster, "VXLAN by hand", 2, [5, 6]),
-        by_agents(cluster, "vxlan", 2, [7, 8]),
+        by_hand(cluster, "routes", [1, 2]),
+        by_hand(cluster, "routes, masqueraded", [3, 4]),
+        by_agents(cluster, "direct", [5, 6]),
+        by_hand(cluster, "VXLAN", [7, 8]),
+        by_hand(cluster, "VXLAN, masqueraded", [9, 10]),
+        by_agents(cluster, "vxlan", [11, 12]),
     ];
     println!(
-        "\nbetween pods of two nodes, medians of {rounds} turns; compared with the same by hand\n"
+        "\nbetween pods of two nodes, medians of {rounds} turns; compared with the same by hand,\n\
+         without and with a bridge and a rule that masquerades\n"
     );
     let mut rows = Vec::new();
     for metric in [
@@ -127,18 +131,23 @@ fn row(kinds: &[Kind], quantity: Quantity, turns: &[Vec<f64>]) -> Vec<Value> {
     println!("{}, {}", quantity.name, quantity.unit);
     let rows = kinds.iter().enumerate().map(|(place, kind)| {
         let value = median(turns.iter().map(|turn| turn[place]));
-        let ratio = median(turns.iter().map(|turn| {
-            let [own, base] = [place, kind.base].map(|it| turn[it]);
-            if quantity.more_is_better {
-                own / base
-            } else {
-                base / own
-            }
-        }));
-        println!("    {:16}{value:12.2}{ratio:8.2}", kind.name);
+        let first = place / GROUP * GROUP;
+        let [bare, masqueraded] = [first, first + 1].map(|other| {
+            median(turns.iter().map(|turn| {
+                if quantity.more_is_better {
+                    turn[place] / turn[other]
+                } else {
+                    turn[other] / turn[place]
+                }
+            }))
+        });
+        println!(
+            "    {:20}{value:12.2}{bare:8.2}{masqueraded:8.2}",
+            kind.name
+        );
         json!({
             "case": quantity.name, "kind": kind.name, "unit": quantity.unit,
-            "median": value, "speed": ratio,
+            "median": value, "speed": [bare, masqueraded],
         })
     });
     rows.collect()
@@ -156,48 +165,47 @@ impl Kind {
     }
 }
 
-fn by_agents(cluster: &Cluster<'_>, name: &'static str, base: usize, numbers: [u8; 2]) -> Kind {
+fn by_agents(cluster: &Cluster<'_>, name: &'static str, numbers: [u8; 2]) -> Kind {
     let nodes = numbers.map(|it| cluster.started(cluster.node(it, LAN), name));
     let pods = nodes
         .each_ref()
         .map(|(node, _)| node.pod(&format!("pod-of-{}", node.name())));
     Kind {
         name,
-        base,
         pods,
         target: target(&format!("10.244.{}.2", numbers[1])),
         _agents: nodes.into_iter().map(|it| it.1).collect(),
     }
 }
 
-/// Makes nodes whose pods have routed veth pairs. They reach each other through a tunnel if the name
-/// says so.
-fn by_hand(cluster: &Cluster<'_>, name: &'static str, base: usize, numbers: [u8; 2]) -> Kind {
+/// Makes nodes whose pods have routed veth pairs, or are behind a bridge and masqueraded. They reach
+/// each other through a tunnel if the name says so.
+fn by_hand(cluster: &Cluster<'_>, name: &'static str, numbers: [u8; 2]) -> Kind {
     let nodes = numbers.map(|it| cluster.machine(it, LAN));
     let has_tunnel = name.starts_with("VXLAN");
+    let mtu = if has_tunnel { 1450 } else { 1500 };
     let pods = [0, 1].map(|it| {
         let (node, own, other) = (nodes[it].place(), numbers[it], numbers[1 - it]);
         node.set_sysctl("net/ipv4/ip_forward", "1");
-        if has_tunnel {
-            node.ip(&format!(
-                "link add vxlan0 type vxlan id 9 local 192.0.2.{own} remote 192.0.2.{other} \
-                 dstport 4790 dev eth0 nolearning"
-            ));
-            node.ip(&format!("address add 10.98.0.{own}/24 dev vxlan0"));
-            node.ip("link set vxlan0 up");
-        }
-        let network = if has_tunnel { "10.98.0" } else { "192.0.2" };
-        node.ip(&format!(
-            "route add 10.99.{other}.0/24 via {network}.{other}"
-        ));
+        let network = if has_tunnel {
+            tunnel(node, own, other)
+        } else {
+            "192.0.2"
+        };
+        let via = format!("{network}.{other}");
+        node.ip(&format!("route add 10.99.{other}.0/24 via {via}"));
         let pod = cluster.sandbox(&format!("pod-by-hand-{own}"));
-        let mtu = if has_tunnel { 1450 } else { 1500 };
         node.ip(&format!(
             "link add pod mtu {mtu} type veth peer name eth0 mtu {mtu} netns {}",
             pod.name()
         ));
-        node.ip(&format!("address add 10.99.{own}.1/24 dev pod"));
+        let gateway = if name.ends_with("masqueraded") {
+            masquerade(node, own)
+        } else {
+            "pod"
+        };
         node.ip("link set pod up");
+        node.ip(&format!("address add 10.99.{own}.1/24 dev {gateway}"));
         pod.ip(&format!("address add 10.99.{own}.2/24 dev eth0"));
         pod.ip("link set eth0 up");
         pod.ip(&format!("route add default via 10.99.{own}.1"));
@@ -206,11 +214,38 @@ fn by_hand(cluster: &Cluster<'_>, name: &'static str, base: usize, numbers: [u8;
     let target = target(&format!("10.99.{}.2", numbers[1]));
     Kind {
         name,
-        base,
         pods,
         target,
         _agents: Vec::new(),
     }
+}
+
+/// Makes a tunnel to the other node. Returns the beginning of the addresses in it.
+fn tunnel(node: &Sandbox, own: u8, other: u8) -> &'static str {
+    node.ip(&format!(
+        "link add vxlan0 type vxlan id 9 local 192.0.2.{own} remote 192.0.2.{other} \
+         dstport 4790 dev eth0 nolearning"
+    ));
+    node.ip(&format!("address add 10.98.0.{own}/24 dev vxlan0"));
+    node.ip("link set vxlan0 up");
+    "10.98.0"
+}
+
+/// Puts the pod behind a bridge, and masquerades what it sends out of the cluster. Returns the bridge.
+fn masquerade(node: &Sandbox, own: u8) -> &'static str {
+    node.ip("link add cni0 type bridge");
+    node.ip("link set pod master cni0");
+    node.ip("link set cni0 up");
+    for line in [
+        "add table ip by-hand",
+        "add chain ip by-hand sent { type nat hook postrouting priority srcnat; }",
+        &format!(
+            "add rule ip by-hand sent ip saddr 10.99.{own}.0/24 ip daddr != 10.99.0.0/16 masquerade"
+        ),
+    ] {
+        node.run("nft", &[line]);
+    }
+    "cni0"
 }
 
 fn target(address: &str) -> SocketAddr {
@@ -222,6 +257,9 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
 }
+
+/// Number of kinds that are compared: the bare one, that with masquerading, ours.
+const GROUP: usize = 3;
 
 /// Number of changes of nodes, 10 ms apart.
 const HEARTBEATS: u32 = 1_000;

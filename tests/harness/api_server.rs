@@ -246,16 +246,14 @@ impl State {
 
     /// Returns a page of the list.
     fn page(&mut self, query: &str) -> Value {
-        let limit = value(query, "limit").and_then(|it| it.parse().ok());
-        let limit = limit.unwrap_or(usize::MAX);
+        let limit = value(query, "limit").map_or(usize::MAX, |it| it.parse().unwrap());
         let from = value(query, "continue").unwrap_or_default();
         self.lists += usize::from(from.is_empty());
-        let is_empty = self.answers == Answers::Emptiness;
-        let mut rest = self.nodes.range(from.to_owned()..).filter(|_| !is_empty);
+        let rest = self.nodes.range(from.to_owned()..);
+        let mut rest = rest.filter(|_| self.answers != Answers::Emptiness);
         let items: Vec<_> = rest.by_ref().take(limit).map(|it| it.1).collect();
         let next = rest.next().map_or("", |it| it.0);
-        let version = self.events.len().to_string();
-        let metadata = json!({"resourceVersion": version, "continue": next});
+        let metadata = json!({"resourceVersion": self.events.len().to_string(), "continue": next});
         json!({"apiVersion": "v1", "kind": "NodeList", "metadata": metadata, "items": items})
     }
 }
@@ -394,7 +392,9 @@ fn answer(stream: &mut TcpStream, status: u16, body: &str) -> io::Result<()> {
     )
 }
 
+/// Sends an event in one piece, its type first, as an API server does.
 fn chunk(stream: &mut TcpStream, event: &Value) -> io::Result<()> {
-    let line = format!("{event}\n");
-    write!(stream, "{:x}\r\n{line}\r\n", line.len())
+    let (kind, object) = (&event["type"], &event["object"]);
+    let line = format!("{{\"type\":{kind},\"object\":{object}}}\n");
+    stream.write_all(format!("{:x}\r\n{line}\r\n", line.len()).as_bytes())
 }
