@@ -8,7 +8,7 @@
 #
 #     skopeo copy --all oci-archive:DIR/cni-plugins-rust-image-vVERSION.tar docker://REGISTRY/NAME
 #
-# Fails if the image for amd64 or arm64 is larger than LARGEST, by default 10,000,000 bytes. The images
+# Fails if the image for amd64 or arm64 is larger than LARGEST, by default 20,000,000 bytes. The images
 # with glibc are larger. Needs root and Rust. Installs buildah and jq if they are missing.
 
 set -euo pipefail
@@ -17,7 +17,7 @@ cd "$(dirname "$0")/.."
 # shellcheck source=scripts/machine.sh
 source scripts/machine.sh
 
-readonly LARGEST=${LARGEST:-10000000}
+readonly LARGEST=${LARGEST:-20000000}
 
 main() {
     (($# == 1)) || die "usage: scripts/cluster-image.sh DIR"
