@@ -5,10 +5,11 @@
 
 use std::str::FromStr;
 
+use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 /// One interface of one container on one network.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, derive_more::Display)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, derive_more::Display)]
 #[display("container {container} interface {interface} on network {network}")]
 pub struct Attachment {
     /// The network's `name`.
@@ -139,7 +140,9 @@ pub struct InvalidName {
 macro_rules! name_type {
     ($(#[$doc:meta])* $type:ident, $what:literal, $rule:literal, $valid:expr) => {
         $(#[$doc])*
-        #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, derive_more::Display)]
+        #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[derive(Serialize, Deserialize, derive_more::Display)]
+        #[serde(try_from = "String")]
         pub struct $type(String);
 
         impl $type {
@@ -157,6 +160,14 @@ macro_rules! name_type {
                     return Ok(Self(name.to_owned()));
                 }
                 Err(InvalidName { name: name.to_owned(), what: $what, rule: $rule })
+            }
+        }
+
+        impl TryFrom<String> for $type {
+            type Error = InvalidName;
+
+            fn try_from(name: String) -> Result<Self, InvalidName> {
+                name.parse()
             }
         }
     };

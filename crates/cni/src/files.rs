@@ -217,9 +217,12 @@ fn lock_until(file: File, hold: Hold, deadline: Instant) -> io::Result<Option<Fi
         Err(TryLockError::WouldBlock) => {}
         Err(TryLockError::Error(error)) => return Err(error),
     }
+    let left = deadline.saturating_duration_since(Instant::now());
+    if left.is_zero() {
+        return Ok(None);
+    }
     let (turn, ours) = mpsc::channel();
     thread::spawn(move || drop(turn.send(wait(&file).map(|()| file))));
-    let left = deadline.saturating_duration_since(Instant::now());
     match ours.recv_timeout(left) {
         Ok(lock) => lock.map(Some),
         Err(_) => Ok(None),

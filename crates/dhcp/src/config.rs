@@ -4,8 +4,8 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 
 use cni::{CniArgs, Error, Network, keys};
+use serde::{Deserialize, Serialize};
 
-use crate::options::Options;
 use crate::raw::{RawConfig, RawProvide, RawRequest};
 
 /// The parsed configuration.
@@ -17,6 +17,15 @@ pub struct Config {
     pub options: Options,
     /// Metric of the routes; 0 for none.
     pub priority: u32,
+}
+
+/// Options of the messages to a server, besides those that the protocol needs.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Options {
+    /// Number and value of each option for the server.
+    pub provided: Vec<(u8, Vec<u8>)>,
+    /// Numbers of the options that the server is asked for.
+    pub requested: Vec<u8>,
 }
 
 impl Config {

@@ -17,7 +17,6 @@ mod daemon;
 pub mod fuzzing;
 mod lease;
 mod message;
-mod options;
 mod raw;
 mod record;
 mod reply;

@@ -3,9 +3,11 @@
 //! The daemon sends and receives whole frames: an interface without an address has no other way, and
 //! with one, firewall rules of the container cannot block the lease.
 
+use std::iter;
 use std::net::Ipv4Addr;
 
 use anyhow::Context as _;
+use cni::Attachment;
 pub(crate) use dhcproto::v4::SERVER_PORT;
 use dhcproto::v4::{
     CLIENT_PORT, DhcpOption, Flags, Message, MessageType, OptionCode, UnknownOption,
@@ -14,9 +16,10 @@ use dhcproto::{Encodable as _, Encoder};
 use etherparse::PacketBuilder;
 use netlink::MacAddress;
 
+use crate::config::Options;
 use crate::lease::{BROADCAST_MAC, Lease};
-use crate::options::Options;
 use crate::reply::Reply;
+use crate::wire::Asked;
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Ask<'l> {
@@ -47,6 +50,24 @@ pub(crate) struct Client {
 }
 
 impl Client {
+    /// Returns the client at the interface with this MAC. Its identifier has type 0 and the text
+    /// `CONTAINER/NETWORK/INTERFACE`, of which the Go plugin takes 254 bytes, too. So a server knows
+    /// the client again after a change of daemons.
+    pub(crate) fn of(asked: &Asked, mac: MacAddress) -> Self {
+        let Attachment {
+            network,
+            container,
+            interface,
+        } = &asked.attachment;
+        let name = format!("{container}/{network}/{interface}");
+        Self {
+            id: iter::once(0).chain(name.bytes().take(254)).collect(),
+            mac,
+            options: asked.options.clone(),
+            broadcast: false,
+        }
+    }
+
     /// Returns the frame that sends `ask` with the transaction number `number`.
     pub(crate) fn frame(&self, ask: Ask<'_>, number: u32) -> anyhow::Result<Vec<u8>> {
         let payload = self.payload(ask, number)?;

@@ -9,7 +9,7 @@ use cni::files::{boot_id, identity};
 use serde::{Deserialize, Serialize};
 
 use crate::lease::Lease;
-use crate::wire::{Asked, Names};
+use crate::wire::Asked;
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Record {
@@ -52,20 +52,9 @@ impl Record {
         }
     }
 
-    /// Parses a record.
-    pub(crate) fn parse(text: &str) -> anyhow::Result<Self> {
-        let record: Self = serde_json::from_str(text)?;
-        record.names().attachment()?;
-        Ok(record)
-    }
-
-    pub(crate) fn names(&self) -> &Names {
-        &self.asked.names
-    }
-
     /// Writes the record.
     pub(crate) fn write(&self, files: &OwnerFiles) -> anyhow::Result<()> {
-        let owner = self.names().attachment()?.owner();
+        let owner = self.asked.attachment.owner();
         files.write(&owner, &serde_json::to_string(self)?, Writing::All)
     }
 }

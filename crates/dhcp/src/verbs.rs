@@ -14,7 +14,7 @@ use crate::config::{Config, socket, socket_path};
 use crate::lease::Lease;
 use crate::raw::RawConfig;
 use crate::record::directory;
-use crate::wire::{Asked, Names, Request};
+use crate::wire::{Asked, Request};
 
 /// Returns the lease that the daemon gets from a server.
 ///
@@ -43,7 +43,7 @@ fn coded(error: anyhow::Error) -> anyhow::Error {
 
 fn asked(request: &AddRequest, config: &Config) -> anyhow::Result<Asked> {
     Ok(Asked {
-        names: Names::of(&request.attachment),
+        attachment: request.attachment.clone(),
         netns: std::path::absolute(&request.netns).context("read CNI_NETNS")?,
         options: config.options.clone(),
         priority: config.priority,
@@ -57,7 +57,7 @@ pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
 }
 
 fn release(socket: &Path, attachment: &Attachment) -> anyhow::Result<()> {
-    let request = Request::Del(Names::of(attachment));
+    let request = Request::Del(attachment.clone());
     let Some(reason) = absence(ask(socket, &request))? else {
         return Ok(());
     };
@@ -109,8 +109,8 @@ pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
     cni::step("release leases");
     let socket = socket(&request.network)?;
     let valid = request.valid.iter();
-    let valid = valid.map(|it| (it.container.to_string(), it.interface.to_string()));
-    let asked = Request::Gc(request.network.name.to_string(), valid.collect());
+    let valid = valid.map(|it| (it.container.clone(), it.interface.clone()));
+    let asked = Request::Gc(request.network.name.clone(), valid.collect());
     if absence(ask(&socket, &asked))?.is_some() {
         directory(&socket).retire_stale(request.stale())?;
     }

@@ -48,10 +48,8 @@ impl Exchange {
         });
         let (socket, mac, is_ipvlan) = opened.await?;
         let client = Client {
-            id: record.names().client_id(),
-            mac,
-            options: record.asked.options.clone(),
             broadcast: flags.broadcast || is_ipvlan,
+            ..Client::of(&record.asked, mac)
         };
         Ok(Self {
             socket: FrameSocket::new(socket)?,

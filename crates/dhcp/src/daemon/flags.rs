@@ -5,8 +5,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
+use attach::OwnerFiles;
 
 use crate::config::SOCKET;
+use crate::record::directory;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Flags {
@@ -34,6 +36,11 @@ pub(crate) struct Timing {
 }
 
 impl Flags {
+    /// Returns the directory of the daemon's records.
+    pub(crate) fn records(&self) -> OwnerFiles {
+        directory(&self.socket)
+    }
+
     /// Parses the words after `daemon`.
     ///
     /// # Errors
@@ -82,18 +89,14 @@ fn pidfile(value: String) -> anyhow::Result<Option<PathBuf>> {
     if value.is_empty() {
         return Ok(None);
     }
-    ensure!(
-        value.starts_with('/'),
-        "-pidfile {value:?} is not an absolute path"
-    );
+    let is_absolute = value.starts_with('/');
+    ensure!(is_absolute, "-pidfile {value:?} is not an absolute path");
     Ok(Some(value.into()))
 }
 
 fn duration(name: &str, value: &str) -> anyhow::Result<Duration> {
-    let duration = value.parse::<humantime::Duration>();
-    let duration: Duration = duration
-        .with_context(|| format!("read -{name} {value:?}"))?
-        .into();
+    let duration = humantime::parse_duration(value);
+    let duration = duration.with_context(|| format!("read -{name} {value:?}"))?;
     ensure!(
         !duration.is_zero(),
         "-{name} is 0: give a duration, such as 10s"

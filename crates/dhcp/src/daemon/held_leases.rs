@@ -1,16 +1,15 @@
 //! The attachments of which the daemon keeps leases.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use anyhow::Context as _;
-use attach::OwnerFiles;
 use cni::Attachment;
+use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::timeout;
 
 use super::flags::Flags;
-use super::shared::Shared;
 use super::task::{Added, Released, Task};
 use crate::lease::Lease;
 use crate::record::Record;
@@ -18,7 +17,7 @@ use crate::record::Record;
 /// All attachments with a task, by their tags, and what the tasks share.
 #[derive(Debug)]
 pub(crate) struct HeldLeases {
-    pub shared: Arc<Shared>,
+    pub flags: Arc<Flags>,
     entries: Mutex<HashMap<String, Entry>>,
 }
 
@@ -32,28 +31,20 @@ struct Entry {
 }
 
 impl HeldLeases {
-    pub(crate) fn new(flags: Flags, files: OwnerFiles) -> Self {
+    pub(crate) fn new(flags: Flags) -> Self {
         Self {
-            shared: Arc::new(Shared { flags, files }),
+            flags: Arc::new(flags),
             entries: Mutex::default(),
         }
     }
 
-    fn entries(&self) -> MutexGuard<'_, HashMap<String, Entry>> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn entry(&self, attachment: &Attachment) -> Option<Entry> {
-        let entry = self.entries().get(&attachment.owner()).cloned();
+        let entry = self.entries.lock().get(&attachment.owner()).cloned();
         entry.filter(|it| !it.release.is_closed())
     }
 
     /// Starts the task of an attachment. With `added`, the task first gets a lease.
-    pub(crate) fn start(
-        self: &Arc<Self>,
-        record: Record,
-        added: Option<Added>,
-    ) -> anyhow::Result<()> {
+    pub(crate) fn start(&self, record: Record, added: Option<Added>) {
         let (release, releases) = mpsc::channel(1);
         let (lease, seen) = watch::channel(record.lease.clone());
         let entry = Entry {
@@ -61,29 +52,28 @@ impl HeldLeases {
             lease: seen,
             release,
         };
-        let task = Task::new(&self.shared, record, lease)?;
-        let mut entries = self.entries();
+        let task = Task::new(&self.flags, record, lease);
+        let mut entries = self.entries.lock();
         entries.retain(|_, it| !it.release.is_closed());
         entries.insert(task.owner.clone(), entry);
         tokio::spawn(task.run(releases, added));
-        Ok(())
     }
 
     /// Releases what the record of an attachment without a task names.
     pub(crate) async fn release_record(&self, record: Record) -> anyhow::Result<()> {
-        let mut task = Task::new(&self.shared, record, watch::Sender::default())?;
+        let mut task = Task::new(&self.flags, record, watch::Sender::default());
         task.release().await
     }
 
     pub(crate) fn attachments(&self) -> Vec<Attachment> {
-        let entries = self.entries();
-        let attachments = entries.values().map(|it| it.record.names().attachment());
-        attachments.flatten().collect()
+        let entries = self.entries.lock();
+        let attachments = entries.values().map(|it| &it.record.asked.attachment);
+        attachments.cloned().collect()
     }
 
     /// Returns the lease that the attachment of `record` has; gets one if it has none.
-    pub(crate) async fn add(self: &Arc<Self>, record: Record) -> anyhow::Result<Lease> {
-        let attachment = record.names().attachment()?;
+    pub(crate) async fn add(&self, record: Record) -> anyhow::Result<Lease> {
+        let attachment = record.asked.attachment.clone();
         if let Some(mut entry) = self.entry(&attachment) {
             if entry.record.asked.netns == record.asked.netns
                 && let Ok(lease) = entry.lease.wait_for(Option::is_some).await
@@ -94,25 +84,25 @@ impl HeldLeases {
             self.release(&attachment).await?;
         }
         let (added, lease) = oneshot::channel();
-        self.start(record, Some(added))?;
+        self.start(record, Some(added));
         lease.await.context("the lease was released meanwhile")?
     }
 
     /// Returns the lease of the attachment of `record`. Without a task, starts one that confirms the
     /// lease in `record`, and waits until a server has confirmed it.
-    pub(crate) async fn check(self: &Arc<Self>, record: Record) -> anyhow::Result<Lease> {
-        let attachment = record.names().attachment()?;
+    pub(crate) async fn check(&self, record: Record) -> anyhow::Result<Lease> {
+        let attachment = record.asked.attachment.clone();
         if self.entry(&attachment).is_none() {
             let missing = || format!("{attachment} has no lease, and no address to ask for");
             record.lease.as_ref().with_context(missing)?;
-            record.write(&self.shared.files)?;
-            self.start(record, None)?;
+            record.write(&self.flags.records())?;
+            self.start(record, None);
         }
         let entry = self.entry(&attachment);
         let mut entry = entry.context("the lease was released meanwhile")?;
         let is_confirmed = |it: &Option<Lease>| it.as_ref().is_some_and(Lease::is_confirmed);
         let confirmed = entry.lease.wait_for(is_confirmed);
-        let confirmed = timeout(self.shared.flags.timing.timeout, confirmed).await;
+        let confirmed = timeout(self.flags.timing.timeout, confirmed).await;
         let lease = confirmed.context("no DHCP server confirms the lease")??;
         lease.clone().context("no lease")
     }
@@ -128,6 +118,7 @@ impl HeldLeases {
             }
         }
         // The record of a task that never started cannot be read.
-        self.shared.files.retire(&attachment.owner()).remove()
+        let retired = self.flags.records().retire(&attachment.owner());
+        retired.remove()
     }
 }

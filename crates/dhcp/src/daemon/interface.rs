@@ -15,10 +15,11 @@ use crate::lease::Lease;
 pub(crate) fn change(
     connection: &Connection,
     link: &Link,
-    [old, new]: [Option<&Lease>; 2],
+    leases: &[Option<Lease>; 2],
     priority: u32,
 ) -> anyhow::Result<()> {
-    let requests = requests(link.index, [old, new], priority);
+    let leases = leases.each_ref().map(Option::as_ref);
+    let requests = requests(link.index, leases, priority);
     for outcome in connection.attempt(&requests)? {
         match outcome {
             Err(error) if error.is_not_found() || error.is_already_exists() => {}

@@ -13,7 +13,6 @@ mod held_leases;
 mod interface;
 mod sandbox;
 pub(crate) mod server;
-mod shared;
 mod socket;
 pub(crate) mod takeover;
 mod task;

@@ -23,14 +23,14 @@ pub(crate) async fn at_interface<T: Send + 'static>(
     prefix: &str,
     work: impl FnOnce(&Connection, &Link) -> anyhow::Result<T> + Send + 'static,
 ) -> anyhow::Result<T> {
-    let attachment = record.names().attachment()?;
+    let interface = record.asked.attachment.interface.clone();
     let path = format!("{prefix}{}", record.asked.netns.display());
     let is_process = record.asked.netns.starts_with("/proc");
     let seen = record.seen.clone();
     let inside = move || {
         let path = Path::new(&path);
         let sandbox = sandbox(path, seen.as_ref(), is_process)?;
-        let work = || at(attachment.interface.as_str(), seen.as_ref(), work);
+        let work = || at(interface.as_str(), seen.as_ref(), work);
         let (value, index, mac) = Netns::open(path)?.run(work)??;
         let seen = Seen {
             boot: BOOT.clone(),

@@ -1,7 +1,7 @@
 //! The daemon's socket: accepts clients, and answers their requests.
 
-use std::collections::BTreeSet;
-use std::fs::{self, File, TryLockError};
+use std::collections::HashSet;
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net;
@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 use attach::OwnerFiles;
-use cni::{NetworkName, files, note};
+use cni::files::{self, Hold};
+use cni::{ContainerId, InterfaceName, NetworkName, note};
 use listenfd::ListenFd;
 use netlink::{Connection, Link};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
@@ -23,52 +24,42 @@ use super::flags::Flags;
 use super::held_leases::HeldLeases;
 use super::sandbox::at_interface;
 use super::takeover;
-use crate::record::{Record, directory};
+use crate::record::Record;
 use crate::wire::{Answer, HEARTBEAT, LARGEST, Request};
 
 /// Serves clients until SIGTERM or SIGINT. Leases stay, for the next daemon.
 pub(crate) async fn serve(flags: Flags) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    let files = directory(&flags.socket);
-    let _lock = lock(&files)?;
+    let _lock = lock(&flags.records())?;
     let (listener, is_own) = listener(&flags.socket)?;
     if let Some(path) = &flags.pidfile {
         let id = std::process::id().to_string();
         fs::write(path, id).with_context(|| format!("write {}", path.display()))?;
     }
-    let held = Arc::new(HeldLeases::new(flags, files));
+    let held = Arc::new(HeldLeases::new(flags));
     // Clients that find no daemon mark records. So the socket exists before the records are read.
     load(&held).await?;
     take_over(&held).await?;
-    note!("listening on {}", held.shared.flags.socket.display());
+    note!("listening on {}", held.flags.socket.display());
     tokio::select! {
         () = accept(&listener, &held) => {}
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
     }
     if is_own {
-        files::remove(&held.shared.flags.socket)?;
+        files::remove(&held.flags.socket)?;
     }
-    held.shared
-        .flags
-        .pidfile
-        .as_deref()
-        .map_or(Ok(()), files::remove)
+    held.flags.pidfile.as_deref().map_or(Ok(()), files::remove)
 }
 
 /// Locks the directory of records, because two daemons must not keep the same leases.
 fn lock(files: &OwnerFiles) -> anyhow::Result<File> {
-    let path = &files.0;
-    let open = || files::make_directory(path, 0o700).and_then(|()| File::open(path));
-    let file = open().with_context(|| format!("create directory {}", path.display()))?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => bail!("another DHCP daemon uses {}", path.display()),
-        Err(TryLockError::Error(error)) => {
-            Err(error).with_context(|| format!("lock {}", path.display()))
-        }
-    }
+    let OwnerFiles(path) = files;
+    let open = |path: &Path| files::make_directory(path, 0o700).and_then(|()| File::open(path));
+    let locked = files::lock(path, open, Hold::Exclusive, Duration::ZERO);
+    let locked = locked.with_context(|| format!("lock {}", path.display()))?;
+    locked.with_context(|| format!("another DHCP daemon uses {}", path.display()))
 }
 
 /// Returns the socket that systemd passes, or else a new one at `path`, and whether it is new.
@@ -105,16 +96,17 @@ fn bind(path: &Path) -> anyhow::Result<net::UnixListener> {
 /// Starts the task of each record. Releases what an ADD did not return, and what a DEL marked while
 /// no daemon ran.
 async fn load(held: &Arc<HeldLeases>) -> anyhow::Result<()> {
-    for owner in held.shared.files.owners()? {
-        let retired = || Some((held.shared.files.find_retired(&owner)?, false));
-        let live = held.shared.files.find(&owner).ok().map(|text| (text, true));
+    let files = held.flags.records();
+    for owner in files.owners()? {
+        let retired = || Some((files.find_retired(&owner)?, false));
+        let live = files.find(&owner).ok().map(|text| (text, true));
         let Some((text, is_live)) = live.or_else(retired) else {
             continue;
         };
-        match Record::parse(&text) {
-            Ok(record) if is_live && record.is_answered => held.start(record, None)?,
+        match serde_json::from_str::<Record>(&text) {
+            Ok(record) if is_live && record.is_answered => held.start(record, None),
             Ok(record) => cni::note_failure(held.release_record(record).await),
-            Err(error) => note!("record of {owner}: {error:#}; DEL removes it"),
+            Err(error) => note!("record of {owner}: {error}; DEL removes it"),
         }
     }
     Ok(())
@@ -123,22 +115,23 @@ async fn load(held: &Arc<HeldLeases>) -> anyhow::Result<()> {
 /// Starts the task of each cached attachment without a record whose interface has its address. Its
 /// lease is another daemon's, such as that of the Go plugin, so the task first has it confirmed.
 async fn take_over(held: &Arc<HeldLeases>) -> anyhow::Result<()> {
-    for mut record in takeover::cached(&held.shared.flags) {
-        let owner = record.names().attachment()?.owner();
+    let files = held.flags.records();
+    for mut record in takeover::cached(&held.flags) {
+        let owner = record.asked.attachment.owner();
         let Some(address) = record.lease.as_ref().map(|it| it.address) else {
             continue;
         };
-        if held.shared.files.owners()?.contains(&owner) {
+        if files.owners()?.contains(&owner) {
             continue;
         }
         let has_address = move |connection: &Connection, link: &Link| {
             let mut addresses = connection.addresses(link.index)?.into_iter();
             Ok(addresses.any(|it| it.address == address.into()))
         };
-        if let Ok(true) = at_interface(&mut record, &held.shared.flags.prefix, has_address).await {
+        if let Ok(true) = at_interface(&mut record, &held.flags.prefix, has_address).await {
             note!("{owner}: asking for {address}, which another daemon leased");
-            record.write(&held.shared.files)?;
-            held.start(record, None)?;
+            record.write(&files)?;
+            held.start(record, None);
         }
     }
     Ok(())
@@ -167,12 +160,7 @@ async fn serve_client(stream: UnixStream, held: &Arc<HeldLeases>) -> io::Result<
     let mut line = String::new();
     timeout(PATIENCE, reader.read_line(&mut line)).await??;
     let mut more = [0];
-    let answer = async {
-        match parse(&line) {
-            Ok(request) => answer(held, request).await,
-            Err(error) => Err(error),
-        }
-    };
+    let answer = async { answer(held, parse(&line)?).await };
     tokio::pin!(answer);
     let answer = loop {
         tokio::select! {
@@ -216,14 +204,11 @@ async fn answer(held: &Arc<HeldLeases>, request: Request) -> anyhow::Result<Answ
             };
             held.check(record).await.map(Answer::Lease)
         }
-        Request::Del(names) => {
-            held.release(&names.attachment()?).await?;
-            Ok(Answer::Done)
-        }
+        Request::Del(attachment) => held.release(&attachment).await.map(|()| Answer::Done),
         Request::Status => Ok(Answer::Done),
         Request::Gc(network, valid) => {
-            collect(held, &network.parse()?, &valid.into_iter().collect()).await?;
-            Ok(Answer::Done)
+            let collected = collect(held, &network, &valid).await;
+            collected.map(|()| Answer::Done)
         }
     }
 }
@@ -232,14 +217,11 @@ async fn answer(held: &Arc<HeldLeases>, request: Request) -> anyhow::Result<Answ
 async fn collect(
     held: &Arc<HeldLeases>,
     network: &NetworkName,
-    valid: &BTreeSet<(String, String)>,
+    valid: &HashSet<(ContainerId, InterfaceName)>,
 ) -> anyhow::Result<()> {
     let mut outcomes = Vec::new();
     for attachment in held.attachments() {
-        let names = (
-            attachment.container.to_string(),
-            attachment.interface.to_string(),
-        );
+        let names = (attachment.container.clone(), attachment.interface.clone());
         if attachment.network == *network && !valid.contains(&names) {
             outcomes.push(held.release(&attachment).await);
         }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use cni::{CniArgs, Document, Network, SearchPath, SpecVersion, files, result};
+use cni::{Attachment, CniArgs, Document, Network, SearchPath, SpecVersion, files, result};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -60,11 +60,11 @@ pub(crate) fn read(bytes: &[u8]) -> anyhow::Result<Option<(PathBuf, Record)>> {
     let sandbox = result.in_sandbox(&interface);
     let sandbox = sandbox.and_then(|(_, it)| it.sandbox.clone());
     let asked = Asked {
-        names: crate::wire::Names::of(&cni::Attachment {
+        attachment: Attachment {
             network: network.name.clone(),
             container: cached.container_id.parse()?,
             interface,
-        }),
+        },
         netns: sandbox.context("the result names no sandbox")?.into(),
         options: config.options,
         priority: config.priority,

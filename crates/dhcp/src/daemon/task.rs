@@ -12,9 +12,9 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep};
 
 use super::exchange::{Exchange, Verdict};
+use super::flags::Flags;
 use super::interface::change;
 use super::sandbox::{Gone, at_interface};
-use super::shared::Shared;
 use crate::lease::{Lease, now};
 use crate::message::{Ask, Client, SERVER_PORT, transaction};
 use crate::record::Record;
@@ -26,7 +26,7 @@ pub(crate) type Added = oneshot::Sender<anyhow::Result<Lease>>;
 
 /// An attachment, its record, and the lease that other tasks see.
 pub(crate) struct Task {
-    shared: Arc<Shared>,
+    flags: Arc<Flags>,
     pub owner: String,
     record: Record,
     lease: watch::Sender<Option<Lease>>,
@@ -36,17 +36,17 @@ pub(crate) struct Task {
 
 impl Task {
     pub(crate) fn new(
-        shared: &Arc<Shared>,
+        flags: &Arc<Flags>,
         record: Record,
         lease: watch::Sender<Option<Lease>>,
-    ) -> anyhow::Result<Self> {
-        Ok(Self {
-            shared: Arc::clone(shared),
-            owner: record.names().attachment()?.owner(),
+    ) -> Self {
+        Self {
+            flags: Arc::clone(flags),
+            owner: record.asked.attachment.owner(),
             record,
             lease,
             expired: None,
-        })
+        }
     }
 
     /// Keeps the lease until it is released, or the sandbox is proven gone. With `added`, first gets
@@ -108,16 +108,15 @@ impl Task {
     }
 
     async fn acquire(&mut self) -> anyhow::Result<Lease> {
-        let flags = &self.shared.flags;
-        let exchange = Exchange::open(&mut self.record, flags).await?;
-        let end = Instant::now() + flags.timing.resend_timeout;
-        let (files, record) = (&self.shared.files, &mut self.record);
+        let exchange = Exchange::open(&mut self.record, &self.flags).await?;
+        let end = Instant::now() + self.flags.timing.resend_timeout;
+        let (files, record) = (self.flags.records(), &mut self.record);
         let offered = record.offered.as_ref().map(|it| it.address.ip());
         // If the daemon is killed between the server's grant and the next write, the next daemon
         // finds what it has to release.
         let before = |offer: &Lease| {
             record.offered = Some(offer.clone());
-            record.write(files)
+            record.write(&files)
         };
         let hint = offered.or(self.expired);
         exchange.acquire(hint, end, before).await
@@ -159,9 +158,8 @@ impl Task {
             () if now < lease.rebind => (Ask::Renew(&lease), lease.rebind),
             () => (Ask::Rebind(&lease), lease.end),
         };
-        let flags = &self.shared.flags;
-        let exchange = Exchange::open(&mut self.record, flags).await?;
-        let end = Instant::now() + min(end.saturating_sub(now), flags.timing.timeout);
+        let exchange = Exchange::open(&mut self.record, &self.flags).await?;
+        let end = Instant::now() + min(end.saturating_sub(now), self.flags.timing.timeout);
         match exchange.ask(ask, end).await? {
             Verdict::Granted(lease) => self.replace(Some(lease)).await,
             Verdict::Refused(reason) => {
@@ -201,7 +199,7 @@ impl Task {
         self.record.offered = None;
         self.record.lease.clone_from(&lease);
         self.lease.send_replace(lease);
-        self.record.write(&self.shared.files)
+        self.record.write(&self.flags.records())
     }
 
     /// Returns the time until the next attempt: half of the time that is left (RFC 2131, 4.4.5), and
@@ -216,7 +214,7 @@ impl Task {
         match left {
             Some(left) if left > SHORTEST * 2 => left / 2,
             Some(left) => left,
-            None => self.shared.flags.timing.resend_max,
+            None => self.flags.timing.resend_max,
         }
     }
 
@@ -231,13 +229,13 @@ impl Task {
                 Err(error) => self.note(format_args!("release {address}: {error:#}")),
             }
         }
-        self.shared.files.retire(&self.owner).remove()
+        self.flags.records().retire(&self.owner).remove()
     }
 
     /// Sends a RELEASE and removes the address from the interface. If the interface is gone, sends
     /// the RELEASE from the host. Returns the sender's name.
     async fn release_one(&mut self, lease: Lease) -> anyhow::Result<&'static str> {
-        let opened = Exchange::open(&mut self.record, &self.shared.flags).await;
+        let opened = Exchange::open(&mut self.record, &self.flags).await;
         let Ok(exchange) = opened else {
             self.release_from_host(&lease)?;
             return Ok("the host, without the interface");
@@ -252,24 +250,13 @@ impl Task {
     /// Gives the interface what belongs to the second lease, instead of what belongs to the first.
     async fn change(&mut self, leases: [Option<Lease>; 2]) -> anyhow::Result<()> {
         let priority = self.record.asked.priority;
-        let work = move |connection: &_, link: &_| {
-            change(
-                connection,
-                link,
-                leases.each_ref().map(Option::as_ref),
-                priority,
-            )
-        };
-        at_interface(&mut self.record, &self.shared.flags.prefix, work).await
+        let work = move |connection: &_, link: &_| change(connection, link, &leases, priority);
+        at_interface(&mut self.record, &self.flags.prefix, work).await
     }
 
     fn release_from_host(&self, lease: &Lease) -> anyhow::Result<()> {
-        let client = Client {
-            id: self.record.names().client_id(),
-            mac: MacAddress(self.record.seen.as_ref().map_or([0; 6], |it| it.mac)),
-            options: self.record.asked.options.clone(),
-            broadcast: false,
-        };
+        let mac = self.record.seen.as_ref().map_or([0; 6], |it| it.mac);
+        let client = Client::of(&self.record.asked, MacAddress(mac));
         let message = client.payload(Ask::Release(lease), transaction())?;
         let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
         socket.send_to(&message, (lease.server, SERVER_PORT))?;
