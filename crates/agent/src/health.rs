@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use cni::note;
+use parking_lot::Mutex;
 use tokio::time::timeout;
 
 /// State of each part of the agent: `None` if the part works, otherwise the reason why it does not.
@@ -19,7 +20,7 @@ impl Health {
     pub fn set(&self, part: &'static str, failure: Option<String>) {
         // This statement also releases the lock. If writing to standard error then blocks, no other
         // part waits for the lock.
-        let before = self.parts().insert(part, failure.clone());
+        let before = self.0.lock().insert(part, failure.clone());
         if before.as_ref() == Some(&failure) {
             return;
         }
@@ -32,15 +33,10 @@ impl Health {
 
     /// Returns the failing parts, each with its reason.
     pub fn failures(&self) -> Vec<(&'static str, String)> {
-        let parts = self.parts();
-        let failing = parts
-            .iter()
-            .filter_map(|(part, it)| Some((*part, it.clone()?)));
+        let parts = self.0.lock();
+        let parts = parts.iter();
+        let failing = parts.filter_map(|(part, it)| Some((*part, it.clone()?)));
         failing.collect()
-    }
-
-    fn parts(&self) -> MutexGuard<'_, BTreeMap<&'static str, Option<String>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

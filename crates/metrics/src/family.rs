@@ -2,8 +2,9 @@
 //! adds them to a registry.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
@@ -141,14 +142,14 @@ impl Latest {
 
     /// Replaces all metrics.
     pub fn set(&self, metrics: impl Into<Arc<[Metric]>>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = metrics.into();
+        *self.0.lock() = metrics.into();
     }
 }
 
 impl Collector for Latest {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         // Releases the lock before it writes, so that `set` does not wait for that.
-        let metrics = Arc::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        let metrics = Arc::clone(&self.0.lock());
         metrics.iter().try_for_each(|it| it.encode(&mut encoder))
     }
 }

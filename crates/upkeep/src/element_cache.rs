@@ -6,9 +6,10 @@
 //! cache.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use nft::Element;
+use parking_lot::Mutex;
 
 use crate::deletion_check::{DeletionCheck, Name};
 
@@ -29,7 +30,7 @@ impl ElementCache {
     /// Records elements of a table. Skips elements without an owner, which several attachments
     /// share, and elements with which attachments stand by for an address.
     pub(crate) fn add(&self, table: Name, elements: Vec<Element>) {
-        let mut tables = self.tables();
+        let mut tables = self.0.lock();
         let held = tables.entry(table).or_default();
         let is_own = |it: &Element| !it.owner.is_empty() && !attach::stands_by(table.1, it);
         for element in elements.into_iter().filter(is_own) {
@@ -62,7 +63,7 @@ impl ElementCache {
             let name = (table.family, table.name);
             // The records are copied before the kernel's list is read. So an element that is added
             // and recorded in between does not count as missing.
-            let held = self.tables().get(&name).cloned().unwrap_or_default();
+            let held = self.0.lock().get(&name).cloned().unwrap_or_default();
             let elements = check.connection.elements(&table)?;
             let absent = absent(held, &elements);
             let owners: BTreeSet<_> = elements.iter().map(|it| it.owner.as_str()).collect();
@@ -83,15 +84,11 @@ impl ElementCache {
     /// record that names another owner: that attachment added the element after the caller had
     /// found it deleted or missing.
     fn forget_place(&self, table: Name, place: &Place, owner: &str) {
-        let mut tables = self.tables();
+        let mut tables = self.0.lock();
         let held = tables.entry(table).or_default();
         if held.get(place).is_some_and(|it| it == owner) {
             held.remove(place);
         }
-    }
-
-    fn tables(&self) -> MutexGuard<'_, BTreeMap<Name, Owners>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -5,10 +5,11 @@
 //! does not answer, these metrics keep its last answer and show the age of that answer.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use metrics::Family;
+use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 
@@ -21,18 +22,13 @@ pub(crate) struct Allocated(Arc<Mutex<Option<(Instant, Known)>>>);
 
 impl Allocated {
     pub(super) fn set(&self, known: Known) {
-        let answer = Some((Instant::now(), known));
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = answer;
+        *self.0.lock() = Some((Instant::now(), known));
     }
 }
 
 impl Collector for Allocated {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let last = self
-            .0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
+        let last = self.0.lock().clone();
         let Some((time, known)) = last else {
             return Ok(());
         };

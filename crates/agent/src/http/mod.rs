@@ -12,7 +12,7 @@ mod text;
 
 use std::convert::Infallible;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::State;
@@ -28,6 +28,7 @@ use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use metrics::{Exporter, MOST_PODS};
+use parking_lot::Mutex;
 use prometheus_client::registry::Registry;
 use serde::Deserialize;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -92,9 +93,8 @@ pub(crate) async fn run(config: Config, shared: Shared, registry: Registry) -> a
     let listen = config.listen.clone();
     let exporter = Mutex::new(Exporter::new(registry));
     let text = Text::of(move || {
-        let mut exporter = exporter.lock().unwrap_or_else(PoisonError::into_inner);
-        let pods = config.pods.then_some(MOST_PODS);
-        let (text, _) = exporter.text(&directories, pods, config.log_files.iter().cloned())?;
+        let (pods, files) = (config.pods.then_some(MOST_PODS), config.log_files.clone());
+        let (text, _) = exporter.lock().text(&directories, pods, files)?;
         Ok(text)
     });
     let served = Served {

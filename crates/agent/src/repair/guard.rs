@@ -1,12 +1,13 @@
 //! Guards the node's 127.0.0.0/8 against neighbours while the agent runs, in the place of portmap's
 //! `IPsec` policies, which cost each packet to the host time (CVE-2020-8558).
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread;
 
 use anyhow::Context as _;
 use cni::{note, note_failure};
 use netlink::PolicyEvents;
+use parking_lot::Mutex;
 use portmap::LocalnetGuard;
 
 /// The guard of 127.0.0.0/8; `None` while the agent does not hold it. Clones share it.
@@ -22,18 +23,18 @@ impl Guard {
         note_failure(taken.context(
             "repair: the agent cannot guard 127.0.0.0/8, so IPsec policies of portmap guard it; Linux 5.12 is needed",
         ));
-        self.held().is_some()
+        self.0.lock().is_some()
     }
 
     /// Restores portmap's policies if they are needed, and releases the guard.
     pub fn release(&self) {
-        let released = self.held().take().map_or(Ok(()), LocalnetGuard::release);
+        let released = self.0.lock().take().map_or(Ok(()), LocalnetGuard::release);
         note_failure(released.context("repair: restore IPsec policies of portmap"));
     }
 
     fn try_take(&self) -> anyhow::Result<()> {
         let events = PolicyEvents::open()?;
-        *self.held() = Some(LocalnetGuard::take()?);
+        *self.0.lock() = Some(LocalnetGuard::take()?);
         let Some(events) = events else {
             return Ok(());
         };
@@ -50,15 +51,11 @@ impl Guard {
     /// released.
     fn remove_policies(&self, events: &PolicyEvents) -> anyhow::Result<()> {
         loop {
-            match &mut *self.held() {
+            match &mut *self.0.lock() {
                 Some(guard) => guard.remove_policies()?,
                 None => return Ok(()),
             }
             events.receive()?;
         }
-    }
-
-    fn held(&self) -> MutexGuard<'_, Option<LocalnetGuard>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
