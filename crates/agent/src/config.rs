@@ -55,7 +55,11 @@ impl Config {
     /// The file cannot be read. A key is unknown or has a wrong value; the error names the line.
     pub fn read(path: &Path) -> anyhow::Result<Self> {
         let text = cni::files::read(path).with_context(|| format!("read {}", path.display()))?;
-        serde_json::from_slice(&text).with_context(|| path.display().to_string())
+        let mut json = serde_json::Deserializer::from_slice(&text);
+        let config = serde_path_to_error::deserialize(&mut json);
+        let config = config.with_context(|| path.display().to_string())?;
+        json.end().with_context(|| path.display().to_string())?;
+        Ok(config)
     }
 }
 

@@ -84,9 +84,8 @@ impl Config {
     /// The node would have more than [`MOST_DEVICES`] devices, or a resource would have none.
     pub fn counts(&self, speed: u32) -> anyhow::Result<Vec<u32>> {
         let counts = self.offers.iter();
-        let counts: Vec<_> = counts
-            .map(|it| it.count(it.resource.kind.unit(), speed))
-            .collect();
+        let counts = counts.map(|it| it.count(it.resource.kind.unit(), speed));
+        let counts: Vec<_> = counts.collect();
         for (offer, count) in self.offers.iter().zip(&counts) {
             let (name, key) = (&offer.resource.name, offer.resource.kind);
             ensure!(
@@ -157,7 +156,7 @@ impl TryFrom<RawConfig> for Config {
     type Error = String;
 
     fn try_from(raw: RawConfig) -> Result<Self, String> {
-        Self::checked(raw).map_err(|it| format!("devices: {it:#}"))
+        Self::checked(raw).map_err(|it| format!("{it:#}"))
     }
 }
 
@@ -174,10 +173,8 @@ impl RawConfig {
             }
         }
         if let Some(count) = self.tun {
-            ensure!(
-                (1..=MOST_TUN).contains(&count),
-                "tun {count} is not from 1 to {MOST_TUN}"
-            );
+            let is_possible = (1..=MOST_TUN).contains(&count);
+            ensure!(is_possible, "tun {count} is not from 1 to {MOST_TUN}");
             offers.push(Offer {
                 resource: Resource::new(&self.domain, Kind::Tun),
                 capacity: Some(count),
@@ -230,10 +227,8 @@ fn check_domain(domain: &str) -> anyhow::Result<()> {
 
 fn check_directory(kubelet_dir: &Path, offers: &[Offer]) -> anyhow::Result<()> {
     let shown = kubelet_dir.display();
-    ensure!(
-        kubelet_dir.is_absolute(),
-        "kubeletDir {shown} is no absolute path"
-    );
+    let is_absolute = kubelet_dir.is_absolute();
+    ensure!(is_absolute, "kubeletDir {shown} is no absolute path");
     let names = offers.iter().map(|it| it.resource.socket_name().len());
     let longest = names.max().unwrap_or_default().max(KUBELET_SOCKET.len());
     let own = kubelet_dir.as_os_str().len() + "/device-plugins/".len();

@@ -85,18 +85,13 @@ async fn remove_stale(path: &Path) -> anyhow::Result<()> {
     let Some(metadata) = if_present(fs::symlink_metadata(path))? else {
         return Ok(());
     };
-    let is_socket = metadata.file_type().is_socket();
+    let (is_socket, shown) = (metadata.file_type().is_socket(), path.display());
     ensure!(
         is_socket,
-        "{} exists and is no socket; remove it, or set listen to another path",
-        path.display()
+        "{shown} exists and is no socket; remove it, or set listen to another path"
     );
     let is_abandoned = is_abandoned(path).await;
-    ensure!(
-        is_abandoned,
-        "another process listens on {}",
-        path.display()
-    );
+    ensure!(is_abandoned, "another process listens on {shown}");
     Ok(fs::remove_file(path)?)
 }
 
