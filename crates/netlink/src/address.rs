@@ -31,9 +31,10 @@ pub struct Address {
 
 /// Whether the kernel performs duplicate address detection for a new IPv6 address (RFC 4862). IPv4
 /// has none, so the value has no effect there.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Dad {
     /// The address is tentative for one to two seconds: the kernel does not send from it yet.
+    #[default]
     Perform,
     /// The address works at once.
     Skip,

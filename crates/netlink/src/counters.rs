@@ -8,7 +8,7 @@ use netlink_packet_route::tc::{TcAttribute, TcMessage, TcStats2};
 use nix::libc::RTM_GETQDISC;
 
 use crate::attributes::value;
-use crate::message::Bytes;
+use crate::message::{Bytes, values};
 use crate::qdisc::{class_request, header};
 use crate::{Connection, Error, Handle, Message, Qdisc, Request};
 
@@ -144,14 +144,8 @@ impl CountedQdisc {
 impl QueueCounters {
     /// Reads the counters from the attribute `TCA_STATS2`; all are 0 if the message lacks them.
     fn of(message: &TcMessage) -> Self {
-        let statistics = message.attributes.iter().flat_map(|it| match it {
-            TcAttribute::Stats2(statistics) => statistics.as_slice(),
-            _ => &[],
-        });
-        let mut queues = statistics.filter_map(|it| match it {
-            TcStats2::Queue(queue) => Some(queue),
-            _ => None,
-        });
+        let statistics = values!(&message.attributes, TcAttribute::Stats2).flatten();
+        let mut queues = values!(statistics, TcStats2::Queue);
         queues.next().map_or_else(Self::default, |queue| Self {
             dropped: queue.drops,
             overlimits: queue.overlimits,

@@ -11,6 +11,7 @@ use netlink_packet_route::tc::{
 };
 use nix::libc::{RTM_DELTFILTER, RTM_GETTFILTER, RTM_NEWTFILTER};
 
+use crate::message::values;
 use crate::qdisc::{header, kind_of, parts};
 use crate::{Connection, Error, Handle, Message, Request, octets};
 
@@ -116,10 +117,7 @@ impl HeldFilter {
 
     pub(crate) fn from_answer(answer: &Message) -> Option<Self> {
         let message: &TcMessage = &answer.read(RTM_NEWTFILTER)?;
-        let options = parts(message).filter_map(|it| match it {
-            TcOption::U32(option) => Some(option),
-            _ => None,
-        });
+        let options = values!(parts(message), TcOption::U32);
         let [priority, protocol] = halves(message.header.info);
         let protocol = u16::from_be(protocol);
         let (filter, actions) = Filter::read(priority, protocol, options);
@@ -242,17 +240,11 @@ fn subnet(protocol: u16, keys: &[TcU32Key]) -> Option<IpNetwork> {
 
 /// Returns the index of the link to which the action redirects packets; `None` for another action.
 fn redirected_to(action: &TcAction) -> Option<u32> {
-    let mut options = action.attributes.iter().flat_map(|it| match it {
-        TcActionAttribute::Options(options) => options.as_slice(),
-        _ => &[],
-    });
-    options.find_map(|it| match it {
-        TcActionOption::Mirror(TcActionMirrorOption::Parms(mirror)) => {
-            let is_redirection = mirror.eaction == TcMirrorActionType::EgressRedir;
-            is_redirection.then_some(mirror.ifindex)
-        }
-        _ => None,
-    })
+    let options = values!(&action.attributes, TcActionAttribute::Options).flatten();
+    let mirrors = values!(options, TcActionOption::Mirror);
+    let mut mirrors = values!(mirrors, TcActionMirrorOption::Parms);
+    let redirection = mirrors.find(|it| it.eaction == TcMirrorActionType::EgressRedir);
+    redirection.map(|it| it.ifindex)
 }
 
 /// Returns `tcm_info` of `struct tcmsg`: the priority, and the protocol in network byte order.

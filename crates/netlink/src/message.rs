@@ -85,6 +85,17 @@ impl Emitable for Bytes {
     }
 }
 
+/// Returns the values of the attributes that are this variant of their enum.
+macro_rules! values {
+    ($attributes:expr, $variant:path) => {
+        $attributes.into_iter().filter_map(|it| match it {
+            $variant(value) => Some(value),
+            _ => None,
+        })
+    };
+}
+pub(crate) use values;
+
 /// Size of `struct nlmsghdr`, and the alignment of messages and attributes, in bytes.
 pub(crate) const HEADER: usize = 16;
 pub(crate) const ALIGNMENT: usize = 4;

@@ -9,6 +9,7 @@ use nix::libc::{self, RTM_GETNSID, RTM_NEWNSID};
 use nix::sys::socket::getsockopt;
 use nix::{getsockopt_impl, sockopt_impl};
 
+use crate::message::values;
 use crate::{Connection, Error, Message, Request};
 
 sockopt_impl!(
@@ -68,9 +69,6 @@ fn lookup(namespace: NsidAttribute) -> Request {
 
 fn of_answer(answer: &Message) -> Option<i32> {
     let answer: NsidMessage = answer.read(RTM_NEWNSID)?;
-    answer.attributes.iter().find_map(|it| match it {
-        // The number -1 is NETNSA_NSID_NOT_ASSIGNED.
-        NsidAttribute::Id(id) => Some(*id).filter(|id| *id >= 0),
-        _ => None,
-    })
+    // The number -1 is NETNSA_NSID_NOT_ASSIGNED.
+    values!(answer.attributes, NsidAttribute::Id).find(|id| *id >= 0)
 }

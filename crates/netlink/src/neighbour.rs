@@ -8,6 +8,7 @@ use netlink_packet_route::neighbour::{
 };
 use nix::libc::{RTM_GETNEIGH, RTM_NEWNEIGH};
 
+use crate::message::values;
 use crate::{Connection, Error, MacAddress, Message, Request};
 
 /// A host on the network of a link, whose MAC the kernel knows.
@@ -83,13 +84,10 @@ impl Neighbour {
 impl Forwarding {
     fn from_answer(answer: &Message) -> Option<Self> {
         let message: NeighbourMessage = answer.read(RTM_NEWNEIGH)?;
-        let mac = message.attributes.iter().find_map(|it| match it {
-            NeighbourAttribute::LinkLayerAddress(mac) => mac.as_slice().try_into().ok(),
-            _ => None,
-        });
+        let mut macs = values!(&message.attributes, NeighbourAttribute::LinkLayerAddress);
         Some(Self {
             link: message.header.ifindex,
-            mac: MacAddress(mac?),
+            mac: MacAddress(macs.find_map(|it| it.as_slice().try_into().ok())?),
             to: message.attributes.iter().find_map(address)?,
         })
     }

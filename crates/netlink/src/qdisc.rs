@@ -11,6 +11,7 @@ use netlink_packet_route::tc::{TcAttribute, TcHandle, TcMessage, TcOption};
 use nix::libc::{RTM_DELQDISC, RTM_GETQDISC, RTM_GETTCLASS, RTM_NEWQDISC, RTM_NEWTCLASS};
 
 use crate::bucket::number;
+use crate::message::values;
 use crate::{Connection, Error, FairQueue, HeldBucket, Message, Request, TokenBucket};
 
 /// Number of a qdisc (`1:`) or of a class (`1:2`) on one link.
@@ -153,14 +154,6 @@ impl Request {
         Self::change(operation, RTM_NEWTCLASS, &message).with(NLM_F_CREATE | NLM_F_REPLACE)
     }
 
-    /// Returns a request that creates the ingress qdisc of the link with this index. Equivalent to
-    /// `tc qdisc add … ingress`.
-    pub fn add_ingress(link: u32) -> Self {
-        let place = Place::new(link, Handle::INGRESS, Handle::new(0xffff, 0));
-        let message = message(place, "ingress", vec![]);
-        Self::create("add qdisc ingress".to_owned(), RTM_NEWQDISC, &message)
-    }
-
     /// Returns a request that deletes the qdisc at `parent` and all below it. Equivalent to `tc
     /// qdisc delete`.
     pub fn delete_qdisc(link: u32, parent: Handle) -> Self {
@@ -285,18 +278,13 @@ fn message(place: Place, kind: &str, options: Vec<DefaultNla>) -> TcMessage {
 /// Returns the kind of a qdisc, class or filter, such as `htb`; `None` if the message contains
 /// none.
 pub(crate) fn kind_of(message: &TcMessage) -> Option<&str> {
-    message.attributes.iter().find_map(|it| match it {
-        TcAttribute::Kind(kind) => Some(kind.as_str()),
-        _ => None,
-    })
+    let mut kinds = values!(&message.attributes, TcAttribute::Kind);
+    kinds.next().map(String::as_str)
 }
 
 /// Returns the options of a qdisc, class or filter (`TCA_OPTIONS`).
 pub(crate) fn parts(message: &TcMessage) -> impl Iterator<Item = &TcOption> {
-    message.attributes.iter().flat_map(|it| match it {
-        TcAttribute::Options(options) => options.as_slice(),
-        _ => &[],
-    })
+    values!(&message.attributes, TcAttribute::Options).flatten()
 }
 
 /// Returns the attributes inside `TCA_OPTIONS`, each with its number. For most kinds of qdiscs,

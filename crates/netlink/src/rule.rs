@@ -11,6 +11,7 @@ use netlink_packet_route::route::{RouteAttribute, RouteMessage, RouteType};
 use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleFlags, RuleMessage};
 use nix::libc::{RTM_DELRULE, RTM_GETRULE, RTM_NEWROUTE, RTM_NEWRULE};
 
+use crate::message::values;
 use crate::route::list;
 use crate::{Connection, Error, IpVersion, LinkKind, Message, Request};
 
@@ -52,11 +53,8 @@ impl Connection {
     ) -> Result<impl Iterator<Item = u32> + use<>, Error> {
         let lists = IpVersion::ALL.map(|it| list(it, RouteType::Unspec));
         let routes = self.objects(&lists, table_of_route)?.into_iter();
-        let links = self.links()?.into_iter();
-        let links = links.filter_map(|it| match it.kind {
-            LinkKind::Vrf(table) => Some(table),
-            _ => None,
-        });
+        let links = self.links()?.into_iter().map(|it| it.kind);
+        let links = values!(links, LinkKind::Vrf);
         let used = rules.iter().map(|it| it.table);
         let used = used.chain(routes).chain(links).chain(RESERVED);
         let used: BTreeSet<_> = used.collect();
@@ -124,11 +122,8 @@ impl Rule {
 /// Returns the table of a route of any type.
 fn table_of_route(answer: &Message) -> Option<u32> {
     let message: RouteMessage = answer.read(RTM_NEWROUTE)?;
-    let tables = message.attributes.iter().find_map(|it| match it {
-        RouteAttribute::Table(table) => Some(*table),
-        _ => None,
-    });
-    Some(tables.unwrap_or(message.header.table.into()))
+    let mut tables = values!(message.attributes, RouteAttribute::Table);
+    Some(tables.next().unwrap_or(message.header.table.into()))
 }
 
 fn rule(from: IpNetwork, table: u32) -> RuleMessage {

@@ -17,7 +17,7 @@ use nix::libc::{
 use serde::{Deserialize, Serialize};
 
 use crate::attributes::{Attributes, attributes, entry, short, word};
-use crate::message::{ALIGNMENT, Bytes};
+use crate::message::{ALIGNMENT, Bytes, values};
 use crate::route::{ip, list};
 use crate::{Connection, Error, IpVersion, Message, Request, Route};
 
@@ -52,13 +52,10 @@ impl SavedRoute {
     pub(crate) fn from_answer(answer: &Message) -> Option<Self> {
         let message: RouteMessage = answer.read(RTM_NEWROUTE)?;
         let (header, rest) = answer.body.split_first_chunk()?;
-        let source = message.attributes.iter().find_map(|it| match it {
-            RouteAttribute::PrefSource(address) => ip(address),
-            _ => None,
-        });
+        let mut sources = values!(&message.attributes, RouteAttribute::PrefSource);
         Some(Self {
             route: Route::from_answer(answer)?,
-            source,
+            source: sources.find_map(ip),
             header: *header,
             attributes: attributes(rest)
                 .map(|it| (it.kind, it.value.to_vec()))
