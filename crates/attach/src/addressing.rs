@@ -64,6 +64,16 @@ impl Addressing {
         Ok(Self { routes, ..leased })
     }
 
+    /// Does the same for a network whose gateway is not the host. Without a lease, returns no
+    /// addresses.
+    ///
+    /// # Errors
+    /// Those of [`Self::leased`].
+    pub fn of_lease(lease: Option<&AddResult>, mtu: u32) -> Result<Self, Error> {
+        let addressing = lease.map(|it| Self::leased(Gateway::None, it, mtu));
+        addressing.unwrap_or_else(|| Ok(Self::default()))
+    }
+
     fn of<'i>(
         mode: Gateway,
         ips: impl IntoIterator<Item = &'i IpConfig>,

@@ -148,7 +148,7 @@ pub enum OtherAddress {
 }
 
 /// The container's end of the veth pair.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Container {
     /// State of the link. CHECK compares whether the link is up.
     pub link: ContainerLink,
@@ -165,9 +165,10 @@ pub struct Container {
 }
 
 /// State of the container's end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ContainerLink {
     /// Up, with the addresses that an IPAM plugin leases.
+    #[default]
     Addressed,
     /// Up, without addresses: the network has no IPAM plugin.
     Up,

@@ -17,8 +17,8 @@ pub trait SandboxRecord: Serialize + DeserializeOwned {
     /// Directory of all records.
     const DIRECTORY: &'static str;
 
-    /// Writes to the log what [`Self::revert`] does.
-    fn step();
+    /// What [`Self::revert`] does, for the log.
+    const STEP: &'static str;
 
     /// Returns the sandbox.
     fn sandbox(&self) -> &Witness;
@@ -95,7 +95,7 @@ pub trait SandboxRecord: Serialize + DeserializeOwned {
     /// # Errors
     /// The sandbox cannot be entered, or the record cannot be read or removed. The record stays.
     fn del(request: &DelRequest) -> anyhow::Result<()> {
-        Self::step();
+        cni::step(Self::STEP);
         let owner = request.attachment.owner();
         if Self::files().find_also_retired(&owner).is_none() {
             note_failure(find_and_revert::<Self>(request));
@@ -108,7 +108,7 @@ pub trait SandboxRecord: Serialize + DeserializeOwned {
     /// # Errors
     /// A sandbox cannot be entered, or its record cannot be read or removed. This record stays.
     fn gc(request: &GcRequest) -> anyhow::Result<()> {
-        Self::step();
+        cni::step(Self::STEP);
         let is_stale = request.stale();
         let owners = Self::files().owners()?;
         cni::all(owners.iter().filter(|it| is_stale(it)).map(|owner| {

@@ -132,10 +132,8 @@ impl LiveAttachments {
     ///   link has no tag.
     pub fn of(node: &Node) -> anyhow::Result<Self> {
         let links = &node.host_links;
-        ensure!(
-            node.invalid_entries == 0,
-            "a file in the cache names no attachment"
-        );
+        let are_valid = node.invalid_entries == 0;
+        ensure!(are_valid, "a file in the cache names no attachment");
         if let Some(link) = links.hidden().or_else(|| links.unexplained().next()) {
             let name = &link.name;
             bail!("the kernel shows no address of the sandbox behind {name}");

@@ -5,12 +5,12 @@ use std::cell::Cell;
 
 use anyhow::{Context as _, bail, ensure};
 use attach::{
-    Addressing, Container, ContainerLink, Gateway, Lease, Leased, Sandbox, Witness,
-    interface as interface_of, placed, uses_link,
+    Addressing, Container, Gateway, Lease, Leased, Sandbox, Witness, interface as interface_of,
+    placed, uses_link,
 };
 use cni::result::Interface;
 use cni::{AddRequest, AddResult, Answer, Answered, Error, Undo};
-use netlink::{Carrier, Connection, Dad, Link, LinkChange, Request};
+use netlink::{Carrier, Connection, Link, LinkChange, Request};
 use netns::Netns;
 
 use crate::config::{Config, Selector};
@@ -72,10 +72,7 @@ impl<'a> Add<'a> {
             self.release_at_rollback(undo);
         }
         let lease = self.lease(lease)?;
-        let addressing = match &lease {
-            Some(lease) => Addressing::leased(Gateway::None, lease, u32::MAX)?,
-            None => Addressing::default(),
-        };
+        let addressing = Addressing::of_lease(lease.as_ref(), u32::MAX)?;
         let interface = Interface {
             name: self.request.attachment.interface.to_string(),
             ..Interface::default()
@@ -114,12 +111,8 @@ impl<'a> Add<'a> {
             Lease::AfterLink(_) => (lease, None),
             lease => (Lease::None, self.lease(lease)?),
         };
-        let addressing = |lease: Option<&AddResult>| match lease {
-            Some(lease) => Addressing::leased(Gateway::None, lease, link.mtu),
-            None => Ok(Addressing::default()),
-        };
         // An unusable lease is found out before the device moves.
-        addressing(early.as_ref())?;
+        Addressing::of_lease(early.as_ref(), link.mtu)?;
         let moved = self.move_in((&host, sandbox.connection()), &link, undo)?;
         let lease = match lease {
             Lease::None => early,
@@ -127,11 +120,15 @@ impl<'a> Add<'a> {
                 if self.uses_device {
                     self.release_at_rollback(undo);
                 }
-                sandbox.bring_up(&moved, &desired(Addressing::default()))?;
+                sandbox.bring_up(&moved, &Container::default())?;
                 self.lease(lease)?
             }
         };
-        let desired = desired(addressing(lease.as_ref())?);
+        let desired = Container {
+            addressing: Addressing::of_lease(lease.as_ref(), link.mtu)?,
+            // Hosts of the device's network may have the same addresses: so `dad` stays on.
+            ..Container::default()
+        };
         cni::step("configure the sandbox");
         let moved = configure(&mut sandbox, &moved, &desired)?;
         Ok(self.result(interface_of(&moved), desired.addressing, lease))
@@ -241,18 +238,6 @@ impl<'a> Add<'a> {
             dns: self.config.dns.clone().unwrap_or(lease.dns),
             extra: lease.extra,
         }
-    }
-}
-
-/// Returns the desired state of the device in the sandbox. Hosts of its network may have the same
-/// addresses, so the kernel looks for duplicates.
-fn desired(addressing: Addressing) -> Container {
-    Container {
-        link: ContainerLink::Up,
-        dad: Dad::Perform,
-        awaits_link_local: false,
-        accept_ra: None,
-        addressing,
     }
 }
 

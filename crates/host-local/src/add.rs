@@ -33,10 +33,8 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
     let store = Store::open(&config.storage, &request.network.name, origin)?;
     // The runtime may have killed the parent process, the plugin that called this one, while this
     // process waited for the lock. Then no DEL would release the addresses.
-    ensure!(
-        getppid() == parent,
-        "the process that asked for the lease is gone"
-    );
+    let is_awaited = getppid() == parent;
+    ensure!(is_awaited, "the process that asked for the lease is gone");
     cni::step("lease addresses");
     take_over(request, &store)?;
     let holder = Holder::of(&request.attachment);

@@ -20,25 +20,18 @@ pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
     let config = Config::parse(&request.network)?;
     cni::step("compare");
     let store = Store::inspect(&config.storage, &request.network.name)?;
-    let held = store.map(|store| store.leases_of(&request.attachment));
+    let attachment = &request.attachment;
+    let held = store.map(|store| store.leases_of(attachment));
     let leases = held.transpose()?.unwrap_or_default();
-    ensure!(
-        !leases.is_empty(),
-        "{} holds no address",
-        request.attachment
-    );
+    ensure!(!leases.is_empty(), "{attachment} holds no address");
     let is_ours = |it| config.sets.iter().any(|set| set.range_of(it).is_some());
     let is_held = |it| leases.iter().any(|lease| lease.address == it);
     let ips = request.prev_result.iter().flat_map(|result| &result.ips);
     let lost = ips.map(|ip| ip.address.ip());
     let lost = lost.filter(|it| is_ours(*it) && !is_held(*it));
     let lost: Vec<_> = lost.map(|address| address.to_string()).collect();
-    ensure!(
-        lost.is_empty(),
-        "{} does not hold {}",
-        request.attachment,
-        lost.join(", ")
-    );
+    let lost = lost.join(", ");
+    ensure!(lost.is_empty(), "{attachment} does not hold {lost}");
     Ok(())
 }
 

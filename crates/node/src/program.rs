@@ -18,13 +18,8 @@ pub fn output_of(words: &[&str], input: &[u8]) -> anyhow::Result<Option<Vec<u8>>
         Err(error) if error.is_not_found() => return Ok(None),
         output => output?,
     };
-    let errors = String::from_utf8_lossy(&output.stderr);
-    ensure!(
-        output.status.success(),
-        "{}: {}",
-        words.join(" "),
-        errors.trim()
-    );
+    let (words, errors) = (words.join(" "), String::from_utf8_lossy(&output.stderr));
+    ensure!(output.status.success(), "{words}: {}", errors.trim());
     Ok(Some(output.stdout))
 }
 

@@ -82,10 +82,8 @@ impl<'a> Chain<'a> {
     /// The version of the list has no CHECK; the cache has no entry or an invalid one; a plugin
     /// fails.
     pub fn check(&self, sandbox: &Sandbox) -> anyhow::Result<()> {
-        ensure!(
-            self.network.version >= Verb::Check.since(),
-            self.too_old(Verb::Check)
-        );
+        let has_check = self.network.version >= Verb::Check.since();
+        ensure!(has_check, self.too_old(Verb::Check));
         if self.network.disable_check {
             note("nothing is checked: disableCheck is set");
             return Ok(());

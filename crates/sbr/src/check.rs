@@ -24,14 +24,12 @@ pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
     let rules = connection.rules()?;
     let routes = connection.saved_routes()?.into_iter();
     let routes: Vec<_> = routes.filter(|it| it.route.uses(link)).collect();
-    let differences = sources
-        .iter()
-        .filter_map(|it| difference(&config, it, (&rules, &routes)));
-    let differences: Vec<_> = differences.collect();
+    let sources = sources.iter();
+    let found = sources.filter_map(|it| difference(&config, it, (&rules, &routes)));
+    let found = found.collect::<Vec<_>>().join("; ");
     ensure!(
-        differences.is_empty(),
-        "{interface}: {}; see `ip rule` in the sandbox",
-        differences.join("; ")
+        found.is_empty(),
+        "{interface}: {found}; see `ip rule` in the sandbox"
     );
     Ok(())
 }

@@ -47,10 +47,7 @@ impl Record {
 
 impl SandboxRecord for Record {
     const DIRECTORY: &'static str = "/run/cni/sbr";
-
-    fn step() {
-        cni::step("remove rules and tables");
-    }
+    const STEP: &'static str = "remove rules and tables";
 
     fn sandbox(&self) -> &Witness {
         &self.sandbox

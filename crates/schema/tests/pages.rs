@@ -223,8 +223,10 @@ fn steps(plugin: &str) -> BTreeSet<String> {
     }
     let mut steps: BTreeSet<_> = ["answer".to_owned()].into();
     for source in sources {
-        let marked = source.split("cni::step(\"").skip(1);
-        steps.extend(marked.map(|it| it.split('"').next().unwrap().to_owned()));
+        for mark in ["cni::step(\"", "const STEP: &'static str = \""] {
+            let marked = source.split(mark).skip(1);
+            steps.extend(marked.map(|it| it.split('"').next().unwrap().to_owned()));
+        }
     }
     steps
 }

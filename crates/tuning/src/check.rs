@@ -34,11 +34,8 @@ pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
         let found = namespace.run(compare).map_err(Error::sandbox)??;
         differences.extend(found.into_iter().flatten());
     }
-    ensure!(
-        differences.is_empty(),
-        "{interface}: {}",
-        differences.join("; ")
-    );
+    let differences = differences.join("; ");
+    ensure!(differences.is_empty(), "{interface}: {differences}");
     Ok(())
 }
 

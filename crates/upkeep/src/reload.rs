@@ -278,10 +278,8 @@ impl Remembered {
         if !plugins.any(|it| reloading.contains(&it.program)) {
             return Ok(Outcome::Nothing);
         }
-        ensure!(
-            !netns.as_os_str().is_empty(),
-            "its entry in the cache names no namespace"
-        );
+        let is_named = !netns.as_os_str().is_empty();
+        ensure!(is_named, "its entry in the cache names no namespace");
         // Reads the cached result again, because `cnitool limit` may have changed it meanwhile.
         let held = directories.cache.hold(&self.attachment, Hold::Shared)?;
         let Some(held) = held else {

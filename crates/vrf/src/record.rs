@@ -22,10 +22,7 @@ pub struct Record {
 
 impl SandboxRecord for Record {
     const DIRECTORY: &'static str = "/run/cni/vrf";
-
-    fn step() {
-        cni::step("move the interface out of the VRF");
-    }
+    const STEP: &'static str = "move the interface out of the VRF";
 
     fn sandbox(&self) -> &Witness {
         &self.sandbox

@@ -12,7 +12,7 @@ use super::made::{Made, MadeLink};
 use super::tap::NewTap;
 use crate::lease::{Lease, uses_link};
 use crate::sandbox::Sandbox;
-use crate::{Addressing, Container, ContainerLink, Gateway, Witness, interface, placed};
+use crate::{Addressing, Container, Gateway, Witness, interface, placed};
 
 /// Makes the link in the sandbox, configures it, and returns the result. If a step fails, the
 /// rollback removes the link, the record and the lease.
@@ -228,10 +228,7 @@ impl Add<'_> {
         cni::step("lease addresses");
         let is_up_first = matches!(lease, Lease::AfterLink(_));
         let leased = self.lease(sandbox, link, lease)?;
-        let addressing = match &leased {
-            Some(lease) => Addressing::leased(Gateway::None, lease, link.mtu)?,
-            None => Addressing::default(),
-        };
+        let addressing = Addressing::of_lease(leased.as_ref(), link.mtu)?;
         cni::step("configure the sandbox");
         let container = self.container(addressing);
         sandbox
@@ -273,15 +270,13 @@ impl Add<'_> {
 
     fn container(&self, addressing: Addressing) -> Container {
         Container {
-            link: ContainerLink::Addressed,
             dad: match self.desired.parent {
                 Some(_) => Dad::Perform,
                 None => Dad::Skip,
             },
-            awaits_link_local: false,
-            // The routers of the parent's network may be the container's.
-            accept_ra: None,
             addressing,
+            // `accept_ra` too: the routers of the parent's network may be the container's.
+            ..Container::default()
         }
     }
 
