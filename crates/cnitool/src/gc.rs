@@ -61,7 +61,7 @@ fn stale<'n>(
 ) -> anyhow::Result<Vec<Candidate<'n>>> {
     let mut stale = Vec::new();
     let mut unseen = None;
-    for (candidate, state) in judge(node, network) {
+    for (state, candidate) in judge(node, network) {
         let attachment = &candidate.attachment;
         let names = (attachment.container.clone(), attachment.interface.clone());
         let is_listed = collect.valid.contains(&names);

@@ -53,7 +53,7 @@ impl Exporter {
         snapshot.log_files.extend(log_files);
         for file in &snapshot.log_files {
             if let Err(error) = self.calls.follow(&mut self.follower, file) {
-                snapshot.unread.push((LOG, format!("{error:#}")));
+                snapshot.unread.push((LOG.to_owned(), format!("{error:#}")));
             }
         }
         self.node.set(snapshot.metrics());

@@ -16,7 +16,7 @@ use crate::{addresses, attachments, lacking, pods, ports, tables};
 pub(crate) struct Snapshot {
     metrics: Vec<Metric>,
     /// The names of the parts that could not be read, with the reasons.
-    pub unread: Vec<(&'static str, String)>,
+    pub unread: Vec<(String, String)>,
     /// The log files that the configured networks name.
     pub log_files: BTreeSet<PathBuf>,
 }
@@ -44,7 +44,10 @@ impl Snapshot {
         Self {
             metrics: read.into_iter().flatten().flatten().collect(),
             log_files: log_files(&node),
-            unread: unread.into_iter().map(|it| (name(it.0), it.1)).collect(),
+            unread: unread
+                .into_iter()
+                .map(|it| (it.0.to_string(), it.1))
+                .collect(),
         }
     }
 
@@ -76,19 +79,6 @@ const ATTACHMENTS: &[Part] = &[Configuration, Cache, Links];
 
 /// The parts of the node that show which elements a live attachment lacks.
 const ELEMENTS: &[Part] = &[Configuration, Cache, Links, Firewall];
-
-fn name(part: Part) -> &'static str {
-    match part {
-        Configuration => "configuration",
-        Cache => "cache",
-        Leases => "leases",
-        Firewall => "firewall",
-        Links => "links",
-        Part::Kernel => "kernel",
-        Part::Policies => "policies",
-        Part::Cluster => "cluster",
-    }
-}
 
 /// Name of the plugins' log, which counts as a part of the node.
 pub(crate) const LOG: &str = "log";

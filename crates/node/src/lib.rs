@@ -148,7 +148,8 @@ pub struct Node {
 }
 
 /// A part of the node's state. If one part cannot be read, the others are still read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, derive_more::Display)]
+#[display(rename_all = "lowercase")]
 pub enum Part {
     /// The directory of network configurations.
     Configuration,

@@ -45,13 +45,9 @@ pub fn read_node(directories: &Directories) -> anyhow::Result<Node> {
 
 /// Returns all attachments of `network` with their states, sorted by name. Only an attachment with
 /// [`Liveness::Gone`] is proven to be stale.
-pub fn judge<'n>(node: &'n Node, network: &Conflist) -> Vec<(Candidate<'n>, Liveness)> {
+pub fn judge<'n>(node: &'n Node, network: &Conflist) -> Vec<(Liveness, Candidate<'n>)> {
     let candidates = Candidate::of_network(node, network).into_iter();
-    let judged = candidates.map(|candidate| {
-        let state = liveness(node, &candidate);
-        (candidate, state)
-    });
-    judged.collect()
+    candidates.map(|it| (liveness(node, &it), it)).collect()
 }
 
 /// Calls DEL for the attachment, with the configuration of its ADD if that is in a runtime's cache.

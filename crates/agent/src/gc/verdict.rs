@@ -82,7 +82,7 @@ impl Seen {
     /// Returns the decisions about all attachments of `network`.
     pub fn verdicts(&self, network: &Conflist) -> Vec<Verdict<'_>> {
         let judged = judge(&self.node, network).into_iter();
-        let verdicts = judged.map(|(candidate, state)| Verdict {
+        let verdicts = judged.map(|(state, candidate)| Verdict {
             kept: match self.reason(&candidate, state) {
                 _ if network.disable_gc => Some(Reason::Disabled),
                 reason => reason,

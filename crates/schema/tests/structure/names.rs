@@ -16,7 +16,7 @@ const VALUES: [&str; 2] = ["PLUGIN", "FACTS"];
 const BEFORE: [&str; 4] = ["key(", "is_set(", "invalid(", "\"net\", "];
 
 /// Lines in which such a word means something else.
-const OTHERS: [(&str, &str); 5] = [
+const OTHERS: [(&str, &str); 4] = [
     (
         "crates/cnitool/src/doctor/mod.rs",
         r#"("bridge", bridges::judge, "#,
@@ -28,10 +28,6 @@ const OTHERS: [(&str, &str); 5] = [
     (
         "crates/cnitool/src/migrate/nftables.rs",
         r#"const SPOOF: (&str, &str) = ("bridge", "nat");"#,
-    ),
-    (
-        "crates/metrics/src/snapshot.rs",
-        r#"Firewall => "firewall","#,
     ),
     (
         "crates/metrics/src/snapshot.rs",
