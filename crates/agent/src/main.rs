@@ -1,7 +1,5 @@
 //! The executable `cni-agent`.
 
-use std::process::ExitCode;
-
-fn main() -> ExitCode {
+fn main() -> std::process::ExitCode {
     agent::run()
 }

@@ -46,15 +46,6 @@ pub struct Config {
     pub when_full: WhenFull,
 }
 
-#[cfg(test)]
-impl Default for Config {
-    /// Returns the configuration of a network without any keys of this plugin.
-    fn default() -> Self {
-        let raw = RawConfig::default();
-        Self::of(raw, Some("host-local")).unwrap()
-    }
-}
-
 impl Config {
     /// Writes to standard error which of the keys `isGateway`, `isDefaultGateway` and `ipMasq` have
     /// no effect, because the container gets no addresses. They are no error, because the Go plugin

@@ -1,7 +1,5 @@
 //! The executable `cnitool`.
 
-use std::process::ExitCode;
-
-fn main() -> ExitCode {
+fn main() -> std::process::ExitCode {
     cnitool::run()
 }

@@ -1,7 +1,5 @@
 //! The executable `dhcp`.
 
-use std::process::ExitCode;
-
-fn main() -> ExitCode {
+fn main() -> std::process::ExitCode {
     dhcp::run()
 }

@@ -1,7 +1,5 @@
 //! The executable `firewall`.
 
-use std::process::ExitCode;
-
-fn main() -> ExitCode {
+fn main() -> std::process::ExitCode {
     netlink::run(|| cni::run(&firewall::PLUGIN))
 }

@@ -1,7 +1,5 @@
 //! The executable `host-device`.
 
-use std::process::ExitCode;
-
-fn main() -> ExitCode {
+fn main() -> std::process::ExitCode {
     cni::run(&host_device::PLUGIN)
 }

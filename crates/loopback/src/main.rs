@@ -1,7 +1,5 @@
 //! The executable `loopback`.
 
-use std::process::ExitCode;
-
-fn main() -> ExitCode {
+fn main() -> std::process::ExitCode {
     cni::run(&loopback::PLUGIN)
 }

@@ -1,7 +1,5 @@
 //! The executable `portmap`.
 
-use std::process::ExitCode;
-
-fn main() -> ExitCode {
+fn main() -> std::process::ExitCode {
     netlink::run(|| cni::run(&portmap::PLUGIN))
 }

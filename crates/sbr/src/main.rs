@@ -1,7 +1,5 @@
 //! CNI plugin `sbr`: routes a container's packets by their source address.
 
-use std::process::ExitCode;
-
-fn main() -> ExitCode {
+fn main() -> std::process::ExitCode {
     cni::run(&sbr::PLUGIN)
 }

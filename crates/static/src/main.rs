@@ -1,7 +1,5 @@
 //! The executable `static`.
 
-use std::process::ExitCode;
-
-fn main() -> ExitCode {
+fn main() -> std::process::ExitCode {
     cni::run(&static_ipam::PLUGIN)
 }

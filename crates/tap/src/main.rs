@@ -1,7 +1,5 @@
 //! The executable `tap`.
 
-use std::process::ExitCode;
-
-fn main() -> ExitCode {
+fn main() -> std::process::ExitCode {
     netlink::run(|| tun::run(|| cni::run(&tap::PLUGIN)))
 }

@@ -1,7 +1,5 @@
 //! CNI plugin `tuning`: changes sysctls of a sandbox and settings of its interface.
 
-use std::process::ExitCode;
-
-fn main() -> ExitCode {
+fn main() -> std::process::ExitCode {
     cni::run(&tuning::PLUGIN)
 }

@@ -1,7 +1,5 @@
 //! CNI plugin `vrf`: adds a container's interface to a VRF.
 
-use std::process::ExitCode;
-
-fn main() -> ExitCode {
+fn main() -> std::process::ExitCode {
     cni::run(&vrf::PLUGIN)
 }

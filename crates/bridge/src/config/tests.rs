@@ -4,6 +4,14 @@ use super::*;
 
 const IPAM: Option<&str> = Some("host-local");
 
+impl Default for Config {
+    /// Returns the configuration of a network without any keys of this plugin.
+    fn default() -> Self {
+        let raw = RawConfig::default();
+        Self::of(raw, IPAM).unwrap()
+    }
+}
+
 fn config(keys: &Value) -> Result<Config, Error> {
     let raw = cni::json::read(keys, "")?.value;
     Config::of(raw, IPAM)
