@@ -1,9 +1,9 @@
 //! cnitool limit and RELOAD: other limits for a live attachment.
 
-use std::fs;
+use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt as _;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::{Value, json};
 use tests::limited::{Limited, asked};
@@ -45,6 +45,19 @@ fn each_direction_is_changed_removed_and_added() {
     scene.limit(&["--ingress", "1M"]).ok();
     scene.expect([Some(125_000), Some(125_000)]);
     scene.expect_nothing_after_del();
+}
+
+#[test]
+fn ps_shows_the_time_of_add() {
+    let host = Host::new();
+    let scene = Limited::new(&host, &asked(10_000_000, 10_000_000));
+    let hour_ago = SystemTime::now() - Duration::from_hours(1);
+    let file = File::options().write(true).open(scene.entry()).unwrap();
+    file.set_modified(hour_ago).unwrap();
+    let since = || scene.tool.ps()[0]["since"].clone();
+    let before = since();
+    scene.limit(&["--ingress", "20M"]).ok();
+    assert_eq!(since(), before);
 }
 
 #[test]

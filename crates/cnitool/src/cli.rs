@@ -34,8 +34,7 @@ use upkeep::{follow_firewalld, reload};
     long_version = LONG_VERSION.as_str(),
     help_template = TEMPLATE,
     after_help = VARIABLES,
-    arg_required_else_help = true,
-    disable_help_subcommand = true
+    arg_required_else_help = true
 )]
 pub(crate) struct Cli {
     #[command(subcommand)]

@@ -117,8 +117,8 @@ impl Replacement {
         &self.held.entry
     }
 
-    /// Writes the new file, with the owner and the mode of the old file, and with all fields of the
-    /// entry, even those that this crate does not know.
+    /// Writes the new file, with the owner, the mode and the time of the old file, which shows when
+    /// ADD ran, and with all fields of the entry, even those that this crate does not know.
     fn write(&self) -> anyhow::Result<()> {
         // A process that was killed while it had the lock on the entry may have left a file with
         // this name.
@@ -133,6 +133,7 @@ impl Replacement {
         fchown(&file, Some(metadata.uid()), Some(metadata.gid()))?;
         file.set_permissions(metadata.permissions())?;
         file.write_all(self.held.document.to_string().as_bytes())?;
+        file.set_modified(metadata.modified()?)?;
         Ok(file.sync_all()?)
     }
 

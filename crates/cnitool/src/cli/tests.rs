@@ -19,6 +19,18 @@ fn help_lists_every_version() {
 }
 
 #[test]
+fn help_is_a_command_and_an_option() {
+    for command in ["", " limit"] {
+        let [command, option] = [
+            format!("cnitool help{command}"),
+            format!("cnitool{command} --help"),
+        ]
+        .map(|line| parse(&line).unwrap_err().to_string());
+        assert_eq!(command, option);
+    }
+}
+
+#[test]
 fn namespace_is_left_out_where_it_means_nothing() {
     assert!(parse("cnitool status pods").is_ok());
     assert!(parse("cnitool gc pods /run/netns/a").is_ok());
