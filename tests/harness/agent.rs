@@ -2,14 +2,15 @@
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::{Child, ExitStatus, Stdio};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 
-use crate::{Host, Invocation, eventually};
+use crate::{DEADLINE, Host, Invocation, eventually};
 
 /// A `cni-agent` that runs until this is dropped. Its networks are those of [`crate::Tool`].
 #[derive(Debug)]
@@ -117,14 +118,13 @@ impl Agent {
         number.parse().unwrap()
     }
 
-    /// Ends it by SIGTERM, and returns how long that took.
+    /// Ends it by SIGTERM.
     #[track_caller]
-    pub fn end(mut self) -> Duration {
-        let start = Instant::now();
+    pub fn end(mut self) {
         self.signal(Signal::SIGTERM);
-        let status = self.child.wait().unwrap();
-        assert!(status.success(), "{status}: {}", self.log());
-        start.elapsed()
+        let status = ended(&mut self.child);
+        let is_success = status.is_some_and(|it| it.success());
+        assert!(is_success, "{status:?}: {}", self.log());
     }
 
     /// Returns its process ID.
@@ -142,5 +142,18 @@ impl Drop for Agent {
         }
         drop(self.child.kill());
         drop(self.child.wait());
+    }
+}
+
+/// Waits for the end of a program that received SIGTERM. Returns `None` if it still runs after
+/// [`DEADLINE`]: what hangs in a test hangs longer.
+pub fn ended(child: &mut Child) -> Option<ExitStatus> {
+    let start = Instant::now();
+    loop {
+        let status = child.try_wait().unwrap();
+        if status.is_some() || start.elapsed() > DEADLINE {
+            return status;
+        }
+        thread::park_timeout(Duration::from_millis(5));
     }
 }

@@ -75,7 +75,7 @@ pub mod vlans;
 
 use std::sync::LazyLock;
 
-pub use agent::Agent;
+pub use agent::{Agent, ended};
 pub use capture::{Capture, Frame, Saying};
 pub use chain::{Chain, Removal};
 pub use checkpoint::Checkpoint;
@@ -114,6 +114,8 @@ pub static EXECUTABLES: LazyLock<Vec<&str>> =
 /// Longest time of anything in the background.
 pub const DEADLINE: std::time::Duration = std::time::Duration::from_secs(10);
 
+const PAUSE: std::time::Duration = std::time::Duration::from_millis(2);
+
 /// Runs `work` for all subjects at once.
 pub fn at_once<S: Sync, T: Send>(subjects: &[S], work: impl Fn(&S) -> T + Sync) -> Vec<T> {
     std::thread::scope(|scope| {
@@ -127,7 +129,7 @@ pub fn at_once<S: Sync, T: Send>(subjects: &[S], work: impl Fn(&S) -> T + Sync) 
 
 /// Repeats `condition` until it holds or three times [`DEADLINE`] have passed: a test that makes a
 /// thousand links holds the kernel's lock of links, which the kernel needs for addresses and routes.
-/// Each check starts a program or reads a file, so a pause would gain nothing.
+/// Pauses between the checks, because tests that run beside it need the processor.
 pub fn eventually(mut condition: impl FnMut() -> bool) -> bool {
     let start = std::time::Instant::now();
     loop {
@@ -137,7 +139,7 @@ pub fn eventually(mut condition: impl FnMut() -> bool) -> bool {
         if start.elapsed() > 3 * DEADLINE {
             return false;
         }
-        std::thread::yield_now();
+        std::thread::park_timeout(PAUSE);
     }
 }
 

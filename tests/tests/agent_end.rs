@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -16,7 +15,7 @@ use tests::http::metrics;
 use tests::leaks::{
     age, agent, agent_with, has_stale_lease, round, socket, stale_lease, with_a_pod,
 };
-use tests::{Agent, Host, eventually};
+use tests::{Agent, Host, ended, eventually};
 
 /// Starts an agent whose standard error is a full pipe. Returns the pipe's read end.
 fn with_full_log(host: &Host, sections: &Value) -> (Child, io::PipeReader) {
@@ -31,13 +30,11 @@ fn with_full_log(host: &Host, sections: &Value) -> (Child, io::PipeReader) {
     (child, reader)
 }
 
-/// Ends it by SIGTERM, and returns how long that took.
-fn end(mut child: Child) -> Duration {
-    let start = Instant::now();
+/// Ends it by SIGTERM.
+fn end(mut child: Child) {
     let number = Pid::from_raw(child.id().try_into().unwrap());
     kill(number, Signal::SIGTERM).unwrap();
-    assert!(child.wait().unwrap().success());
-    start.elapsed()
+    assert!(ended(&mut child).is_some_and(|it| it.success()));
 }
 
 #[test]
@@ -54,7 +51,7 @@ fn a_log_that_nothing_reads_stops_neither_collection_nor_the_end() {
     kill(number, Signal::SIGHUP).unwrap();
     assert!(eventually(|| !has_stale_lease(&host)));
     assert!(cri.lists() >= 2);
-    assert!(end(child) < Duration::from_secs(1));
+    end(child);
     let mut text = String::new();
     reader.read_to_string(&mut text).unwrap();
     assert_eq!(text.trim(), "", "nothing was read before the end");
@@ -89,7 +86,7 @@ fn a_log_that_is_read_again_has_the_waiting_lines_and_the_number_of_the_others()
     kill(number, Signal::SIGHUP).unwrap();
     assert!(eventually(|| cri.lists() > lists && !has_stale_lease(&host)));
     log.has(" lines were dropped: nothing read standard error\n");
-    assert!(end(child) < Duration::from_secs(1));
+    end(child);
 }
 
 /// What a thread has read from the log.
@@ -131,10 +128,10 @@ fn plugins_write_to_the_log() {
     let agent = agent(&host);
     round(&agent, &cri);
     agent.says("hello from a plugin\n");
-    assert!(agent.end() < Duration::from_secs(1));
+    agent.end();
 }
 
-/// strace stops the thread of the event loop for ten seconds after a signal woke it.
+/// strace stops the thread of the event loop for a minute after a signal woke it.
 #[test]
 fn a_blocked_event_loop_does_not_delay_the_end() {
     let host = Host::new();
@@ -147,7 +144,7 @@ fn a_blocked_event_loop_does_not_delay_the_end() {
     let mut strace = Command::new("strace");
     strace.arg("-p").arg(event_loop.file_name().unwrap());
     strace.args(["-o", "/dev/null", "-e", "trace=/epoll_p?wait"]);
-    strace.args(["-e", "inject=/epoll_p?wait:delay_exit=10000000"]);
+    strace.args(["-e", "inject=/epoll_p?wait:delay_exit=60000000"]);
     let mut strace = strace.stderr(Stdio::null()).spawn().unwrap();
     let status = |directory: &Path| fs::read_to_string(directory.join("status")).unwrap();
     let tracer = format!("TracerPid:\t{}\n", strace.id());
@@ -156,14 +153,12 @@ fn a_blocked_event_loop_does_not_delay_the_end() {
     // strace also stops the thread for a moment at each of its calls.
     let is_stopped = || (0..5_000).all(|_| status(&event_loop).contains("State:\tt"));
     assert!(eventually(is_stopped));
-    let start = Instant::now();
     agent.signal(Signal::SIGTERM);
     let has_ended = eventually(|| status(&directory).contains("State:\tZ"));
-    let time = start.elapsed();
     // It cannot be waited for before strace has let its thread go.
     strace.kill().unwrap();
     strace.wait().unwrap();
-    assert!(has_ended && time < Duration::from_secs(1), "{time:?}");
+    assert!(has_ended);
     agent.says("cni-agent: ended while a part was still busy");
 }
 
@@ -190,7 +185,7 @@ fn a_file_that_blocks_does_not_delay_the_end() {
     agent.is_up();
     agent.signal(Signal::SIGHUP);
     assert!(eventually(|| cri.lists() > 0), "{}", agent.log());
-    assert!(agent.end() < Duration::from_secs(1));
+    agent.end();
 }
 
 /// Processes of the node change its links and rules all the time, which holds the kernel's locks.
@@ -212,20 +207,15 @@ fn changes_of_links_and_rules_do_not_delay_the_end() {
         .unwrap();
     let gc = json!({"runtimeSocket": socket(&host)});
     let sections = json!({"gc": gc, "repair": {}, "uplink": {}});
-    let times = (0..5).map(|_| {
+    for _ in 0..5 {
         let lists = cri.lists();
         let agent = Agent::start(&host, &sections);
         agent.is_up();
         agent.signal(Signal::SIGHUP);
         assert!(eventually(|| cri.lists() > lists), "{}", agent.log());
-        agent.end()
-    });
-    let times: Vec<_> = times.collect();
+        agent.end();
+    }
     busy.kill().unwrap();
     busy.wait().unwrap();
     drop(fs::remove_file(host.dir().join("b")));
-    assert!(
-        times.iter().all(|it| *it < Duration::from_secs(1)),
-        "{times:?}"
-    );
 }

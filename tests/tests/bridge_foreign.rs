@@ -1,7 +1,6 @@
 //! bridge: existing bridges of other programs, with various settings.
 
 use std::thread;
-use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tests::traffic::{tcp, udp};
@@ -236,9 +235,7 @@ fn add_does_not_wait_for_the_spanning_tree() {
     let host = host_with_bridge();
     // A port forwards only after twice this time, which is in hundredths of a second.
     host.ip("link set cni0 type bridge stp_state 1 forward_delay 1500");
-    let start = Instant::now();
     let result = host.bridge().add(&host.sandbox("a"));
-    assert!(start.elapsed() < Duration::from_secs(5));
     assert_eq!(port_state(&host, &result), "listening");
 }
 

@@ -2,7 +2,7 @@
 //! real pod's traffic.
 
 use tests::traffic::{tcp, udp};
-use tests::{Findings, Host, Place as _, Sandbox, Tool};
+use tests::{Findings, Host, Place as _, Sandbox, Tool, at_once};
 
 /// A node with a pod, another host, and these rules: commands of nft(8), or lines for a shell.
 struct Node<'h> {
@@ -57,7 +57,7 @@ const TABLE: &str = "add table inet guard";
 
 #[test]
 fn forward_chain_that_drops_is_reported_and_opened() {
-    for (rules, place) in [
+    let all = [
         (
             &["sh iptables-nft -P FORWARD DROP"][..],
             "table ip filter, chain FORWARD, by its policy",
@@ -70,7 +70,8 @@ fn forward_chain_that_drops_is_reported_and_opened() {
             &[TABLE, CLOSED],
             "table inet guard, chain gate, by its policy",
         ),
-    ] {
+    ];
+    at_once(&all, |(rules, place)| {
         let host = Host::new();
         let node = Node::new(&host, rules);
         let findings = node.is_closed(&[place, "hostPort 8080"]);
@@ -78,12 +79,12 @@ fn forward_chain_that_drops_is_reported_and_opened() {
             node.tool.obey(&command);
         }
         node.is_open();
-    }
+    });
 }
 
 #[test]
 fn rules_that_let_only_answers_pass_do_not_open_a_chain() {
-    for rules in [
+    let all = [
         &[
             TABLE,
             CLOSED,
@@ -104,10 +105,11 @@ fn rules_that_let_only_answers_pass_do_not_open_a_chain() {
             "add chain inet guard pods",
             "add rule inet guard pods iifname cni1 accept",
         ],
-    ] {
+    ];
+    at_once(&all, |rules| {
         let host = Host::new();
         Node::new(&host, rules).is_closed(&["by its policy"][..rules.len() % 2]);
-    }
+    });
 }
 
 const ANSWERS: &str = "add rule inet guard gate ct state established,related accept";
@@ -115,9 +117,7 @@ const PORTS: &str = "add rule inet guard gate ct status dnat accept";
 
 #[track_caller]
 fn are_open(all: &[&[&str]]) {
-    for rules in all {
-        Node::new(&Host::new(), rules).is_open();
-    }
+    at_once(all, |rules| Node::new(&Host::new(), rules).is_open());
 }
 
 #[test]
@@ -202,9 +202,9 @@ fn rules_that_concern_no_pods_are_no_problem() {
 
 #[track_caller]
 fn are_closed(all: &[(&[&str], &str)]) {
-    for (rules, words) in all {
+    at_once(all, |(rules, words)| {
         Node::new(&Host::new(), rules).is_closed(&[words]);
-    }
+    });
 }
 
 #[test]
