@@ -1,6 +1,6 @@
 //! A lease that is extended, changed or lost changes the interface.
 
-use tests::dhcp::{ACK, DISCOVER, Daemon, NAK, OFFER, REQUEST, Server, network, records};
+use tests::dhcp::{ACK, DISCOVER, Daemon, NAK, OFFER, REQUEST, SOCKET, Server, network, records};
 use tests::{Host, Place as _, Sandbox, eventually};
 
 const FIRST: [u8; 4] = [10, 6, 0, 50];
@@ -149,4 +149,26 @@ fn expired_lease_leaves_the_interface_and_a_later_one_returns() {
     );
     assert!(eventually(|| a.default_gateways() == ["10.6.0.1"]));
     assert!(a.pings("10.6.0.1"));
+}
+
+/// Until the lease ends, the daemon waits for the answer of any server, and then for nothing else.
+#[test]
+fn expired_lease_leaves_the_interface_at_once_with_the_default_times() {
+    let host = Host::new();
+    let network = network(&host);
+    let server = Server::start(|query| {
+        let kind = if query.kind == DISCOVER { OFFER } else { ACK };
+        let [time, early] = [4_u32, 1].map(u32::to_be_bytes);
+        let mask: (u8, &[u8]) = (1, &[255, 255, 255, 0]);
+        let times: [(u8, &[u8]); 3] = [(51, &time), (58, &early), (59, &early)];
+        vec![query.answer(kind, FIRST, &[&[mask], &times[..]].concat())]
+    });
+    let run = host.plugin("dhcp").argument("daemon");
+    let daemon = Daemon::spawn(&host, &run.argument("-socketpath").argument(SOCKET));
+    daemon.says("listening");
+    let a = host.sandbox("a");
+    network.add(&a);
+    drop(server);
+    expect_address(&a, &daemon, &[]);
+    daemon.says("it has expired");
 }

@@ -125,6 +125,7 @@ impl Task {
     /// Extends the lease until the sandbox is proven gone.
     async fn keep(&mut self) {
         loop {
+            let deadline = self.deadline();
             match self.turn().await {
                 Ok(()) => {}
                 Err(error) if error.is::<Gone>() => {
@@ -132,7 +133,7 @@ impl Task {
                 }
                 Err(error) => {
                     self.note(format_args!("{error:#}"));
-                    sleep(self.pause()).await;
+                    sleep(self.pause(deadline)).await;
                 }
             }
         }
@@ -202,18 +203,20 @@ impl Task {
         self.record.write(&self.flags.records())
     }
 
-    /// Returns the time until the next attempt: half of the time that is left (RFC 2131, 4.4.5), and
-    /// all of it at the end.
-    fn pause(&self) -> Duration {
-        let lease = self.record.lease.as_ref().zip(now().ok());
-        let left = lease.and_then(|(lease, now)| {
-            let ends = [lease.rebind, lease.end].into_iter();
-            let mut left = ends.filter_map(|it| it.checked_sub(now));
-            left.find(|it| !it.is_zero())
-        });
-        match left {
-            Some(left) if left > SHORTEST * 2 => left / 2,
-            Some(left) => left,
+    /// Returns when the state of the lease ends: renewing at T2, rebinding with the lease.
+    fn deadline(&self) -> Option<Duration> {
+        let (lease, now) = self.record.lease.as_ref().zip(now().ok())?;
+        [lease.rebind, lease.end].into_iter().find(|it| *it > now)
+    }
+
+    /// Returns the time until the next attempt: half of the time until `deadline` (RFC 2131, 4.4.5),
+    /// and all of it at the end.
+    fn pause(&self, deadline: Option<Duration>) -> Duration {
+        match deadline.zip(now().ok()) {
+            Some((deadline, now)) => match deadline.saturating_sub(now) {
+                left if left > SHORTEST * 2 => left / 2,
+                left => left,
+            },
             None => self.flags.timing.resend_max,
         }
     }
