@@ -251,7 +251,9 @@ fn network<'h>(host: &'h Host, plugin: &str) -> Network<'h> {
             let bridge = host.bridge().with("isDefaultGateway", true);
             bridge.with("ipMasq", true).with("macspoofchk", true)
         }
-        "macvlan" => host.card(),
+        "macvlan" | "ipvlan" => host.card().with("type", plugin),
+        "vlan" => host.card().with("type", plugin).with("vlanId", 100),
+        "dummy" => host.single(plugin),
         "host-device" => host.nic(),
         "tap" => host.tap(),
         "ptp" => host.ptp().with("ipMasq", true),

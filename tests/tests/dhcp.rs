@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
-use tests::dhcp::{Daemon, SOCKET, network, records};
+use tests::dhcp::{Daemon, SOCKET, network, on_card, records};
 use tests::{Dnsmasq, Host, Place as _, REFERENCE, Sandbox, eventually};
 
 /// A program that ends when this is dropped.
@@ -169,6 +169,37 @@ fn leases_of_the_go_daemon_are_taken_over() {
             .unwrap()
             .is_empty()));
     }
+}
+
+/// Until CHECK, the Go daemon does not know our leases. The server gives the same client the same
+/// address. Our next daemon releases what the Go daemon did not.
+#[test]
+fn the_go_daemon_takes_over_by_check_what_ours_leased() {
+    let host = Host::new();
+    let network = on_card(&host, "macvlan");
+    let leases = host.dir().join("dnsmasq.leases");
+    let file = format!("--dhcp-leasefile={}", leases.display());
+    let _server = dnsmasq(&host, &[&file]);
+    let count = || fs::read_to_string(&leases).unwrap().lines().count();
+    let daemon = Daemon::start(&host);
+    let pods = ["a", "b"].map(|name| host.sandbox(name));
+    let results = pods.each_ref().map(|pod| network.add(pod));
+    daemon.end();
+    {
+        let _daemon = Running::go_daemon(&host);
+        let theirs = network.by_reference();
+        theirs.check(&pods[0], &results[0]).ok();
+        assert_eq!(count(), 2);
+        for pod in &pods {
+            assert!(pod.pings("10.6.0.1"));
+            theirs.del(pod);
+            assert_eq!(pod.links(), ["lo"]);
+        }
+        assert!(count() > 0, "the Go daemon releases only its own leases");
+    }
+    let _daemon = Daemon::start(&host);
+    network.gc(&[]).ok();
+    assert!(eventually(|| count() == 0 && records().is_empty()));
 }
 
 #[test]

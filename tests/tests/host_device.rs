@@ -344,26 +344,3 @@ fn check_reports_another_link_and_none() {
         "{refusal:?}"
     );
 }
-
-#[test]
-fn reference_and_this_plugin_return_each_others_devices() {
-    let host = Host::new();
-    let network = host.nic();
-    let reference = network.by_reference();
-    let a = host.sandbox("a");
-    for (adds, deletes) in [(&network, &reference), (&reference, &network)] {
-        let result = adds.add(&a);
-        assert!(a.pings("10.1.0.1"));
-        deletes.check(&a, &result).ok();
-        let del = deletes.clone().with("prevResult", result).on("DEL", &a);
-        del.ok();
-        // The reference keeps the alias, before version 1.6.
-        assert!(host.has_link("ens5"));
-        assert_eq!(a.links(), ["lo"]);
-        assert!(host.leases("pods").is_empty());
-        // The reference leaves the device down, without addresses and with its own settings.
-        host.ip("link delete switch");
-        network.del(&a);
-        host.nic();
-    }
-}
