@@ -72,6 +72,24 @@ fn lease_that_expired_while_no_daemon_ran_is_replaced() {
 }
 
 #[test]
+fn lease_without_a_record_is_confirmed_when_the_server_is_back() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let network = alone(&host, &a);
+    let server = Server::leasing(&[ADDRESS], 60);
+    let daemon = Daemon::start(&host);
+    let result = network.add(&a);
+    daemon.end();
+    drop(server);
+    fs::remove_dir_all(SOCKET.replace(".sock", ".leases")).unwrap();
+    let _daemon = Daemon::start(&host);
+    let check = network.check(&a, &result);
+    check.error().expect(100, &["no DHCP server confirms"]);
+    let _server = Server::leasing(&[ADDRESS], 60);
+    assert!(eventually(|| check.run().status.success()));
+}
+
+#[test]
 fn del_without_a_daemon_succeeds_and_the_next_one_releases() {
     let host = Host::new();
     let a = host.sandbox("a");

@@ -203,9 +203,11 @@ impl Task {
         self.record.write(&self.flags.records())
     }
 
-    /// Returns when the state of the lease ends: renewing at T2, rebinding with the lease.
+    /// Returns when the state of the lease ends: renewing at T2, rebinding with the lease. `None` if
+    /// that is unknown, because no server has confirmed the lease yet.
     fn deadline(&self) -> Option<Duration> {
-        let (lease, now) = self.record.lease.as_ref().zip(now().ok())?;
+        let lease = self.record.lease.as_ref().filter(|it| it.is_confirmed());
+        let (lease, now) = lease.zip(now().ok())?;
         [lease.rebind, lease.end].into_iter().find(|it| *it > now)
     }
 
