@@ -21,7 +21,7 @@ cd "$(dirname "$0")/.."
 # shellcheck source=scripts/machine.sh
 source scripts/machine.sh
 
-readonly FEATURE_TESTS=(bridge_vlan bridge_vlan_gateway portmap_sctp bandwidth_queue ipvlan vlan dummy vrf vrf_moves vrf_faults agent_wireguard)
+readonly FEATURE_TESTS=(bridge_vlan bridge_vlan_gateway portmap_sctp bandwidth_queue ipvlan vlan dummy vrf vrf_moves vrf_faults agent_wireguard agent_wireguard_keys)
 
 main() {
     local all=no passed=yes

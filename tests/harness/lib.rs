@@ -72,6 +72,7 @@ pub mod tally;
 mod tool;
 pub mod traffic;
 pub mod vlans;
+pub mod wireguard;
 
 use std::sync::LazyLock;
 

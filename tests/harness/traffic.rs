@@ -76,6 +76,23 @@ fn datagram(client: &impl Place, target: SocketAddr, listening: &UdpSocket) -> O
     Some(from.ip())
 }
 
+/// Gives `client` the address `source`, and returns whether a datagram with it arrives at `address` of
+/// `server`.
+pub fn arrives_from(
+    client: &impl Place,
+    source: &str,
+    (server, address): (&impl Place, &str),
+) -> bool {
+    client.ip(&format!("address replace {source} dev lo nodad"));
+    let listening = server.enter(|| UdpSocket::bind(anywhere(address)).unwrap());
+    listening.set_read_timeout(Some(PATIENCE)).unwrap();
+    let calling = client.enter(|| UdpSocket::bind(anywhere(source)).unwrap());
+    // The kernel may refuse it at once.
+    let target = listening.local_addr().unwrap();
+    client.enter(|| calling.send_to(b"ping", target)).ok();
+    listening.recv(&mut [0; 16]).is_ok()
+}
+
 /// Opens a connection from `client` to `address` of `server` that must carry data in both
 /// directions. Returns the source address that the server sees.
 pub fn tcp(client: &impl Place, server: &impl Place, address: &str) -> Option<IpAddr> {

@@ -1,37 +1,82 @@
-//! Rules that keep foreign packets out of the tunnels between nodes.
+//! Rules that keep foreign packets out of the tunnels between nodes, and with WireGuard packets of pods
+//! in them.
 //!
 //! VXLAN has no authentication: a program that reaches a node's tunnel port can send any packet to the
 //! node's pods. So only the tunnels of nodes may send to this port. Packets of pods are dropped before
-//! masquerading gives them the node's address.
+//! masquerading gives them the node's address. WireGuard needs no such rules.
 
 use std::collections::BTreeSet;
 use std::future::pending;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use cluster::{Nodes, Others, Vxlan};
+use cluster::{Nodes, Others, Peers, Vxlan, Way};
+use ipnetwork::IpNetwork;
 use netlink::IpVersion;
 use nft::{
     Chain, Change, Connection, Deletion, Element, Family, Field, Hook, Rule, Set, Table,
-    TargetType, Type, Value, Watch,
+    TargetType, Type, Value, Watch, ranges,
 };
 
 use crate::events::{Events, events};
 
-/// Creates or repairs the rules, and allows the addresses of all nodes. `others` says whether other
-/// addresses stay allowed.
+/// What the rules guard.
+pub(super) struct Guarded {
+    /// The values of VXLAN; `None` with WireGuard.
+    pub vxlan: Option<Vxlan>,
+    /// The nodes, whose addresses may send to the tunnel port of VXLAN.
+    pub nodes: Nodes,
+    /// The networks of other nodes' pods that are reached by WireGuard alone.
+    pub pods: BTreeSet<IpNetwork>,
+}
+
+impl Guarded {
+    /// Returns what the rules guard on the node `own`; `None` without tunnels.
+    pub fn of(
+        (own, nodes): (&str, &Nodes),
+        (peers, way): (&Peers, &Way),
+        vxlan: Vxlan,
+    ) -> Option<Self> {
+        match way {
+            Way::Direct => None,
+            Way::Vxlan(_) => Some(Self {
+                vxlan: Some(vxlan),
+                nodes: nodes.clone(),
+                pods: BTreeSet::new(),
+            }),
+            Way::WireGuard(_) => {
+                let own = nodes.get(own).into_iter();
+                let own: Vec<_> = own.flat_map(|it| &it.pod_cidrs).collect();
+                let pods = peers.encrypted.iter().copied();
+                let pods = pods.filter(|it| !own.iter().any(|own| own.contains(it.network())));
+                Some(Self {
+                    vxlan: None,
+                    nodes: Nodes::new(),
+                    pods: pods.collect(),
+                })
+            }
+        }
+    }
+}
+
+/// Creates or repairs the rules. `others` says whether further addresses stay allowed; without networks
+/// of pods, `Keep` leaves those of an earlier agent as they are.
 ///
 /// # Errors
 /// The kernel refuses a request.
-pub(super) fn apply(vxlan: Vxlan, nodes: &Nodes, others: Others) -> anyhow::Result<()> {
-    let table = table(vxlan);
+pub(super) fn apply(guarded: &Guarded, others: Others) -> anyhow::Result<()> {
+    let table = table(guarded.vxlan);
     let connection = Connection::open()?;
-    let desired = elements(nodes);
+    let desired = elements(guarded);
+    let keeps_pods = others == Others::Keep && guarded.pods.is_empty();
     connection.update(&table, || {
-        let present = connection.elements(&table)?;
+        let mut present = connection.elements(&table)?;
         let mut add = desired.clone();
         if others == Others::Keep {
             add.extend(present.iter().filter(|it| !desired.contains(it)).cloned());
+        }
+        for set in table.sets.iter().filter(|it| it.has_ranges && !keeps_pods) {
+            present.extend(connection.elements_of(&table, set)?);
         }
         Ok::<_, nft::Error>(Change::of(present, add))
     })?;
@@ -46,7 +91,7 @@ pub(super) fn remove() -> anyhow::Result<()> {
     let Some(connection) = Connection::open_if_supported()? else {
         return Ok(());
     };
-    Ok(connection.delete_table(&table(Vxlan::default()))?)
+    Ok(connection.delete_table(&table(None))?)
 }
 
 /// Returns a receiver of values after each of which the rules, or the networks without masquerading,
@@ -55,7 +100,7 @@ pub(super) fn remove() -> anyhow::Result<()> {
 /// # Errors
 /// The kernel refuses the socket.
 pub(super) fn deletions() -> anyhow::Result<Events<()>> {
-    let (watch, own) = (Watch::open()?, table(Vxlan::default()));
+    let (watch, own) = (Watch::open()?, table(None));
     let name = own.name;
     let mut tables = attach::tables().to_vec();
     tables.push(own);
@@ -80,9 +125,30 @@ pub(super) async fn next(deletions: &mut Option<Events<()>>) -> anyhow::Result<(
     outcome
 }
 
-/// Describes the table. Its name and sets do not depend on `vxlan`. All packets of pods traverse the
-/// chains in prerouting and postrouting, and most leave each rule after one comparison.
-fn table(vxlan: Vxlan) -> Table {
+/// Describes the table. Its name, sets and chains do not depend on `vxlan`. All packets of pods traverse
+/// the chains in prerouting and postrouting, and most leave each rule after one comparison.
+fn table(vxlan: Option<Vxlan>) -> Table {
+    let [arrived, to_host, sent] = match vxlan {
+        Some(vxlan) => [arrived(vxlan), to_this_node(vxlan), sent(vxlan)],
+        None => [claimed(), Vec::new(), unencrypted()],
+    };
+    let nodes =
+        FAMILIES.map(|(version, name)| Set::new(name, [Type::address(version)], TargetType::None));
+    let pods = PODS.map(|(version, name)| Set::of_networks(name, version));
+    Table {
+        family: Family::Inet,
+        name: "cni-cluster",
+        sets: nodes.into_iter().chain(pods).collect(),
+        chains: vec![
+            Chain::filter("tunnel", Hook::Prerouting, RAW, arrived),
+            Chain::filter("tunnel-port", Hook::Input, BEFORE_FILTER, to_host),
+            Chain::filter("sent", Hook::Postrouting, BEFORE_NAT, sent),
+        ],
+    }
+}
+
+/// Returns the rules for packets that arrive with VXLAN.
+fn arrived(vxlan: Vxlan) -> Vec<Rule> {
     let inner = Rule::new("a packet out of a tunnel comes from a pod CIDR of another node")
         .when(Field::InputName, TUNNELS)
         .when_source_is_elsewhere()
@@ -95,23 +161,33 @@ fn table(vxlan: Vxlan) -> Table {
     .when_source_is_elsewhere()
     .when_to_host()
     .drop();
-    let sets =
-        FAMILIES.map(|(version, name)| Set::new(name, [Type::address(version)], TargetType::None));
-    Table {
-        family: Family::Inet,
-        name: "cni-cluster",
-        sets: sets.into(),
-        chains: vec![
-            Chain::filter("tunnel", Hook::Prerouting, RAW, vec![inner, spoofed]),
-            Chain::filter(
-                "tunnel-port",
-                Hook::Input,
-                BEFORE_FILTER,
-                to_this_node(vxlan),
-            ),
-            Chain::filter("sent", Hook::Postrouting, BEFORE_NAT, sent(vxlan)),
-        ],
-    }
+    vec![inner, spoofed]
+}
+
+/// Returns the rules for packets that claim the address of another node's pod.
+fn claimed() -> Vec<Rule> {
+    let rules = PODS.map(|(version, set)| {
+        Rule::new("only WireGuard brings packets of other nodes' pods")
+            .unless(Field::InputName, WIREGUARD)
+            .unless(Field::InputName, LOOPBACK)
+            .when_ip(version)
+            .when_in(&[Field::Source(version)], set)
+            .drop()
+    });
+    rules.to_vec()
+}
+
+/// Returns the rules for packets to pods of other nodes that would leave unencrypted, such as by a route
+/// of another program.
+fn unencrypted() -> Vec<Rule> {
+    let rules = PODS.map(|(version, set)| {
+        Rule::new("packets to other nodes' pods are encrypted")
+            .unless(Field::OutputName, WIREGUARD)
+            .when_ip(version)
+            .when_in(&[Field::Destination(version)], set)
+            .drop()
+    });
+    rules.to_vec()
 }
 
 /// Returns the rules for packets to this node's tunnel port: they come from the address of a node, and
@@ -150,22 +226,40 @@ fn to_port(vxlan: Vxlan, why: &'static str) -> Rule {
 }
 
 /// Returns the elements of all sets.
-fn elements(nodes: &Nodes) -> Vec<Element> {
+fn elements(guarded: &Guarded) -> Vec<Element> {
     let [(_, v4), (_, v6)] = FAMILIES;
-    let addresses: BTreeSet<_> = nodes.values().flat_map(|it| &it.addresses).collect();
+    let addresses: BTreeSet<_> = guarded
+        .nodes
+        .values()
+        .flat_map(|it| &it.addresses)
+        .collect();
     let addresses = addresses.into_iter();
     let addresses = addresses.map(|it| {
         let set = if it.is_ipv4() { v4 } else { v6 };
-        Element::new(set, &[Value::Address(*it)], "cni-agent")
+        Element::new(set, &[Value::Address(*it)], OWNER)
     });
-    addresses.collect()
+    let pods = PODS.into_iter().flat_map(|(version, set)| {
+        let networks = guarded.pods.iter().copied();
+        ranges(set, version, networks, OWNER)
+    });
+    addresses.chain(pods).collect()
 }
 
 /// The set of the nodes' addresses of each family.
 const FAMILIES: [(IpVersion, &str); 2] = [(IpVersion::V4, "nodes-v4"), (IpVersion::V6, "nodes-v6")];
 
-/// The beginning of the names of the tunnels' devices.
+/// The set of the networks of other nodes' pods of each family.
+const PODS: [(IpVersion, &str); 2] = [(IpVersion::V4, "pods-v4"), (IpVersion::V6, "pods-v6")];
+
+/// The comment of the sets' elements.
+const OWNER: &str = "cni-agent";
+
+/// The beginning of the names of the VXLAN devices.
 const TUNNELS: &[u8] = b"cni-vxlan";
+
+/// The names of the WireGuard device and of the loopback link, up to the zero that ends them.
+const WIREGUARD: &[u8] = b"cni-wg\0";
+const LOOPBACK: &[u8] = b"lo\0";
 
 /// Number of the protocol UDP.
 const UDP: u8 = 17;

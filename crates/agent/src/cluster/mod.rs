@@ -35,6 +35,7 @@ pub(crate) use self::cleanup::clean_up;
 pub(crate) use self::config::Config;
 use self::config::Mode;
 pub(crate) use self::counters::Counters;
+use self::guard::Guarded;
 use self::key::Keys;
 pub(crate) use self::key::rotate;
 use self::own_node::OwnNode;
@@ -131,21 +132,19 @@ impl Part {
         } else {
             Others::Keep
         };
-        let has_tunnels = self.config.mode == Mode::Vxlan;
-        if has_tunnels {
-            let (vxlan, nodes) = (
-                self.config.vxlan.unwrap_or_default(),
-                self.watched.nodes.clone(),
-            );
-            let guarded = spawn_blocking(move || guard::apply(vxlan, &nodes, others)).await?;
-            guarded.context("guard the tunnel port")?;
-        }
         // Pods without masquerading need no such networks.
         let exempt = self.set_pod_networks().await;
         self.report.error(MASQUERADE, exempt.as_ref().err());
         let announced = self.watched.key();
         let keys = encryption::keys(&self.config, announced, &self.report).await;
         let (peers, way) = self.desired(keys.as_ref());
+        let vxlan = self.config.vxlan.unwrap_or_default();
+        let guarded = Guarded::of((&self.node, &self.watched.nodes), (&peers, &way), vxlan);
+        let has_tunnels = guarded.is_some();
+        if let Some(guarded) = guarded {
+            let applied = spawn_blocking(move || guard::apply(&guarded, others)).await?;
+            applied.context("guard the tunnels")?;
+        }
         let applied = kernel.apply(&peers, &way, others);
         let applied = applied.await.context("set routes")?;
         if !has_tunnels && is_current {

@@ -1,0 +1,137 @@
+//! Keys of WireGuard: nodes that announce none or another node's, and what replaces a node's key.
+
+use std::fs;
+use std::net::{SocketAddr, UdpSocket};
+use std::thread::park_timeout;
+use std::time::{Duration, Instant};
+
+use tests::cluster::{LAN, Node};
+use tests::traffic::Connection;
+use tests::wireguard::{ANNOTATION, Scene, announcement, expect_routes, key_file, soon};
+use tests::{Agent, Host, Place as _, Sandbox};
+
+/// An announcement proves nothing, so no node may take the packets of another one by it.
+#[test]
+fn node_without_a_key_of_its_own_is_not_reached_and_nothing_leaks() {
+    let host = Host::new();
+    let scene = Scene::new(&host, 2);
+    let (api, first) = (&scene.cluster.api, scene.first());
+    let third = scene.cluster.machine(3, LAN);
+    third.place().ip("address add 10.244.3.2/32 dev lo");
+    let copied = announcement(&scene.cluster, "node-2").unwrap();
+    scene.cluster.object(3, LAN);
+    api.annotate("node-3", ANNOTATION, Some(FOREIGN_KEY));
+    expect_routes(first, &[2, 3]);
+    let cases = [
+        (
+            None,
+            "node node-3 has announced no WireGuard key",
+            [2].as_slice(),
+        ),
+        (
+            Some("short"),
+            "\"short\" is no network or address or key",
+            &[2],
+        ),
+        (
+            Some(copied.as_str()),
+            "nodes node-3 and node-2 have announced the same WireGuard key",
+            &[],
+        ),
+    ];
+    for (announced, said, reached) in cases {
+        api.annotate("node-3", ANNOTATION, announced);
+        expect_routes(first, reached);
+        scene.nodes[0].1.says(said);
+        refuses(first, "10.244.3.0/24");
+        assert!(!scene.reaches(3));
+        assert_eq!(scene.reaches(2), reached.contains(&2));
+        scene.is_encrypted();
+    }
+    api.annotate("node-3", ANNOTATION, None);
+    expect_routes(first, &[2]);
+    assert!(soon(|| scene.reaches(2)));
+    node_leaves(&scene, "node-3", "10.244.3.0/24");
+    assert!(scene.is_encrypted());
+}
+
+/// Deletes a node. Open connections to its pods must not go on in the clear, nor must what other nodes
+/// send to a pod of this node that has left.
+fn node_leaves(scene: &Scene<'_>, name: &str, network: &str) {
+    scene.cluster.api.delete(name);
+    let nodes = scene.first().dir().join("nodes.json");
+    assert!(soon(|| !fs::read_to_string(&nodes).unwrap().contains(name)));
+    refuses(scene.first(), network);
+    refuses(scene.first(), "10.244.1.0/24");
+}
+
+/// Expects a route that keeps packets to the network from leaving in the clear.
+#[track_caller]
+fn refuses(node: &Node<'_>, network: &str) {
+    let routes = node.place().ip(&format!("route show {network}"));
+    assert!(routes.contains("unreachable"), "{routes}");
+}
+
+#[test]
+fn connection_lives_on_while_the_key_is_replaced() {
+    let host = Host::new();
+    let scene = Scene::new(&host, 2);
+    let first = scene.first();
+    let mut connection = Connection::open(&scene.pods[0], "10.244.2.2:80", (&scene.pods[1], 80));
+    let before = (
+        announcement(&scene.cluster, "node-1"),
+        fs::read(key_file(first)).unwrap(),
+    );
+    let rotate = rotation(&host, &scene);
+    assert!(rotate.contains("prepared the key"), "{rotate}");
+    let prepared = first.dir().join("wireguard.key.next");
+    assert!(prepared.exists());
+    // Any change of a node lets the agent look.
+    scene
+        .cluster
+        .api
+        .set_conditions("node-2", &serde_json::json!([]));
+    let gap = longest_gap(&scene.pods[0], &scene.pods[1], || !prepared.exists());
+    eprintln!("no packet arrived for {gap:?}");
+    assert!(gap < Duration::from_secs(10), "{gap:?}");
+    assert_ne!(announcement(&scene.cluster, "node-1"), before.0);
+    assert_ne!(fs::read(key_file(first)).unwrap(), before.1);
+    assert!(connection.carries());
+    assert!(scene.reaches(2) && scene.is_encrypted());
+}
+
+/// Requests another key for the first node, and returns what the command prints.
+fn rotation(host: &Host, scene: &Scene<'_>) -> String {
+    let first = scene.first();
+    let sections = scene.cluster.sections(first, "wireguard");
+    let run = Agent::run_in(host, first.dir(), &sections).argument("--rotate-key");
+    let output = first.place().enter(|| run.run());
+    assert!(output.status.success(), "{output:?}");
+    output.stdout
+}
+
+/// Sends a datagram each 10 ms until `is_done`, and 3 s longer. Returns the longest time without one
+/// that arrives.
+fn longest_gap(from: &Sandbox, to: &Sandbox, is_done: impl Fn() -> bool) -> Duration {
+    let receiver = to.enter(|| UdpSocket::bind("10.244.2.2:0").unwrap());
+    receiver.set_nonblocking(true).unwrap();
+    let target: SocketAddr = receiver.local_addr().unwrap();
+    let sender = from.enter(|| UdpSocket::bind("0.0.0.0:0").unwrap());
+    let (start, mut last, mut longest) = (Instant::now(), Instant::now(), Duration::ZERO);
+    let mut end = None;
+    while end.is_none_or(|it: Instant| it.elapsed() < Duration::from_secs(3)) {
+        assert!(start.elapsed() < Duration::from_secs(90), "the key stays");
+        sender.send_to(b"x", target).ok();
+        park_timeout(Duration::from_millis(10));
+        while receiver.recv(&mut [0; 8]).is_ok() {
+            longest = longest.max(last.elapsed());
+            last = Instant::now();
+        }
+        if end.is_none() && is_done() {
+            end = Some(Instant::now());
+        }
+    }
+    longest.max(last.elapsed())
+}
+
+const FOREIGN_KEY: &str = "hSDwCYkwp1R0i33ctD73Wg2/Og0mOBr066SpjqqbTmo=";
