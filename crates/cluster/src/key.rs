@@ -1,45 +1,79 @@
 //! Keys of WireGuard.
+//!
+//! The private key of a node is one of Ed25519, from which its key of WireGuard (X25519) is computed: both
+//! are points of the same curve. So a node can sign what it announces, and cannot announce the key of
+//! another one.
 
-use std::fmt;
 use std::str::FromStr;
+use std::{fmt, io};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+use ed25519_dalek::{Signature, Signer as _, SigningKey, VerifyingKey};
 use serde::{Deserialize, Serialize};
-use x25519_dalek::StaticSecret;
 
 /// The private key of a node. Its memory is overwritten when it is dropped.
 #[derive(Clone)]
-pub struct PrivateKey(StaticSecret);
+pub struct PrivateKey(SigningKey);
 
 /// The public key of a node, by which the other nodes know it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct PublicKey(pub(crate) [u8; 32]);
 
-/// A text that is no key: 32 bytes in base64, which are not all 0.
+/// A text that is no key, or not announced by the node that has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("is no WireGuard key")]
 pub struct InvalidKey;
 
 impl PrivateKey {
     /// Returns a new random key.
-    pub fn random() -> Self {
-        Self(StaticSecret::random())
+    ///
+    /// # Errors
+    /// The kernel gives no random numbers.
+    pub fn random() -> io::Result<Self> {
+        let mut seed = [0; 32];
+        getrandom::fill(&mut seed)?;
+        Ok(Self(SigningKey::from_bytes(&seed)))
     }
 
     /// Returns the key that belongs to this one.
     pub fn public(&self) -> PublicKey {
-        PublicKey(x25519_dalek::PublicKey::from(&self.0).to_bytes())
+        PublicKey(self.0.verifying_key().to_montgomery().to_bytes())
     }
 
-    /// Returns the key in base64, as `wg genkey` prints it.
+    /// Returns what the node of this name announces, in base64: its key, and a signature by which it
+    /// proves that it has the private key.
+    pub fn announcement(&self, node: &str) -> String {
+        let signature = self.0.sign(&statement(node)).to_bytes();
+        let key = self.0.verifying_key().to_bytes();
+        BASE64_STANDARD.encode([key.as_slice(), &signature].concat())
+    }
+
+    /// Returns the key in base64.
     pub fn secret_text(&self) -> String {
         BASE64_STANDARD.encode(self.0.as_bytes())
     }
 
+    /// Returns WireGuard's key.
     pub(crate) fn bytes(&self) -> [u8; 32] {
-        self.0.to_bytes()
+        self.0.to_scalar_bytes()
+    }
+}
+
+impl PublicKey {
+    /// Returns the key that the node of this name announces.
+    ///
+    /// # Errors
+    /// The text is no announcement, or one of another node.
+    pub fn announced(text: &str, node: &str) -> Result<Self, InvalidKey> {
+        let bytes: [u8; 96] = bytes(text)?;
+        let (key, signature) = bytes.split_first_chunk().ok_or(InvalidKey)?;
+        let key = VerifyingKey::from_bytes(key).map_err(|_| InvalidKey)?;
+        let signature = Signature::from_slice(signature).map_err(|_| InvalidKey)?;
+        let verified = key.verify_strict(&statement(node), &signature);
+        verified.map_err(|_| InvalidKey)?;
+        Ok(Self(key.to_montgomery().to_bytes()))
     }
 }
 
@@ -47,7 +81,7 @@ impl FromStr for PrivateKey {
     type Err = InvalidKey;
 
     fn from_str(text: &str) -> Result<Self, InvalidKey> {
-        Ok(Self(bytes(text)?.into()))
+        Ok(Self(SigningKey::from_bytes(&bytes(text)?)))
     }
 }
 
@@ -100,33 +134,52 @@ impl fmt::Debug for PublicKey {
     }
 }
 
-fn bytes(text: &str) -> Result<[u8; 32], InvalidKey> {
+fn bytes<const LENGTH: usize>(text: &str) -> Result<[u8; LENGTH], InvalidKey> {
     let bytes = BASE64_STANDARD.decode(text).map_err(|_| InvalidKey)?;
-    let bytes: [u8; 32] = bytes.try_into().map_err(|_| InvalidKey)?;
-    (bytes != [0; 32]).then_some(bytes).ok_or(InvalidKey)
+    bytes.try_into().map_err(|_| InvalidKey)
+}
+
+/// Returns what the node of this name signs.
+fn statement(node: &str) -> Vec<u8> {
+    format!("cni-cluster: WireGuard key of node {node}").into()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// RFC 7748, section 6.1.
+    /// RFC 8032, section 7.1: the first key. Python's cryptography computed the others of it.
     #[test]
-    fn public_key_is_the_one_of_the_standard() {
-        let private = "dwdtCnMYpX08FsFyUbJmRd9ML4frwJkqsXf7pR25LCo=";
+    fn keys_are_those_of_the_standards() {
+        let private = "nWGxne/9WmC6hEr0kuwsxERJxWl7MmkZcDusAxyuf2A=";
         let key: PrivateKey = private.parse().unwrap();
-        let public = "hSDwCYkwp1R0i33ctD73Wg2/Og0mOBr066SpjqqbTmo=";
+        let public = "2F4H7CKwrYgVN8L0TWYtGhQ8+DDFespDBdhcepD2ti4=";
         assert_eq!(key.public().to_string(), public);
         assert_eq!(key.secret_text(), private);
         assert!(!format!("{key:?}").contains(private));
+        let announcement = "11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURpG8n+jM09RijwDCAmUHOsu8YOTx7x3\
+                            VsCdLGk6iYIzu9dago6wZ0Chl2iEdi2d8lK9QAfmmuF7AeirUBO7JDEB";
+        assert_eq!(key.announcement("a"), announcement);
     }
 
     #[test]
-    fn other_texts_are_no_keys() {
-        let zero = BASE64_STANDARD.encode([0; 32]);
-        let short = BASE64_STANDARD.encode([1; 31]);
-        for text in ["", "key", &zero, &short] {
-            assert_eq!(text.parse::<PublicKey>(), Err(InvalidKey), "{text}");
+    fn no_node_announces_the_key_of_another_one() {
+        let key = PrivateKey::random().unwrap();
+        let announcement = key.announcement("a");
+        assert_eq!(PublicKey::announced(&announcement, "a"), Ok(key.public()));
+        let other = PrivateKey::random().unwrap().announcement("a");
+        let mixed = announcement[..44].to_owned() + &other[44..];
+        for (text, node) in [
+            (announcement.as_str(), "b"),
+            (&mixed, "a"),
+            (&announcement[..124], "a"),
+            (&key.public().to_string(), "a"),
+            ("", "a"),
+        ] {
+            assert_eq!(PublicKey::announced(text, node), Err(InvalidKey), "{text}");
         }
+        // A key of small order, with which each signature is valid.
+        let weak = BASE64_STANDARD.encode([[1].as_slice(), &[0; 31], &[1], &[0; 63]].concat());
+        assert_eq!(PublicKey::announced(&weak, "a"), Err(InvalidKey));
     }
 }

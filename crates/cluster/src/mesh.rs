@@ -142,7 +142,8 @@ mod tests {
 
     #[test]
     fn one_remote_has_the_networks_of_both_families() {
-        let (key, other) = (PrivateKey::random(), PrivateKey::random().public());
+        let [key, other] = [(); 2].map(|()| PrivateKey::random().unwrap());
+        let other = other.public();
         let mesh = mesh(&key, &[("own", node(1, None)), ("b", node(2, Some(other)))]);
         let remote = &mesh.remotes[&other];
         assert_eq!(remote.endpoint.to_string(), "192.0.2.2:51820");
@@ -162,8 +163,8 @@ mod tests {
 
     #[test]
     fn only_what_differs_changes() {
-        let key = PrivateKey::random();
-        let [a, b, c] = [(); 3].map(|()| PrivateKey::random().public());
+        let key = PrivateKey::random().unwrap();
+        let [a, b, c] = [(); 3].map(|()| PrivateKey::random().unwrap().public());
         let nodes = [
             ("own", node(1, None)),
             ("a", node(2, Some(a))),

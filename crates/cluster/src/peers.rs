@@ -66,11 +66,13 @@ impl Peers {
         peers
     }
 
+    /// Of nodes with the same key, this node or the one of the first name has it.
     fn leave_out_nodes_without_own_key(&mut self, own: &str, nodes: &Nodes) {
-        let mut holders = BTreeMap::<_, Vec<_>>::new();
-        for (name, node) in nodes {
+        let this = nodes.get_key_value(own).into_iter();
+        let mut holders = BTreeMap::new();
+        for (name, node) in this.chain(nodes) {
             if let Some(key) = node.key {
-                holders.entry(key).or_default().push(name);
+                holders.entry(key).or_insert(name);
             }
         }
         let Self {
@@ -82,13 +84,10 @@ impl Peers {
                 problems.insert(Problem::NoKey { node });
                 return false;
             };
-            // An announcement proves nothing, so neither of two nodes is believed.
-            let others = holders.get(&key).into_iter().flatten();
-            let mut others = others.filter(|it| ***it != node);
-            let Some(other) = others.clone().find(|it| **it == own).or(others.next()) else {
+            let Some(holder) = holders.get(&key).filter(|it| ***it != node) else {
                 return true;
             };
-            let other = (*other).clone();
+            let other = (*holder).clone();
             problems.insert(Problem::SharedKey { node, other });
             false
         });
@@ -340,16 +339,20 @@ mod tests {
         let peers = Peers::encrypted("own", &nodes);
         let reached = peers.networks.iter();
         let reached = reached.map(|(network, peer)| format!("{network} {}", peer.address));
-        let good = ["10.244.4.0/24 192.0.2.4", "fd00:4::/64 192.0.2.4"];
+        let good = [
+            "10.244.4.0/24 192.0.2.4",
+            "10.244.5.0/24 192.0.2.5",
+            "fd00:4::/64 192.0.2.4",
+            "fd00:5::/64 192.0.2.5",
+        ];
         assert_eq!(reached.collect::<Vec<_>>(), good);
         assert_eq!(peers.encrypted.len(), 14, "{:?}", peers.encrypted);
         let problems = peers.problems.iter().map(ToString::to_string);
         let problems = problems.collect::<Vec<_>>().join("\n");
         for said in [
             "node keyless has announced no",
-            "nodes copy and own have announced the same",
-            "nodes twin and twin-2 have announced the same",
-            "nodes twin-2 and twin have announced the same",
+            "node copy has the WireGuard key of node own",
+            "node twin-2 has the WireGuard key of node twin",
             "node far has no InternalIP",
         ] {
             assert!(problems.contains(said), "{said}: {problems}");

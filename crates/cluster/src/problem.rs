@@ -8,7 +8,9 @@ use ipnetwork::IpNetwork;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 pub enum Problem {
     /// The other node has values that cannot be parsed.
-    #[error("node {node}: {text:?} is no network or address or key, so it has no route")]
+    #[error(
+        "node {node}: {text:?} is no network or address, and no WireGuard key of the node, so it has no route"
+    )]
     Invalid {
         /// Name of the other node.
         node: String,
@@ -110,8 +112,8 @@ pub enum Problem {
     },
     /// Two nodes have announced the same key.
     #[error(
-        "nodes {node} and {other} have announced the same WireGuard key, so packets to pods of node \
-         {node} are dropped; run cni-agent --rotate-key on one of them"
+        "node {node} has the WireGuard key of node {other}, so packets to its pods are dropped until its \
+         agent has replaced the key"
     )]
     SharedKey {
         /// Name of the node that has no route.

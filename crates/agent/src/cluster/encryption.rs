@@ -9,19 +9,15 @@ use super::config::{Config, Mode};
 use super::key::{self, Keys};
 use super::own_node::OwnNode;
 use super::report::Report;
+use super::watched::Watched;
 
-/// Returns the keys of this node, if packets are encrypted by them. The API server has the key
-/// `announced`.
-pub(super) async fn keys(
-    config: &Config,
-    announced: Option<PublicKey>,
-    report: &Report,
-) -> Option<Keys> {
+/// Returns the keys of this node, if packets are encrypted by them.
+pub(super) async fn keys(config: &Config, watched: &Watched, report: &Report) -> Option<Keys> {
     if config.mode != Mode::Wireguard {
         return None;
     }
-    let file = config.wireguard().key_file;
-    let loaded = spawn_blocking(move || key::load(&file, announced)).await;
+    let (file, announced) = (config.wireguard().key_file, watched.announcements());
+    let loaded = spawn_blocking(move || key::load(&file, &announced)).await;
     let loaded = loaded.map_err(Into::into).flatten();
     report.error(KEY, loaded.as_ref().err());
     loaded.ok()
@@ -35,7 +31,9 @@ pub(super) fn announce(
     report: &Report,
 ) {
     match keys {
-        Some(keys) if announced != Some(keys.announced) => own_node.announce(keys.announced),
+        Some(keys) if announced != Some(keys.announced.public()) => {
+            own_node.announce(&keys.announced);
+        }
         _ => report.failure(ANNOUNCEMENT, None),
     }
 }

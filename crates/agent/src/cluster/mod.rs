@@ -136,7 +136,7 @@ impl Part {
         let exempt = self.set_pod_networks().await;
         self.report.error(MASQUERADE, exempt.as_ref().err());
         let announced = self.watched.key();
-        let keys = encryption::keys(&self.config, announced, &self.report).await;
+        let keys = encryption::keys(&self.config, &self.watched, &self.report).await;
         let (peers, way) = self.desired(keys.as_ref());
         let vxlan = self.config.vxlan.unwrap_or_default();
         let guarded = Guarded::of((&self.node, &self.watched.nodes), (&peers, &way), vxlan);

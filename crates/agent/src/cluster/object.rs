@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
-use cluster::Node;
+use cluster::{Node, PublicKey};
 use k8s_openapi::ClusterResourceScope;
 use kube::Resource;
 use kube::core::ObjectMeta;
@@ -61,15 +61,22 @@ impl NodeObject {
         let mut invalid = Vec::new();
         let addresses = self.status.addresses.into_iter();
         let addresses = addresses.filter(|it| it.kind == "InternalIP");
+        let name = self.metadata.name.unwrap_or_default();
         let annotations = self.metadata.annotations.into_iter().flatten();
-        let key = annotations.map(|it| it.1);
+        let key = annotations.map(|it| it.1).next().and_then(|text| {
+            let key = PublicKey::announced(&text, &name).ok();
+            if key.is_none() {
+                invalid.push(text.chars().take(ANNOUNCEMENT).collect());
+            }
+            key
+        });
         let node = Node {
-            key: parsed(key, &mut invalid).pop(),
+            key,
             pod_cidrs: parsed(self.spec.pod_cidrs, &mut invalid),
             addresses: parsed(addresses.map(|it| it.address), &mut invalid),
             invalid,
         };
-        (self.metadata.name.unwrap_or_default(), node)
+        (name, node)
     }
 }
 
@@ -146,11 +153,15 @@ impl Resource for NodeObject {
 /// The annotation with the public key of a node.
 pub(super) const KEY: &str = "cni-cluster/wireguard-public-key";
 
+/// Length of its value.
+const ANNOUNCEMENT: usize = 128;
+
 /// The condition of a node without a network for pods.
 pub(super) const NETWORK_UNAVAILABLE: &str = "NetworkUnavailable";
 
 #[cfg(test)]
 mod tests {
+    use cluster::PrivateKey;
     use serde_json::{Value, json};
 
     use super::*;
@@ -162,14 +173,13 @@ mod tests {
             let object: NodeObject = serde_json::from_value(json!({"metadata": metadata})).unwrap();
             object.node().1
         };
-        let text = "hSDwCYkwp1R0i33ctD73Wg2/Og0mOBr066SpjqqbTmo=";
-        let with_key = node(json!({"a": "b", KEY: text}));
-        assert_eq!(with_key.key.map(|it| it.to_string()).as_deref(), Some(text));
+        let key = PrivateKey::random().unwrap();
+        let with_key = node(json!({"a": "b", KEY: key.announcement("a")}));
+        assert_eq!(with_key.key, Some(key.public()));
         assert_eq!(node(json!({"a": "b"})), Node::default());
-        let damaged = node(json!({KEY: "short"}));
-        assert_eq!(
-            (damaged.key, damaged.invalid),
-            (None, vec!["short".to_owned()])
-        );
+        let text = key.announcement("b");
+        assert_eq!(text.len(), ANNOUNCEMENT);
+        let copied = node(json!({KEY: text.clone() + "="}));
+        assert_eq!((copied.key, copied.invalid), (None, vec![text]));
     }
 }

@@ -4,7 +4,7 @@ use std::future::pending;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
-use cluster::PublicKey;
+use cluster::PrivateKey;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::Api;
@@ -54,8 +54,8 @@ impl OwnNode {
     }
 
     /// Announces the node's WireGuard key.
-    pub fn announce(&mut self, key: PublicKey) {
-        let annotations = json!({KEY: key.to_string()});
+    pub fn announce(&mut self, key: &PrivateKey) {
+        let annotations = json!({KEY: key.announcement(&self.name)});
         let patch = json!({"metadata": {"annotations": annotations}});
         self.patch(patch, format!("the annotation {KEY}"));
     }

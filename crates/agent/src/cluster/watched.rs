@@ -4,6 +4,7 @@ use cluster::{Nodes, PublicKey};
 use kube::Resource as _;
 
 use super::api::Event;
+use super::key::Announcements;
 use super::object::NodeObject;
 
 /// The nodes of the cluster, kept up to date by events.
@@ -105,6 +106,19 @@ impl Watched {
     pub fn key(&self) -> Option<PublicKey> {
         let own = self.nodes.get(&self.own);
         own.filter(|_| self.is_current)?.key
+    }
+
+    /// Returns the WireGuard keys that the API server has. Of two nodes that announced the same one, only
+    /// the second name has to find another key.
+    pub fn announcements(&self) -> Announcements {
+        let own = self.key();
+        let others = self.nodes.iter().filter(|_| self.is_current);
+        let others = others.filter(|(name, _)| **name != self.own);
+        let others = others.filter(|(name, it)| it.key != own || **name < self.own);
+        Announcements {
+            own,
+            others: others.filter_map(|it| it.1.key).collect(),
+        }
     }
 
     /// Returns a copy of the nodes, if they have changed since [`Self::set_saved`].
