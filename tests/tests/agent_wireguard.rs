@@ -114,6 +114,40 @@ const ROUTES_OF_ANOTHER_PROGRAM: [&str; 4] = [
     "-6 route add fd00:10:244:2::/64 via 2001:db8::2 table 99",
 ];
 
+/// A node behind NAT, or with several addresses, does not send from its `InternalIP`.
+#[test]
+fn node_that_sends_from_another_address_is_followed() {
+    let host = Host::new();
+    let scene = Scene::new(&host, 2);
+    let second = scene.nodes[1].0.place();
+    second.ip("address add 192.0.2.77/24 dev eth0");
+    second.sh(NAT);
+    assert!(soon(|| scene.pods[1].pings("10.244.1.2")));
+    let before = changes(scene.first());
+    scene.cluster.object(9, LAN);
+    assert!(soon(|| changes(scene.first()) != before));
+    assert_eq!(changes(scene.first()), before + 2, "two refusals");
+    assert!(scene.reaches(2));
+    let sent = scene.packets.seen();
+    assert!(
+        sent.iter()
+            .any(|it| it.destination == IpAddr::from([192, 0, 2, 77]))
+    );
+}
+
+const NAT: &str = "nft 'add table ip other; add chain ip other out { type filter hook postrouting priority 300; }; \
+                   add rule ip other out udp sport 51820 ip saddr set 192.0.2.77; \
+                   add chain ip other in { type filter hook prerouting priority -400; }; \
+                   add rule ip other in ip daddr 192.0.2.77 ip daddr set 192.0.2.2'";
+
+/// Returns how much the node's agent has changed.
+fn changes(node: &Node<'_>) -> u64 {
+    let metrics = node.http("/metrics");
+    let mut lines = metrics.lines();
+    let count = lines.find_map(|it| it.strip_prefix("cni_agent_cluster_route_changes_total "));
+    count.unwrap().parse().unwrap()
+}
+
 #[test]
 fn port_of_another_program_is_reported_and_cleanup_removes_everything() {
     let host = Host::new();

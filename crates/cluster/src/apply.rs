@@ -49,7 +49,12 @@ impl Kernel {
     ///
     /// # Errors
     /// The socket failed, or the kernel does not list its routes.
-    pub async fn apply(&self, peers: &Peers, way: &Way, others: Others) -> Result<Applied, Error> {
+    pub async fn apply(
+        &mut self,
+        peers: &Peers,
+        way: &Way,
+        others: Others,
+    ) -> Result<Applied, Error> {
         let mut applied = Applied {
             problems: peers.problems.clone(),
             ..Applied::default()
@@ -140,7 +145,7 @@ impl Kernel {
 
     /// Makes the WireGuard device. Returns the routes through it.
     async fn through_wireguard(
-        &self,
+        &mut self,
         mesh: Option<&Mesh>,
         (peers, others): (&Peers, Others),
         applied: &mut Applied,

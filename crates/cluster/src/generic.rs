@@ -1,6 +1,6 @@
 //! Reads and changes WireGuard devices over generic netlink.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 
 use futures::StreamExt as _;
@@ -23,7 +23,7 @@ use rtnetlink::sys::{SocketAddr, protocols};
 use tokio::task::JoinSet;
 
 use crate::key::PublicKey;
-use crate::mesh::{Changes, DEVICE, Found, Mesh, Remote};
+use crate::mesh::{Change, Changes, DEVICE, Found, FoundRemote, Mesh, Remote};
 
 /// Reads the device.
 ///
@@ -53,9 +53,9 @@ pub(crate) async fn read() -> Result<Found, Error> {
 /// The socket failed, or the kernel refuses a value.
 pub(crate) async fn change(desired: &Mesh, changes: &Changes) -> Result<(), Error> {
     let removals = changes.remove.iter().map(|it| removal(*it));
-    let set = changes.set.iter().filter_map(|key| {
+    let set = changes.set.iter().filter_map(|(key, change)| {
         let remote = desired.remotes.get(key)?;
-        Some(description(*key, remote))
+        Some(description(*key, remote, *change))
     });
     let peers: Vec<_> = set.chain(removals).collect();
     if changes.is_reset {
@@ -74,25 +74,22 @@ pub(crate) async fn change(desired: &Mesh, changes: &Changes) -> Result<(), Erro
 }
 
 /// Adds a part of a node that the kernel has. The kernel may split a node's networks over messages.
-fn add(remotes: &mut BTreeMap<PublicKey, Option<Remote>>, peer: &WireguardPeer) {
-    let (mut key, mut endpoint, mut networks) = (None, None, BTreeSet::new());
+fn add(remotes: &mut BTreeMap<PublicKey, FoundRemote>, peer: &WireguardPeer) {
+    let (mut key, mut part) = (None, FoundRemote::default());
     for attribute in &peer.0 {
         match attribute {
             WireguardPeerAttribute::PublicKey(it) => key = Some(PublicKey(*it)),
-            WireguardPeerAttribute::Endpoint(it) => endpoint = Some(*it),
+            WireguardPeerAttribute::Endpoint(it) => part.endpoint = Some(*it),
             WireguardPeerAttribute::AllowedIps(all) => {
-                networks.extend(all.iter().filter_map(network));
+                part.networks.extend(all.iter().filter_map(network));
             }
             _ => {}
         }
     }
-    let Some(key) = key else {
-        return;
-    };
-    match (remotes.entry(key).or_default(), endpoint) {
-        (Some(remote), _) => remote.networks.extend(networks),
-        (remote, Some(endpoint)) => *remote = Some(Remote { endpoint, networks }),
-        (None, None) => {}
+    if let Some(key) = key {
+        let remote = remotes.entry(key).or_default();
+        remote.endpoint = remote.endpoint.or(part.endpoint);
+        remote.networks.extend(part.networks);
     }
 }
 
@@ -115,25 +112,34 @@ fn removal(key: PublicKey) -> WireguardPeer {
     ])
 }
 
-fn description(key: PublicKey, remote: &Remote) -> WireguardPeer {
-    let networks = remote.networks.iter().map(|it| {
-        let family = if it.is_ipv4() {
-            WireguardAddressFamily::Ipv4
-        } else {
-            WireguardAddressFamily::Ipv6
-        };
-        WireguardAllowedIp(vec![
-            WireguardAllowedIpAttr::Family(family),
-            WireguardAllowedIpAttr::IpAddr(it.network()),
-            WireguardAllowedIpAttr::Cidr(it.prefix()),
-        ])
-    });
-    WireguardPeer(vec![
-        WireguardPeerAttribute::PublicKey(key.0),
-        WireguardPeerAttribute::Flags(WireguardPeerFlags::ReplaceAllowedIps),
-        WireguardPeerAttribute::Endpoint(remote.endpoint),
-        WireguardPeerAttribute::PersistentKeepalive(KEEPALIVE),
-        WireguardPeerAttribute::AllowedIps(networks.collect()),
+fn description(key: PublicKey, remote: &Remote, change: Change) -> WireguardPeer {
+    let mut attributes = vec![WireguardPeerAttribute::PublicKey(key.0)];
+    if change.endpoint {
+        attributes.extend([
+            WireguardPeerAttribute::Endpoint(remote.endpoint),
+            WireguardPeerAttribute::PersistentKeepalive(KEEPALIVE),
+        ]);
+    }
+    if change.networks {
+        let networks = remote.networks.iter().map(allowed).collect();
+        attributes.extend([
+            WireguardPeerAttribute::Flags(WireguardPeerFlags::ReplaceAllowedIps),
+            WireguardPeerAttribute::AllowedIps(networks),
+        ]);
+    }
+    WireguardPeer(attributes)
+}
+
+fn allowed(network: &IpNetwork) -> WireguardAllowedIp {
+    let family = if network.is_ipv4() {
+        WireguardAddressFamily::Ipv4
+    } else {
+        WireguardAddressFamily::Ipv6
+    };
+    WireguardAllowedIp(vec![
+        WireguardAllowedIpAttr::Family(family),
+        WireguardAllowedIpAttr::IpAddr(network.network()),
+        WireguardAllowedIpAttr::Cidr(network.prefix()),
     ])
 }
 

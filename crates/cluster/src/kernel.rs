@@ -4,10 +4,14 @@ use rtnetlink::Handle;
 use rtnetlink::packet_core::ErrorMessage;
 use tokio::task::JoinSet;
 
+use crate::mesh::Endpoints;
+
 /// A socket of rtnetlink.
 #[derive(Debug)]
 pub struct Kernel {
     pub(crate) handle: Handle,
+    /// The endpoints of other nodes that were set through this value.
+    pub(crate) endpoints: Endpoints,
     /// The task that reads the socket. It ends when this value is dropped.
     _reader: JoinSet<()>,
 }
@@ -23,6 +27,7 @@ impl Kernel {
         reader.spawn(connection);
         Ok(Self {
             handle,
+            endpoints: Endpoints::new(),
             _reader: reader,
         })
     }

@@ -74,8 +74,19 @@ impl Mesh {
 pub(crate) struct Found {
     pub key: Option<PublicKey>,
     pub port: u16,
-    pub remotes: BTreeMap<PublicKey, Option<Remote>>,
+    pub remotes: BTreeMap<PublicKey, FoundRemote>,
 }
+
+/// Another node as the kernel knows it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct FoundRemote {
+    /// Where the kernel sends packets: the address from which the node's last one came.
+    pub endpoint: Option<SocketAddr>,
+    pub networks: BTreeSet<IpNetwork>,
+}
+
+/// The endpoints that an agent has set.
+pub(crate) type Endpoints = BTreeMap<PublicKey, SocketAddr>;
 
 /// What a device needs in order to become the desired one.
 #[derive(Debug, PartialEq, Eq)]
@@ -83,24 +94,42 @@ pub(crate) struct Changes {
     /// Whether the kernel has to forget all other nodes first, because its key or port is another
     /// one. Each node that it gets afterwards begins a new session at once.
     pub is_reset: bool,
-    /// Other nodes to add or to change.
-    pub set: Vec<PublicKey>,
+    /// What changes of other nodes, or of new ones.
+    pub set: Vec<(PublicKey, Change)>,
     /// Other nodes to remove.
     pub remove: Vec<PublicKey>,
 }
 
+/// What changes of another node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Change {
+    pub endpoint: bool,
+    pub networks: bool,
+}
+
 impl Changes {
-    pub fn between(found: &Found, desired: &Mesh) -> Self {
+    /// Compares the device with the desired one. The kernel follows a node that sends from another
+    /// address. So an endpoint changes only if it is another one than those `set` before.
+    pub fn between(found: &Found, desired: &Mesh, set: &Endpoints) -> Self {
         let is_reset = found.key != Some(desired.key.public()) || found.port != desired.port;
-        let differs = |(key, remote): &(&PublicKey, &Remote)| {
-            is_reset || found.remotes.get(key).and_then(Option::as_ref) != Some(*remote)
+        let unknown = FoundRemote::default();
+        let change = |(key, remote): (&PublicKey, &Remote)| {
+            let found = found.remotes.get(key).filter(|_| !is_reset);
+            let found = found.unwrap_or(&unknown);
+            let endpoint = Some(remote.endpoint);
+            let is_followed = found.endpoint.is_some() && set.get(key).copied() == endpoint;
+            let change = Change {
+                endpoint: found.endpoint != endpoint && !is_followed,
+                networks: found.networks != remote.networks,
+            };
+            (change.endpoint || change.networks).then_some((*key, change))
         };
-        let set = desired.remotes.iter().filter(differs).map(|it| *it.0);
+        let changes = desired.remotes.iter().filter_map(change).collect();
         let others = found.remotes.keys();
         let remove = others.filter(|it| !is_reset && !desired.remotes.contains_key(it));
         Self {
             is_reset,
-            set: set.collect(),
+            set: changes,
             remove: remove.copied().collect(),
         }
     }
@@ -175,22 +204,68 @@ mod tests {
         let mut found = Found {
             key: Some(key.public()),
             port: 51820,
-            remotes: all.map(|(key, it)| (*key, Some(it.clone()))).collect(),
+            remotes: all.map(|(key, it)| (*key, known(it))).collect(),
         };
-        assert_eq!(Changes::between(&found, &desired).count(), 0);
+        let none = Endpoints::new();
+        assert_eq!(Changes::between(&found, &desired, &none).count(), 0);
         // The network of one node is now another node's.
-        let moved = found.remotes[&a].clone();
+        let moved = std::mem::take(found.remotes.get_mut(&a).unwrap());
         found.remotes.insert(c, moved);
-        found.remotes.insert(a, None);
-        let changes = Changes::between(&found, &desired);
+        let changes = Changes::between(&found, &desired, &none);
         let expected = Changes {
             is_reset: false,
-            set: vec![a],
+            set: vec![(a, ALL)],
             remove: vec![c],
         };
         assert_eq!(changes, expected);
         found.key = Some(c);
-        let changes = Changes::between(&found, &desired);
-        assert!(changes.is_reset && changes.set.len() == 2 && changes.remove.is_empty());
+        let changes = Changes::between(&found, &desired, &none);
+        assert!(changes.is_reset && changes.remove.is_empty());
+        assert_eq!(changes.set.len(), 2);
+        assert!(changes.set.iter().all(|it| it.1 == ALL));
+    }
+
+    #[test]
+    fn endpoint_that_the_kernel_follows_stays() {
+        let [key, other] = [(); 2].map(|()| PrivateKey::random().unwrap());
+        let b = other.public();
+        let desired = mesh(&key, &[("own", node(1, None)), ("b", node(2, Some(b)))]);
+        let mut found = Found {
+            key: Some(key.public()),
+            port: 51820,
+            remotes: [(b, known(&desired.remotes[&b]))].into(),
+        };
+        let remote = found.remotes.get_mut(&b).unwrap();
+        remote.endpoint = Some("203.0.113.1:7".parse().unwrap());
+        let mut set = Endpoints::new();
+        let changes = Changes::between(&found, &desired, &set).set;
+        let endpoint = Change {
+            networks: false,
+            ..ALL
+        };
+        assert_eq!(changes, [(b, endpoint)]);
+        set.insert(b, desired.remotes[&b].endpoint);
+        assert_eq!(Changes::between(&found, &desired, &set).set, []);
+        found.remotes.get_mut(&b).unwrap().networks.clear();
+        let networks = Change {
+            endpoint: false,
+            ..ALL
+        };
+        let changes = Changes::between(&found, &desired, &set).set;
+        assert_eq!(changes, [(b, networks)]);
+        set.insert(b, "192.0.2.9:51820".parse().unwrap());
+        assert_eq!(Changes::between(&found, &desired, &set).set, [(b, ALL)]);
+    }
+
+    const ALL: Change = Change {
+        endpoint: true,
+        networks: true,
+    };
+
+    fn known(remote: &Remote) -> FoundRemote {
+        FoundRemote {
+            endpoint: Some(remote.endpoint),
+            networks: remote.networks.clone(),
+        }
     }
 }

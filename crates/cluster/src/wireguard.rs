@@ -14,7 +14,7 @@ impl Kernel {
     /// Makes the device and makes the other nodes known to it. Returns it with the number of changes;
     /// the problem if another link has its name, or if the kernel refuses it.
     pub(crate) async fn wireguard(
-        &self,
+        &mut self,
         mesh: &Mesh,
         others: Others,
     ) -> Result<Result<(Device, usize), Problem>, Error> {
@@ -40,7 +40,7 @@ impl Kernel {
     /// Makes or repairs the device. Returns its index and the number of changes; `None` if another
     /// link has its name.
     async fn connected(
-        &self,
+        &mut self,
         (mesh, mtu): (&Mesh, u32),
         others: Others,
     ) -> Result<Option<(u32, usize)>, Error> {
@@ -55,11 +55,13 @@ impl Kernel {
         if !link.is_wireguard {
             return Ok(None);
         }
-        let mut changes = Changes::between(&generic::read().await?, mesh);
+        let mut changes = Changes::between(&generic::read().await?, mesh, &self.endpoints);
         if others == Others::Keep {
             changes.remove.clear();
         }
         generic::change(mesh, &changes).await?;
+        let endpoints = mesh.remotes.iter().map(|(key, it)| (*key, it.endpoint));
+        self.endpoints = endpoints.collect();
         if link.mtu != mtu || !link.is_up {
             let change = LinkUnspec::new_with_index(link.index).mtu(mtu).up().build();
             links.set(change).execute().await?;

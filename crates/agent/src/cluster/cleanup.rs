@@ -26,12 +26,13 @@ pub(crate) async fn clean_up(config: &Config, networks: &Path) -> anyhow::Result
     if let Some(path) = removed.flatten() {
         lines.push(format!("removed {}", path.display()));
     }
-    let kernel = Kernel::open().context("open a netlink socket")?;
-    let none = Peers::default();
-    let remove = || kernel.apply(&none, &Way::Direct, Others::Remove);
-    let count = remove().await.context("remove routes")?.changes;
+    let mut kernel = Kernel::open().context("open a netlink socket")?;
+    let (none, way) = (Peers::default(), Way::Direct);
+    let removed = kernel.apply(&none, &way, Others::Remove).await;
+    let count = removed.context("remove routes")?.changes;
     // A refused removal counts as one. So look again.
-    let left = remove().await.context("look for routes")?.changes;
+    let found = kernel.apply(&none, &way, Others::Remove).await;
+    let left = found.context("look for routes")?.changes;
     ensure!(
         left == 0,
         "{left} routes, neighbours or devices are still there: is an agent running, or does this \

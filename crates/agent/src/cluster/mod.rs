@@ -117,15 +117,15 @@ impl Part {
         if self.deletions.is_none() {
             self.deletions = Some(guard::deletions().context("listen to nf_tables")?);
         }
-        let kernel = Kernel::open().context("open a netlink socket")?;
+        let mut kernel = Kernel::open().context("open a netlink socket")?;
         loop {
-            self.synchronize(&kernel).await?;
+            self.synchronize(&mut kernel).await?;
             self.report.failure(PART, None);
             self.until_changed(&mut changes).await?;
         }
     }
 
-    async fn synchronize(&mut self, kernel: &Kernel) -> anyhow::Result<()> {
+    async fn synchronize(&mut self, kernel: &mut Kernel) -> anyhow::Result<()> {
         let is_current = self.watched.is_current;
         let others = if is_current {
             Others::Remove
