@@ -149,6 +149,24 @@ fn changes(node: &Node<'_>) -> u64 {
 }
 
 #[test]
+fn ipv4_works_without_ipv6() {
+    let host = Host::new();
+    let cluster = Cluster::new(&host);
+    let node = cluster.node(1, LAN);
+    cluster.node(2, LAN);
+    cluster
+        .api
+        .annotate("node-2", ANNOTATION, Some(FOREIGN_KEY));
+    node.place()
+        .set_sysctl("net/ipv6/conf/default/disable_ipv6", "1");
+    let agent = node.agent(&cluster.sections(&node, "wireguard"));
+    assert!(soon(|| node.conflist().exists()), "{}", node.log());
+    agent.says("the kernel refuses the address fd00:10:244:1::");
+    let routes = node.place().ip("route show dev cni-wg");
+    assert!(routes.contains("10.244.2.0/24 proto 201"), "{routes}");
+}
+
+#[test]
 fn port_of_another_program_is_reported_and_cleanup_removes_everything() {
     let host = Host::new();
     let cluster = Cluster::new(&host);

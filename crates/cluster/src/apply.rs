@@ -161,6 +161,7 @@ impl Kernel {
             }
         };
         applied.changes += changes;
+        applied.problems.extend(device.problems);
         applied.links.extend([device.index, device.uplink]);
         applied.tunnels.insert(device.index);
         applied.mtu = Some(device.mtu);
@@ -223,6 +224,7 @@ impl Kernel {
             Err(problem) => return Ok(Err(problem)),
         };
         let link = device.index;
+        applied.problems.extend(device.problems);
         applied.links.extend([link, device.uplink]);
         applied.tunnels.insert(link);
         applied.mtu = applied.mtu.into_iter().chain([device.mtu]).min();

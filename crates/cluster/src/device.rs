@@ -24,6 +24,8 @@ pub(crate) struct Device {
     pub mtu: u32,
     /// Index of the link with this node's address.
     pub uplink: u32,
+    /// Addresses that the kernel refuses to give it. The other family works without them.
+    pub problems: Vec<Problem>,
 }
 
 /// A link as far as this crate needs it.
@@ -60,10 +62,11 @@ impl Kernel {
         };
         let mtu = uplink.mtu.saturating_sub(tunnel.overhead());
         match self.repaired(tunnel, mtu).await {
-            Ok(Some(index)) => Ok(Ok(Device {
+            Ok(Some((index, problem))) => Ok(Ok(Device {
                 index,
                 mtu,
                 uplink: uplink.index,
+                problems: problem.into_iter().collect(),
             })),
             Ok(None) => Ok(Err(refused(FOREIGN.to_owned()))),
             Err(Error::NetlinkError(error)) => Ok(Err(refused(reason(&error)))),
@@ -87,8 +90,13 @@ impl Kernel {
         }
     }
 
-    /// Makes or repairs the device. Returns its index; `None` if another link has its name.
-    async fn repaired(&self, tunnel: &Tunnel, mtu: u32) -> Result<Option<u32>, Error> {
+    /// Makes or repairs the device. Returns its index, and why it lacks its address; `None` if another
+    /// link has its name.
+    async fn repaired(
+        &self,
+        tunnel: &Tunnel,
+        mtu: u32,
+    ) -> Result<Option<(u32, Option<Problem>)>, Error> {
         let mut link = self.link(tunnel.name).await?;
         if let Some(found) = &link {
             match &found.vxlan {
@@ -117,12 +125,28 @@ impl Kernel {
             let change = LinkUnspec::new_with_index(link.index).mtu(mtu).up().build();
             links.set(change).execute().await?;
         }
-        self.set_address(link.index, tunnel.address).await?;
-        Ok(Some(link.index))
+        let problem = self.set_address(link.index, tunnel.address).await?;
+        Ok(Some((link.index, problem)))
     }
 
-    /// Gives the device its address, and takes away those of an earlier pod CIDR.
-    pub(crate) async fn set_address(&self, link: u32, address: IpAddr) -> Result<(), Error> {
+    /// Gives the device its address, and takes away those of an earlier pod CIDR. Returns why the kernel
+    /// refuses it, such as without IPv6.
+    pub(crate) async fn set_address(
+        &self,
+        link: u32,
+        address: IpAddr,
+    ) -> Result<Option<Problem>, Error> {
+        match self.replace_address(link, address).await {
+            Ok(()) => Ok(None),
+            Err(Error::NetlinkError(error)) => Ok(Some(Problem::Address {
+                address,
+                reason: reason(&error),
+            })),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn replace_address(&self, link: u32, address: IpAddr) -> Result<(), Error> {
         let mut addresses = self
             .handle
             .address()

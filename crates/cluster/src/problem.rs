@@ -84,6 +84,16 @@ pub enum Problem {
         /// Why not.
         reason: String,
     },
+    /// A device lacks its address.
+    #[error(
+        "the kernel refuses the address {address} of the tunnel, so its family does not pass it: {reason}"
+    )]
+    Address {
+        /// The address.
+        address: IpAddr,
+        /// The kernel's error.
+        reason: String,
+    },
     /// The WireGuard device cannot be made.
     #[error("no WireGuard device cni-wg, so packets to pods of other nodes are dropped: {reason}")]
     WireGuard {
@@ -157,6 +167,7 @@ impl Problem {
         matches!(
             self,
             Self::Device { .. }
+                | Self::Address { .. }
                 | Self::WireGuard { .. }
                 | Self::Unrefused { .. }
                 | Self::Refused { .. }

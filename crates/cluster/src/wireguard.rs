@@ -24,31 +24,33 @@ impl Kernel {
             return Ok(Err(refused(reason)));
         };
         let mtu = uplink.mtu.saturating_sub(mesh.overhead());
-        let device = |index| Device {
-            index,
+        let mut device = Device {
+            index: 0,
             mtu,
             uplink: uplink.index,
+            problems: Vec::new(),
         };
-        match self.connected((mesh, mtu), others).await {
-            Ok(Some((index, changes))) => Ok(Ok((device(index), changes))),
+        match self.connected((mesh, &mut device), others).await {
+            Ok(Some(changes)) => Ok(Ok((device, changes))),
             Ok(None) => Ok(Err(refused(FOREIGN.to_owned()))),
             Err(Error::NetlinkError(error)) => Ok(Err(refused(words(&error, mesh.port)))),
             Err(error) => Err(error),
         }
     }
 
-    /// Makes or repairs the device. Returns its index and the number of changes; `None` if another
-    /// link has its name.
+    /// Makes or repairs the device, and completes its description. Returns the number of changes; `None`
+    /// if another link has its name.
     async fn connected(
         &mut self,
-        (mesh, mtu): (&Mesh, u32),
+        (mesh, device): (&Mesh, &mut Device),
         others: Others,
-    ) -> Result<Option<(u32, usize)>, Error> {
+    ) -> Result<Option<usize>, Error> {
+        let mtu = device.mtu;
         let links = self.handle.link();
         let mut link = self.link(DEVICE).await?;
         if link.is_none() {
-            let device = LinkWireguard::new(DEVICE).mtu(mtu).alias(ALIAS);
-            links.add(device.build()).execute().await?;
+            let message = LinkWireguard::new(DEVICE).mtu(mtu).alias(ALIAS);
+            links.add(message.build()).execute().await?;
             link = self.link(DEVICE).await?;
         }
         let link = link.ok_or(Error::RequestFailed)?;
@@ -67,9 +69,11 @@ impl Kernel {
             links.set(change).execute().await?;
         }
         for address in &mesh.addresses {
-            self.set_address(link.index, *address).await?;
+            let problem = self.set_address(link.index, *address).await?;
+            device.problems.extend(problem);
         }
-        Ok(Some((link.index, changes.count())))
+        device.index = link.index;
+        Ok(Some(changes.count()))
     }
 
     /// Removes the WireGuard device. Returns whether there was one.
