@@ -5,6 +5,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::thread::park_timeout;
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::Signal;
 use tests::cluster::{LAN, Node};
 use tests::traffic::Connection;
 use tests::wireguard::{ANNOTATION, Scene, announcement, expect_routes, key_file, soon};
@@ -112,6 +113,25 @@ fn connection_lives_on_while_the_key_is_replaced() {
     assert_ne!(fs::read(key_file(first)).unwrap(), before.1);
     assert!(connection.carries());
     assert!(scene.reaches(2) && scene.is_encrypted());
+}
+
+#[test]
+fn damaged_key_changes_nothing() {
+    let host = Host::new();
+    let scene = Scene::new(&host, 2);
+    let first = scene.first();
+    fs::write(key_file(first), "damaged\n").unwrap();
+    let is_reported = || first.http("/healthz").contains("cluster: key: read");
+    scene.cluster.object(9, LAN);
+    assert!(soon(is_reported));
+    scene.nodes[0].1.signal(Signal::SIGKILL);
+    assert!(soon(|| !is_reported()));
+    let _agent = first.agent(&scene.cluster.sections(first, "wireguard"));
+    assert!(soon(is_reported));
+    refuses(first, "10.244.9.0/24");
+    expect_routes(first, &[2]);
+    assert!(scene.reaches(2) && scene.is_encrypted());
+    assert_eq!(fs::read(key_file(first)).unwrap(), b"damaged\n");
 }
 
 /// Requests another key for the first node, and returns what the command prints.

@@ -7,7 +7,7 @@ use ipnetwork::IpNetwork;
 use rtnetlink::Error;
 
 use crate::kernel::{AT_ONCE, Kernel};
-use crate::mesh::Mesh;
+use crate::mesh::{DEVICE, Mesh};
 use crate::message::Route;
 use crate::neighbours::{Entries, Stale};
 use crate::peers::Peers;
@@ -143,31 +143,38 @@ impl Kernel {
         Ok(())
     }
 
-    /// Makes the WireGuard device. Returns the routes through it.
+    /// Makes the WireGuard device. Returns the routes through it: also through one that stands, if it
+    /// cannot be made now, because it lets no packet pass unencrypted.
     async fn through_wireguard(
         &mut self,
         mesh: Option<&Mesh>,
         (peers, others): (&Peers, Others),
         applied: &mut Applied,
     ) -> Result<BTreeMap<IpNetwork, Route>, Error> {
-        let Some(mesh) = mesh else {
-            return Ok(BTreeMap::new());
+        let made = match mesh {
+            Some(mesh) => self.wireguard(mesh, others).await?.map(Some),
+            None => Ok(None),
         };
-        let (device, changes) = match self.wireguard(mesh, others).await? {
-            Ok(made) => made,
-            Err(problem) => {
-                applied.problems.insert(problem);
+        let problem = made.as_ref().err().cloned();
+        applied.problems.extend(problem);
+        let link = if let Ok(Some((device, changes))) = made {
+            applied.changes += changes;
+            applied.problems.extend(device.problems);
+            applied.links.insert(device.uplink);
+            applied.mtu = Some(device.mtu);
+            device.index
+        } else {
+            let link = self.link(DEVICE).await?;
+            let Some(link) = link.filter(|it| it.is_wireguard && it.is_up) else {
                 return Ok(BTreeMap::new());
-            }
+            };
+            link.index
         };
-        applied.changes += changes;
-        applied.problems.extend(device.problems);
-        applied.links.extend([device.index, device.uplink]);
-        applied.tunnels.insert(device.index);
-        applied.mtu = Some(device.mtu);
+        applied.links.insert(link);
+        applied.tunnels.insert(link);
         let route = Route {
             gateway: None,
-            link: device.index,
+            link,
             is_onlink: false,
         };
         Ok(peers.networks.keys().map(|it| (*it, route)).collect())

@@ -14,8 +14,8 @@ pub enum Way {
     Direct,
     /// Through these VXLAN devices.
     Vxlan(Vec<Tunnel>),
-    /// Through this WireGuard device; `None` while the node lacks what the device needs. Packets go no
-    /// other way.
+    /// Through this WireGuard device; `None` while it is unknown what the device needs, so that one that
+    /// exists stays as it is. Packets go no other way.
     WireGuard(Option<Box<Mesh>>),
 }
 
