@@ -6,6 +6,7 @@ use std::net::{IpAddr, UdpSocket};
 use std::os::unix::fs::PermissionsExt as _;
 
 use nix::sys::signal::Signal;
+use tests::api_server::Answers;
 use tests::cluster::{Cluster, LAN, Node};
 use tests::traffic::{arrives_from, client_seen, tcp};
 use tests::wireguard::{ANNOTATION, Scene, addresses, announcement, expect_routes, key_file, soon};
@@ -164,6 +165,36 @@ fn ipv4_works_without_ipv6() {
     agent.says("the kernel refuses the address fd00:10:244:1::");
     let routes = node.place().ip("route show dev cni-wg");
     assert!(routes.contains("10.244.2.0/24 proto 201"), "{routes}");
+}
+
+/// After a boot, the API server may not answer for long.
+#[test]
+fn refusals_precede_the_device_without_the_api_server_too() {
+    let host = Host::new();
+    let scene = Scene::new(&host, 2);
+    let first = scene.first();
+    scene.nodes[0].1.signal(Signal::SIGKILL);
+    first.place().sh(
+        "ip link del cni-wg; ip route flush proto 201; ip -6 route flush proto 201; nft delete table inet cni-cluster",
+    );
+    scene.cluster.api.answers(Answers::Away);
+    let events = first.dir().join("events");
+    first.place().sh(&format!(
+        "timeout 120 ip monitor link route >{} 2>&1 </dev/null &",
+        events.display()
+    ));
+    let _agent = first.agent(&scene.cluster.sections(first, "wireguard"));
+    expect_routes(first, &[2]);
+    let events = fs::read_to_string(events).unwrap();
+    let device = events.find("cni-wg").unwrap();
+    for refusal in [
+        "unreachable 10.244.2.0/24",
+        "unreachable fd00:10:244:2::/64",
+    ] {
+        assert!(events.find(refusal).unwrap() < device, "{events}");
+    }
+    assert!(soon(|| scene.reaches(2)));
+    assert!(scene.is_encrypted());
 }
 
 #[test]

@@ -59,6 +59,9 @@ impl Kernel {
             problems: peers.problems.clone(),
             ..Applied::default()
         };
+        let mut found = self.routes().await?;
+        // Before a device, so that no packet leaves in the clear meanwhile.
+        self.encrypt(peers, &mut found, &mut applied).await?;
         let (hops, stale) = match way {
             Way::Direct => (self.direct(peers).await?, Vec::new()),
             Way::Vxlan(tunnels) => self.through_all(tunnels, peers, &mut applied).await?,
@@ -67,8 +70,6 @@ impl Kernel {
                 (hops.await?, Vec::new())
             }
         };
-        let mut found = self.routes().await?;
-        self.encrypt(peers, &mut found, &mut applied).await?;
         let requests = peers.networks.iter().map(|(network, peer)| {
             let found = found.get_mut(network).map(Found::take).unwrap_or_default();
             let hop = hops.get(network).copied();

@@ -25,7 +25,7 @@ pub struct State {
 }
 
 impl State {
-    /// Reads the file `path`; `None` if there is none, because no agent has run since the boot.
+    /// Reads the file `path`; `None` if there is none, because no agent has listed the nodes yet.
     ///
     /// # Errors
     /// It cannot be read, or is not one of an agent.
@@ -47,5 +47,6 @@ impl State {
     }
 }
 
-/// The file, unless the agent's configuration names another one.
-pub const STATE_FILE: &str = "/run/cni/cluster/nodes.json";
+/// The file, unless the agent's configuration names another one. It survives a boot, because packets to
+/// the pods of these nodes may not leave unencrypted until the API server answers.
+pub const STATE_FILE: &str = "/var/lib/cni/cluster/nodes.json";

@@ -66,7 +66,7 @@ async fn begin(config: Config, shared: Shared, counters: Counters) -> anyhow::Re
         api: Watch::start(config.access.clone()),
         own_node: OwnNode::new(node.clone(), config.access.clone()),
         announcement: OwnNode::new(node.clone(), config.access.clone()),
-        watched: Watched::of(node.clone(), saved::read(&config.state_file).nodes),
+        watched: Watched::of(node.clone(), saved::read(&config.state_file, &node)),
         report: Report::new(shared.health.clone(), counters),
         concerns: Concerns::default(),
         deletions: None,

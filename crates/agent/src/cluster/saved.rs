@@ -6,13 +6,13 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use anyhow::Context as _;
-use cluster::State;
+use cluster::{Nodes, State};
 use cni::note;
 use tempfile::NamedTempFile;
 
-/// Returns what an earlier agent wrote to `path`; nothing, with a note, if the file is not one of an
-/// agent.
-pub(super) fn read(path: &Path) -> State {
+/// Returns the nodes that an earlier agent of the node `own` wrote to `path`; none, with a note, if the
+/// file is not one of an agent. That of another node comes from a copy of its disk.
+pub(super) fn read(path: &Path, own: &str) -> Nodes {
     let read = State::read(path).unwrap_or_else(|error| {
         note(format_args!(
             "cluster: {}: {error}; waiting for the API server",
@@ -20,7 +20,8 @@ pub(super) fn read(path: &Path) -> State {
         ));
         None
     });
-    read.unwrap_or_default()
+    let state = read.filter(|it| it.node == own);
+    state.unwrap_or_default().nodes
 }
 
 /// Writes `state` to `path`.
