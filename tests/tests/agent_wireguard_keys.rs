@@ -6,7 +6,7 @@ use std::thread::park_timeout;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
-use tests::cluster::{LAN, Node};
+use tests::cluster::{Cluster, LAN, Node};
 use tests::traffic::Connection;
 use tests::wireguard::{ANNOTATION, Scene, announcement, expect_routes, key_file, soon};
 use tests::{Agent, Host, Place as _, Sandbox};
@@ -132,6 +132,21 @@ fn damaged_key_changes_nothing() {
     expect_routes(first, &[2]);
     assert!(scene.reaches(2) && scene.is_encrypted());
     assert_eq!(fs::read(key_file(first)).unwrap(), b"damaged\n");
+}
+
+#[test]
+fn node_is_ready_only_after_the_announcement() {
+    let host = Host::new();
+    let cluster = Cluster::new(&host);
+    let node = cluster.node(1, LAN);
+    cluster.api.refuse_patches(403);
+    let _agent = node.agent(&cluster.sections(&node, "wireguard"));
+    let waits = "cluster: conflist: waits until the API server has the WireGuard key";
+    assert!(soon(|| node.http("/healthz").contains(waits)));
+    assert!(!node.conflist().exists());
+    cluster.api.refuse_patches(0);
+    assert!(soon(|| node.conflist().exists()));
+    assert!(soon(|| node.http("/healthz").contains("200 OK")));
 }
 
 /// Requests another key for the first node, and returns what the command prints.

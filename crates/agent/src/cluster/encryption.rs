@@ -44,17 +44,28 @@ pub(super) fn interval(config: &Config) -> Option<Duration> {
     (config.mode == Mode::Wireguard).then_some(COMPARE)
 }
 
-/// Returns why there is no WireGuard device.
-pub(super) fn failure(applied: &Applied) -> String {
+/// Returns why the other nodes cannot reach the pods of this one by WireGuard, for which they need its
+/// key.
+pub(super) fn failure(
+    applied: &Applied,
+    keys: Option<&Keys>,
+    announced: Option<PublicKey>,
+) -> Option<String> {
     let mut problems = applied.problems.iter();
-    let problem = problems.find(|it| matches!(it, Problem::WireGuard { .. }));
-    problem.map_or_else(
-        || "waits for the WireGuard key".to_owned(),
-        ToString::to_string,
-    )
+    if let Some(problem) = problems.find(|it| matches!(it, Problem::WireGuard { .. })) {
+        return Some(problem.to_string());
+    }
+    let Some(keys) = keys.filter(|_| applied.mtu.is_some()) else {
+        return Some("waits for the WireGuard key".to_owned());
+    };
+    let mut own = [&keys.own, &keys.announced].into_iter();
+    let is_known = own.any(|it| Some(it.public()) == announced);
+    (!is_known).then(|| UNANNOUNCED.to_owned())
 }
 
 const COMPARE: Duration = Duration::from_secs(30);
+
+const UNANNOUNCED: &str = "waits until the API server has the WireGuard key of this node";
 
 /// Names under which the agent's health shows failures.
 const KEY: &str = "cluster: key";

@@ -158,7 +158,7 @@ impl Part {
             is_done &= self.keep_nodes().await;
             let usable = keys.as_ref().filter(|_| applied.mtu.is_some());
             encryption::announce(&mut self.announcement, usable, announced, &self.report);
-            is_done &= self.offer_network(&applied).await;
+            is_done &= self.offer_network(&applied, keys.as_ref()).await;
         }
         self.look_again(is_done);
         self.report_node(&applied);
@@ -275,20 +275,19 @@ impl Part {
 
     /// Lets pods start, once the node has networks for them and the tunnels exist. Returns whether
     /// there is nothing more to do.
-    async fn offer_network(&mut self, applied: &Applied) -> bool {
+    async fn offer_network(&mut self, applied: &Applied, keys: Option<&Keys>) -> bool {
         let mtu = applied.mtu;
         let own = self.watched.nodes.get(&self.node);
         let Some(own) = own.filter(|_| self.node_failure().is_none()) else {
             return true;
         };
-        if self.config.mode == Mode::Vxlan && mtu.is_none() {
-            let failure = "waits for the VXLAN devices; the log says why they are missing";
-            self.report.failure(CONFLIST, Some(failure.to_owned()));
-            return false;
-        }
-        if self.config.mode == Mode::Wireguard && mtu.is_none() {
-            self.report
-                .failure(CONFLIST, Some(encryption::failure(applied)));
+        let failure = match self.config.mode {
+            Mode::Vxlan => mtu.is_none().then(|| NO_DEVICES.to_owned()),
+            Mode::Wireguard => encryption::failure(applied, keys, own.key),
+            Mode::Direct | Mode::None => None,
+        };
+        if failure.is_some() {
+            self.report.failure(CONFLIST, failure);
             return false;
         }
         let is_written = self.write_conflist(own, mtu).await;
@@ -381,6 +380,8 @@ const FILE: &str = "cluster: state file";
 const CONFLIST: &str = "cluster: conflist";
 const MASQUERADE: &str = "cluster: networks without masquerading";
 const CONDITION: &str = "cluster: condition";
+
+const NO_DEVICES: &str = "waits for the VXLAN devices; the log says why they are missing";
 
 /// The number of events of other programs, at most five seconds apart, after which the pauses become
 /// longer.
