@@ -128,10 +128,6 @@ impl Cluster<'_> {
     pub fn sections(&self, node: &Node<'_>, mode: &str) -> Value {
         let mut sections = node.sections(&self.api);
         sections["cluster"]["mode"] = mode.into();
-        if mode == "wireguard" {
-            let file = node.dir.join("wireguard.key");
-            sections["cluster"]["wireguard"] = json!({"keyFile": file});
-        }
         sections
     }
 }

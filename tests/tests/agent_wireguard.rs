@@ -221,6 +221,8 @@ fn port_of_another_program_is_reported_and_cleanup_removes_everything() {
     assert!(soon(|| node.conflist().exists()));
     assert!(soon(|| announcement(&cluster, "node-1").is_some()));
     drop(agent);
+    // The mode is another one now.
+    let sections = cluster.sections(&node, "vxlan");
     let run = Agent::run_in(&host, node.dir(), &sections).argument("--cleanup");
     assert!(node.place().enter(|| run.run()).status.success());
     assert!(!key_file(&node).exists() && !node.conflist().exists());

@@ -53,6 +53,6 @@ pub(crate) async fn clean_up(config: &Config, networks: &Path) -> anyhow::Result
     {
         lines.push(format!("removed {}", saved.display()));
     }
-    lines.extend(key::remove(&config.wireguard().key_file)?);
+    lines.extend(key::remove(&config.key_file())?);
     Ok(lines.join("\n") + "\n")
 }

@@ -53,19 +53,22 @@ pub(crate) enum Mode {
 }
 
 /// The values of [`Mode::Wireguard`].
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub(crate) struct Wireguard {
     /// The UDP port at which nodes receive packets.
     pub port: u16,
-    /// The file of this node's private key.
-    pub key_file: PathBuf,
 }
 
 impl Config {
     /// Returns the values of [`Mode::Wireguard`].
     pub fn wireguard(&self) -> Wireguard {
-        self.wireguard.clone().unwrap_or_default()
+        self.wireguard.unwrap_or_default()
+    }
+
+    /// Returns the file of this node's private key.
+    pub fn key_file(&self) -> PathBuf {
+        self.state_file.with_file_name("wireguard.key")
     }
 
     /// Returns the name of this node's Node object: the key `node`, otherwise the environment
@@ -118,10 +121,7 @@ impl Config {
 impl Default for Wireguard {
     /// Returns the port of WireGuard's documentation.
     fn default() -> Self {
-        Self {
-            port: 51820,
-            key_file: "/var/lib/cni/cluster/wireguard.key".into(),
-        }
+        Self { port: 51820 }
     }
 }
 

@@ -16,7 +16,7 @@ pub(super) async fn keys(config: &Config, watched: &Watched, report: &Report) ->
     if config.mode != Mode::Wireguard {
         return None;
     }
-    let (file, announced) = (config.wireguard().key_file, watched.announcements());
+    let (file, announced) = (config.key_file(), watched.announcements());
     let loaded = spawn_blocking(move || key::load(&file, &announced)).await;
     let loaded = loaded.map_err(Into::into).flatten();
     report.error(KEY, loaded.as_ref().err());

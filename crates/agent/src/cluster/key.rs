@@ -59,7 +59,7 @@ pub(super) fn load(path: &Path, announced: &Announcements) -> anyhow::Result<Key
 /// The mode is another one, or the file cannot be written.
 pub(crate) fn rotate(config: &Config) -> anyhow::Result<String> {
     anyhow::ensure!(config.mode == Mode::Wireguard, "the mode is not wireguard");
-    let file = prepared(&config.wireguard().key_file);
+    let file = prepared(&config.key_file());
     let key = match read(&file)? {
         Some(key) => key,
         None => make(&file)?,
