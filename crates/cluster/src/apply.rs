@@ -14,7 +14,7 @@ use crate::peers::Peers;
 use crate::problem::Problem;
 use crate::routes::{Found, Outcome};
 use crate::tunnel::{NAMES, Tunnel, mac};
-use crate::way::Way;
+use crate::way::{DirectRoute, Way};
 
 /// What [`Kernel::apply`] does with own routes to networks that no node has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,6 +30,8 @@ pub enum Others {
 pub struct Applied {
     /// The number of networks with a route.
     pub routes: usize,
+    /// The number of networks to whose nodes' own addresses packets go.
+    pub direct_routes: usize,
     /// The number of routes, neighbours and devices that were created, replaced or removed.
     pub changes: usize,
     /// The smallest MTU of the VXLAN or WireGuard devices; `None` if there is none, or if one is
@@ -39,6 +41,8 @@ pub struct Applied {
     pub links: BTreeSet<u32>,
     /// Indexes of the VXLAN and WireGuard devices.
     pub tunnels: BTreeSet<u32>,
+    /// The direct routes beside tunnels, whether packets take them or not.
+    pub direct: BTreeSet<DirectRoute>,
     /// Why networks have no route.
     pub problems: BTreeSet<Problem>,
 }
@@ -63,8 +67,17 @@ impl Kernel {
         // Before a device, so that no packet leaves in the clear meanwhile.
         self.encrypt(peers, &mut found, &mut applied).await?;
         let (hops, stale) = match way {
-            Way::Direct => (self.direct(peers).await?, Vec::new()),
+            Way::Direct => {
+                let direct = self.direct(peers).await?.into_iter();
+                let hops = direct.map(|it| (it.network, vec![it.route()]));
+                (hops.collect(), Vec::new())
+            }
             Way::Vxlan(tunnels) => self.through_all(tunnels, peers, &mut applied).await?,
+            Way::Auto(tunnels, proven) => {
+                let (hops, stale) = self.through_all(tunnels, peers, &mut applied).await?;
+                let direct = self.direct(peers).await?;
+                (beside(hops, direct, (tunnels, proven), &mut applied), stale)
+            }
             Way::WireGuard(mesh) => {
                 let hops = self.through_wireguard(mesh.as_deref(), (peers, others), &mut applied);
                 (hops.await?, Vec::new())
@@ -72,14 +85,13 @@ impl Kernel {
         };
         let requests = peers.networks.iter().map(|(network, peer)| {
             let found = found.get_mut(network).map(Found::take).unwrap_or_default();
-            let hop = hops.get(network).copied();
-            let hop = hop.ok_or_else(|| way.unreachable(*network, peer));
-            self.set((*network, peer), found, hop)
+            let hops = hops.get(network).cloned();
+            let hops = hops.ok_or_else(|| way.unreachable(*network, peer));
+            self.set((*network, peer), found, hops)
         });
         let mut outcomes = stream::iter(requests.collect::<Vec<_>>()).buffer_unordered(AT_ONCE);
-        while let Some((outcome, problem)) = outcomes.try_next().await? {
-            applied.count(&outcome);
-            applied.problems.extend(problem);
+        while let Some(outcome) = outcomes.try_next().await? {
+            applied.count(outcome);
         }
         if others == Others::Remove {
             applied.changes += self.clean(found, stale, (way, peers)).await?;
@@ -99,10 +111,10 @@ impl Kernel {
             matches!(way, Way::WireGuard(_))
                 && !peers.encrypted.iter().any(|it| is_within(*network, *it))
         };
-        let routes = routes
-            .into_iter()
-            .flat_map(|(network, found)| [found.own, found.refusal.filter(|_| !stays(&network))]);
-        let routes = routes.flatten();
+        let routes = routes.into_iter().flat_map(|(network, found)| {
+            let refusal = found.refusal.filter(|_| !stays(&network));
+            found.own.into_values().chain(refusal)
+        });
         let requests: Vec<_> = routes.map(|it| self.remove(it)).collect();
         let mut count = requests.len();
         let mut removals = stream::iter(requests).buffer_unordered(AT_ONCE);
@@ -111,8 +123,7 @@ impl Kernel {
             count += self.remove_entries(entries).await?;
         }
         for name in NAMES {
-            let is_used = matches!(way, Way::Vxlan(all) if all.iter().any(|it| it.name == name));
-            if !is_used {
+            if !way.tunnels().iter().any(|it| it.name == name) {
                 count += usize::from(self.remove_device(name).await?);
             }
         }
@@ -136,8 +147,9 @@ impl Kernel {
             if peers.networks.contains_key(network) {
                 continue;
             }
-            if let Some(own) = found.get_mut(network).and_then(|it| it.own.take()) {
-                self.remove(own).await?;
+            let own = found.get_mut(network).map(Found::take);
+            for route in own.unwrap_or_default().own.into_values() {
+                self.remove(route).await?;
                 applied.changes += 1;
             }
         }
@@ -151,7 +163,7 @@ impl Kernel {
         mesh: Option<&Mesh>,
         (peers, others): (&Peers, Others),
         applied: &mut Applied,
-    ) -> Result<BTreeMap<IpNetwork, Route>, Error> {
+    ) -> Result<Hops, Error> {
         let made = match mesh {
             Some(mesh) => self.wireguard(mesh, others).await?.map(Some),
             None => Ok(None),
@@ -167,7 +179,7 @@ impl Kernel {
         } else {
             let link = self.link(DEVICE).await?;
             let Some(link) = link.filter(|it| it.is_wireguard && it.is_up) else {
-                return Ok(BTreeMap::new());
+                return Ok(Hops::new());
             };
             link.index
         };
@@ -177,22 +189,23 @@ impl Kernel {
             gateway: None,
             link,
             is_onlink: false,
+            metric: None,
+            source: None,
         };
-        Ok(peers.networks.keys().map(|it| (*it, route)).collect())
+        Ok(peers.networks.keys().map(|it| (*it, vec![route])).collect())
     }
 
     /// Returns the routes through the nodes' own addresses, of those nodes to which packets need no
     /// router.
-    async fn direct(&self, peers: &Peers) -> Result<BTreeMap<IpNetwork, Route>, Error> {
+    async fn direct(&self, peers: &Peers) -> Result<Vec<DirectRoute>, Error> {
         let addresses: BTreeSet<_> = peers.networks.values().map(|it| it.address).collect();
         let links = self.links_to(addresses).await?;
         let routes = peers.networks.iter().filter_map(|(network, peer)| {
-            let route = Route {
-                gateway: Some(peer.address),
+            Some(DirectRoute {
+                network: *network,
+                gateway: peer.address,
                 link: *links.get(&peer.address)?,
-                is_onlink: false,
-            };
-            Some((*network, route))
+            })
         });
         Ok(routes.collect())
     }
@@ -203,8 +216,8 @@ impl Kernel {
         tunnels: &[Tunnel],
         peers: &Peers,
         applied: &mut Applied,
-    ) -> Result<(BTreeMap<IpNetwork, Route>, Vec<Stale>), Error> {
-        let (mut hops, mut stale) = (BTreeMap::new(), Vec::new());
+    ) -> Result<(Hops, Vec<Stale>), Error> {
+        let (mut hops, mut stale) = (Hops::new(), Vec::new());
         for tunnel in tunnels {
             match self.through(tunnel, peers, applied).await? {
                 Ok((more, entries)) => {
@@ -226,7 +239,7 @@ impl Kernel {
         tunnel: &Tunnel,
         peers: &Peers,
         applied: &mut Applied,
-    ) -> Result<Result<(BTreeMap<IpNetwork, Route>, Stale), Problem>, Error> {
+    ) -> Result<Result<(Hops, Stale), Problem>, Error> {
         let device = match self.device(tunnel).await? {
             Ok(device) => device,
             Err(problem) => return Ok(Err(problem)),
@@ -237,7 +250,7 @@ impl Kernel {
         applied.tunnels.insert(link);
         applied.mtu = applied.mtu.into_iter().chain([device.mtu]).min();
         let mut entries = Entries::default();
-        let mut routes = BTreeMap::new();
+        let mut routes = Hops::new();
         let networks = peers.networks.iter();
         for (network, peer) in networks.filter(|(network, _)| tunnel.carries(**network)) {
             let mac = mac(&peer.name);
@@ -248,8 +261,10 @@ impl Kernel {
                 gateway: Some(gateway),
                 link,
                 is_onlink: true,
+                metric: None,
+                source: None,
             };
-            routes.insert(*network, route);
+            routes.insert(*network, vec![route]);
         }
         let (changes, stale) = self.set_entries(link, entries).await?;
         applied.changes += changes;
@@ -258,19 +273,57 @@ impl Kernel {
 }
 
 impl Applied {
-    fn count(&mut self, outcome: &Outcome) {
-        match outcome {
-            Outcome::Kept(route) | Outcome::Set(route) => {
-                self.routes += 1;
-                self.links.insert(route.link);
-            }
-            Outcome::Removed | Outcome::Missing => {}
-        }
-        self.changes += usize::from(matches!(outcome, Outcome::Set(_) | Outcome::Removed));
+    fn count(&mut self, outcome: Outcome) {
+        let Outcome {
+            routes,
+            changes,
+            problem,
+        } = outcome;
+        self.routes += usize::from(!routes.is_empty());
+        self.direct_routes += usize::from(routes.first().is_some_and(Route::is_direct));
+        self.links.extend(routes.iter().map(|it| it.link));
+        self.changes += changes;
+        self.problems.extend(problem);
     }
+}
+
+/// Returns the routes through the tunnels, and beside each one the direct route. Packets take the direct
+/// one if it is `proven`. Otherwise it has the larger metric: only packets that name the link take it.
+fn beside(
+    mut hops: Hops,
+    direct: Vec<DirectRoute>,
+    (tunnels, proven): (&[Tunnel], &BTreeSet<DirectRoute>),
+    applied: &mut Applied,
+) -> Hops {
+    for route in hops.values_mut().flatten() {
+        route.metric = Some(TUNNEL);
+    }
+    for direct in direct {
+        let Some(routes) = hops.get_mut(&direct.network) else {
+            continue;
+        };
+        let mut route = direct.route();
+        let tunnel = tunnels.iter().find(|it| it.carries(direct.network));
+        route.source = tunnel.map(|it| it.address);
+        if proven.contains(&direct) {
+            routes.insert(0, route);
+        } else {
+            route.metric = Some(UNPROVEN);
+            routes.push(route);
+        }
+        applied.direct.insert(direct);
+    }
+    hops
 }
 
 /// Returns whether `network` is a part of `other`, or the same.
 fn is_within(network: IpNetwork, other: IpNetwork) -> bool {
     other.contains(network.ip()) && other.prefix() <= network.prefix()
 }
+
+/// The routes of each network. Packets take the first one.
+type Hops = BTreeMap<IpNetwork, Vec<Route>>;
+
+/// Metrics of routes through tunnels beside direct ones, and of direct ones that packets do not take.
+const TUNNEL: u32 = 2048;
+const UNPROVEN: u32 = 4096;

@@ -7,8 +7,8 @@ use rtnetlink::packet_route::address::{
     AddressAttribute, AddressHeaderFlags, AddressMessage, AddressScope,
 };
 use rtnetlink::packet_route::link::{
-    AfSpecInet6, AfSpecUnspec, In6AddrGenMode, InfoData, InfoKind, InfoVxlan, LinkAttribute,
-    LinkFlags, LinkInfo, LinkMessage,
+    AfSpecInet, AfSpecInet6, AfSpecUnspec, In6AddrGenMode, InetDevConf, InfoData, InfoKind,
+    InfoVxlan, LinkAttribute, LinkFlags, LinkInfo, LinkMessage,
 };
 use rtnetlink::{Error, LinkUnspec, LinkVxlan};
 
@@ -34,6 +34,8 @@ pub(crate) struct Link {
     pub mtu: u32,
     pub is_up: bool,
     pub is_wireguard: bool,
+    /// Whether packets with a source to which another link leads pass (`rp_filter`, RFC 3704).
+    is_loose: bool,
     /// `None` if the link is no VXLAN device.
     vxlan: Option<Found>,
 }
@@ -121,9 +123,10 @@ impl Kernel {
             let change = change.append_extra_attribute(without_link_local());
             links.set(change.build()).execute().await?;
         }
-        if link.mtu != mtu || !link.is_up {
-            let change = LinkUnspec::new_with_index(link.index).mtu(mtu).up().build();
-            links.set(change).execute().await?;
+        if link.mtu != mtu || !link.is_up || !link.is_loose {
+            let change = LinkUnspec::new_with_index(link.index).mtu(mtu).up();
+            let change = change.append_extra_attribute(loose());
+            links.set(change.build()).execute().await?;
         }
         let problem = self.set_address(link.index, tunnel.address).await?;
         Ok(Some((link.index, problem)))
@@ -258,6 +261,7 @@ fn read(message: &LinkMessage) -> Link {
         mtu: 0,
         is_up: message.header.flags.contains(LinkFlags::Up),
         is_wireguard: false,
+        is_loose: false,
         vxlan: None,
     };
     let mut attributes = message.attributes.iter();
@@ -272,6 +276,9 @@ fn read(message: &LinkMessage) -> Link {
                 link.is_wireguard = infos.contains(&LinkInfo::Kind(InfoKind::Wireguard));
                 link.vxlan = Found::read(infos, mac.unwrap_or_default());
             }
+            LinkAttribute::AfSpecUnspec(families) => {
+                link.is_loose = families.iter().any(is_loose);
+            }
             _ => {}
         }
     }
@@ -285,11 +292,31 @@ fn ip_of(message: &AddressMessage) -> Option<IpAddr> {
     })
 }
 
+fn is_loose(family: &AfSpecUnspec) -> bool {
+    let AfSpecUnspec::Inet(values) = family else {
+        return false;
+    };
+    let mut values = values.iter();
+    values.any(|it| matches!(it, AfSpecInet::DevConf(it) if it.rp_filter == LOOSE))
+}
+
+/// Returns the attribute that lets packets out of the tunnel pass whose answers take a direct route. The
+/// guard of the tunnel compares their sources.
+fn loose() -> LinkAttribute {
+    let mut values = InetDevConf::default();
+    values.rp_filter = LOOSE;
+    let values = AfSpecUnspec::Inet(vec![AfSpecInet::DevConfRequest(values)]);
+    LinkAttribute::AfSpecUnspec(vec![values])
+}
+
 /// Returns the attribute that keeps the kernel from generating a link-local address.
 fn without_link_local() -> LinkAttribute {
     let mode = AfSpecInet6::AddrGenMode(In6AddrGenMode::None);
     LinkAttribute::AfSpecUnspec(vec![AfSpecUnspec::Inet6(vec![mode])])
 }
+
+/// The value of `rp_filter` with which any route to the source suffices.
+const LOOSE: i32 = 2;
 
 /// Shows administrators whose device it is.
 pub(crate) const ALIAS: &str = "cni-agent: pods of other nodes";

@@ -34,4 +34,4 @@ pub use self::peers::{Peer, Peers};
 pub use self::problem::Problem;
 pub use self::state::{STATE_FILE, State};
 pub use self::tunnel::{Mac, NAMES, Tunnel, Vxlan, mac};
-pub use self::way::Way;
+pub use self::way::{DirectRoute, Way};

@@ -23,6 +23,10 @@ pub(crate) struct Route {
     /// Whether the kernel believes that the link leads to the gateway, without an address of its
     /// network.
     pub is_onlink: bool,
+    /// The metric; `None` if it is the kernel's default, the smallest one that this crate uses.
+    pub metric: Option<u32>,
+    /// The source of the node's own packets; `None` if it is an address of the link.
+    pub source: Option<IpAddr>,
 }
 
 impl Route {
@@ -37,7 +41,17 @@ impl Route {
             }),
             link: link(message)?,
             is_onlink: message.header.flags.contains(RouteFlags::Onlink),
+            metric: metric(message),
+            source: find(message, |it| match it {
+                RouteAttribute::PrefSource(source) => ip(source),
+                _ => None,
+            }),
         })
+    }
+
+    /// Returns whether packets go to another node's own address.
+    pub fn is_direct(&self) -> bool {
+        self.gateway.is_some() && !self.is_onlink
     }
 
     /// Returns the message that describes this route to `network`.
@@ -47,6 +61,9 @@ impl Route {
         let gateway = self.gateway.map(|it| RouteAttribute::Gateway(it.into()));
         message.attributes.extend(gateway);
         message.attributes.push(RouteAttribute::Oif(self.link));
+        let metric = self.metric.map(RouteAttribute::Priority);
+        let source = self.source.map(|it| RouteAttribute::PrefSource(it.into()));
+        message.attributes.extend(metric.into_iter().chain(source));
         if self.is_onlink {
             message.header.flags |= RouteFlags::Onlink;
         }
@@ -117,6 +134,16 @@ pub(crate) fn link(message: &RouteMessage) -> Option<u32> {
     })
 }
 
+/// Returns the metric of a route; `None` if it is the kernel's default one.
+pub(crate) fn metric(message: &RouteMessage) -> Option<u32> {
+    let is_ipv6 = message.header.address_family == AddressFamily::Inet6;
+    let metric = find(message, |it| match it {
+        RouteAttribute::Priority(metric) => Some(*metric),
+        _ => None,
+    });
+    metric.filter(|it| !(is_ipv6 && *it == IPV6_DEFAULT))
+}
+
 fn find<T>(message: &RouteMessage, value: impl FnMut(&RouteAttribute) -> Option<T>) -> Option<T> {
     message.attributes.iter().find_map(value)
 }
@@ -135,3 +162,6 @@ fn family(network: IpNetwork) -> AddressFamily {
         IpNetwork::V6(_) => AddressFamily::Inet6,
     }
 }
+
+/// The metric of an IPv6 route that is created without one.
+const IPV6_DEFAULT: u32 = 1024;

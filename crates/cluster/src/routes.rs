@@ -1,11 +1,13 @@
 //! Reads, creates, replaces and removes routes.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
 use std::net::IpAddr;
 
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use ipnetwork::IpNetwork;
 use rtnetlink::Error;
+use rtnetlink::packet_core::ErrorMessage;
 use rtnetlink::packet_route::AddressFamily;
 use rtnetlink::packet_route::route::{RouteMessage, RouteType};
 
@@ -13,11 +15,13 @@ use crate::kernel::{AT_ONCE, Kernel, reason};
 use crate::message::{self, Route};
 use crate::peers::Peer;
 use crate::problem::Problem;
+use crate::way::DirectRoute;
 
 /// The routes to one network.
 #[derive(Default)]
 pub(crate) struct Found {
-    pub own: Option<RouteMessage>,
+    /// The own ones, by their metrics.
+    pub own: BTreeMap<Option<u32>, RouteMessage>,
     /// The own route that refuses packets while there is no other one.
     pub refusal: Option<RouteMessage>,
     /// The protocol of another program's route.
@@ -28,19 +32,30 @@ impl Found {
     /// Takes the routes that lead somewhere.
     pub fn take(&mut self) -> Self {
         Self {
-            own: self.own.take(),
+            own: mem::take(&mut self.own),
             refusal: None,
             foreign: self.foreign.take(),
         }
     }
 }
 
-/// What happened to the route of one network.
-pub(crate) enum Outcome {
-    Kept(Route),
-    Set(Route),
-    Removed,
-    Missing,
+/// What happened to the routes of one network.
+#[derive(Default)]
+pub(crate) struct Outcome {
+    /// The routes that the kernel has. Packets take the first one.
+    pub routes: Vec<Route>,
+    /// The number of routes that were created, replaced or removed.
+    pub changes: usize,
+    pub problem: Option<Problem>,
+}
+
+impl Outcome {
+    fn without_routes(problem: Problem) -> Self {
+        Self {
+            problem: Some(problem),
+            ..Self::default()
+        }
+    }
 }
 
 impl Kernel {
@@ -72,71 +87,98 @@ impl Kernel {
         Ok((changes, problems))
     }
 
-    /// Makes the route to one network.
+    /// Makes the routes to one network, and then removes other own ones.
     pub(crate) async fn set(
         &self,
         (network, peer): (IpNetwork, &Peer),
         found: Found,
-        hop: Result<Route, Problem>,
-    ) -> Result<(Outcome, Option<Problem>), Error> {
+        hops: Result<Vec<Route>, Problem>,
+    ) -> Result<Outcome, Error> {
+        let routes = match hops {
+            Ok(routes) => routes,
+            Err(problem) => return self.without_route((peer, problem), found.own).await,
+        };
         let node = peer.name.clone();
-        let current = found.own.as_ref().and_then(Route::read);
-        let foreign = found.foreign.map(|protocol| {
-            let node = node.clone();
-            Problem::Foreign {
+        if let (true, Some(protocol)) = (found.own.is_empty(), found.foreign) {
+            return Ok(Outcome::without_routes(Problem::Foreign {
                 node,
                 network,
                 protocol,
-            }
-        });
-        let route = match hop {
-            Ok(route) => route,
-            Err(problem) => return self.without_route((peer, problem), found.own).await,
+            }));
+        }
+        let (changes, refused) = self.exchange(network, found.own, &routes).await?;
+        let problem = match (refused, found.foreign) {
+            (Some(error), _) => Some(Problem::Refused {
+                node,
+                network,
+                reason: reason(&error),
+            }),
+            (None, Some(protocol)) => Some(Problem::Foreign {
+                node,
+                network,
+                protocol,
+            }),
+            (None, None) => None,
         };
-        if current == Some(route) {
-            return Ok((Outcome::Kept(route), foreign));
-        }
-        if found.own.is_none() && foreign.is_some() {
-            return Ok((Outcome::Missing, foreign));
-        }
-        let mut request = self.handle.route().add(route.message(network));
-        if found.own.is_some() {
-            request = request.replace();
-        }
-        match request.execute().await {
-            Ok(()) => Ok((Outcome::Set(route), foreign)),
-            Err(Error::NetlinkError(error)) => {
-                let reason = reason(&error);
-                let refused = Problem::Refused {
-                    node,
-                    network,
-                    reason,
-                };
-                Ok((Outcome::Missing, Some(refused)))
-            }
-            Err(error) => Err(error),
-        }
+        Ok(Outcome {
+            routes,
+            changes,
+            problem,
+        })
     }
 
-    /// Removes the route to a node that can have none, if it leads directly to an address that the node
-    /// no longer has: its pods' packets must not arrive at another node. Removes any route if packets
-    /// have to be encrypted.
+    /// Creates and replaces the routes to one network, and then removes other ones of `own`. Returns the
+    /// number of changes. Stops at the first route that the kernel refuses, and returns why.
+    async fn exchange(
+        &self,
+        network: IpNetwork,
+        mut own: BTreeMap<Option<u32>, RouteMessage>,
+        routes: &[Route],
+    ) -> Result<(usize, Option<ErrorMessage>), Error> {
+        let mut changes = 0;
+        for route in routes {
+            let present = own.remove(&route.metric);
+            if present.as_ref().and_then(Route::read) == Some(*route) {
+                continue;
+            }
+            let mut request = self.handle.route().add(route.message(network));
+            if present.is_some() {
+                request = request.replace();
+            }
+            match request.execute().await {
+                Ok(()) => changes += 1,
+                Err(Error::NetlinkError(error)) => return Ok((changes, Some(error))),
+                Err(error) => return Err(error),
+            }
+        }
+        changes += own.len();
+        for route in own.into_values() {
+            self.remove(route).await?;
+        }
+        Ok((changes, None))
+    }
+
+    /// Keeps the routes to a node that can have none, unless they lead directly to an address that the
+    /// node no longer has: its pods' packets must not arrive at another node. Removes all routes if
+    /// packets have to be encrypted.
     async fn without_route(
         &self,
         (peer, problem): (&Peer, Problem),
-        own: Option<RouteMessage>,
-    ) -> Result<(Outcome, Option<Problem>), Error> {
-        let Some(own) = own else {
-            return Ok((Outcome::Missing, Some(problem)));
-        };
+        own: BTreeMap<Option<u32>, RouteMessage>,
+    ) -> Result<Outcome, Error> {
         let is_encrypted = matches!(problem, Problem::NoWireGuard { .. });
-        let is_kept = |it: &Route| it.is_onlink || it.gateway == Some(peer.address);
-        let current = Route::read(&own).filter(|it| !is_encrypted && is_kept(it));
-        if let Some(route) = current {
-            return Ok((Outcome::Kept(route), Some(problem)));
+        let is_kept =
+            |it: &Route| !is_encrypted && (it.is_onlink || it.gateway == Some(peer.address));
+        let mut outcome = Outcome::without_routes(problem);
+        for route in own.into_values() {
+            if let Some(kept) = Route::read(&route).filter(is_kept) {
+                outcome.routes.push(kept);
+            } else {
+                self.remove(route).await?;
+                outcome.changes += 1;
+            }
         }
-        self.remove(own).await?;
-        Ok((Outcome::Removed, Some(problem)))
+        Ok(outcome)
     }
 
     /// Removes the route, unless it does not exist any more.
@@ -146,6 +188,23 @@ impl Kernel {
             Ok(()) | Err(Error::NetlinkError(_)) => Ok(()),
             Err(error) => Err(error),
         }
+    }
+
+    /// Returns the direct routes that packets take, such as those that an earlier agent made.
+    ///
+    /// # Errors
+    /// The socket failed, or the kernel does not list its routes.
+    pub async fn direct_routes(&self) -> Result<BTreeSet<DirectRoute>, Error> {
+        let found = self.routes().await?.into_iter();
+        let used = found.filter_map(|(network, mut it)| {
+            let route = Route::read(&it.own.remove(&None)?).filter(Route::is_direct)?;
+            Some(DirectRoute {
+                network,
+                gateway: route.gateway?,
+                link: route.link,
+            })
+        });
+        Ok(used.collect())
     }
 
     /// Returns the routes of the main table, by their destinations.
@@ -161,7 +220,7 @@ impl Kernel {
                 if message::is_own(&route) && message::is_refusal(&route) {
                     found.refusal = Some(route);
                 } else if message::is_own(&route) {
-                    found.own = Some(route);
+                    found.own.insert(message::metric(&route), route);
                 } else {
                     found.foreign = Some(route.header.protocol.into());
                 }

@@ -54,16 +54,18 @@ fn tables() -> anyhow::Result<Vec<MissingFeature>> {
 }
 
 /// Returns the values of these parameters by name: forwarding, `route_localnet` and
-/// `bridge-nf-call-*` of the node, and IPv4 forwarding of each of `links`. Omits parameters that
-/// the kernel lacks.
+/// `bridge-nf-call-*` of the node, IPv4 forwarding of each of `links`, and `rp_filter`. Omits
+/// parameters that the kernel lacks.
 pub(super) fn sysctls(links: &BTreeSet<&str>) -> BTreeMap<String, String> {
     let ipv4 = Sysctl::new(&["net", "ipv4", "ip_forward"]);
     let ipv6 = Sysctl::ipv6("all", "forwarding");
     let localnet = Sysctl::ipv4("all", "route_localnet");
     let call = BRIDGE_NF_CALL.map(|it| Sysctl::new(&["net", "bridge", it]));
     let of_links = links.iter().map(|it| Sysctl::ipv4(it, "forwarding"));
+    let filters = links.iter().chain([&"all"]);
+    let filters = filters.map(|it| Sysctl::ipv4(it, "rp_filter"));
     let all = [ipv4, ipv6, localnet].into_iter();
-    let all = all.chain(call).chain(of_links);
+    let all = all.chain(call).chain(of_links).chain(filters);
     all.filter_map(|it| Some((it.key(), it.read().ok()?)))
         .collect()
 }

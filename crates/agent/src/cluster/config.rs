@@ -18,7 +18,7 @@ use super::conflist::Conflist;
 pub(crate) struct Config {
     /// How packets reach the pods of other nodes.
     pub mode: Mode,
-    /// The values of [`Mode::Vxlan`].
+    /// The values of [`Mode::Vxlan`] and [`Mode::Auto`].
     pub vxlan: Option<Vxlan>,
     /// The values of [`Mode::Wireguard`].
     pub wireguard: Option<Wireguard>,
@@ -46,10 +46,19 @@ pub(crate) enum Mode {
     Direct,
     /// Through VXLAN devices, whose packets go between the nodes' addresses.
     Vxlan,
+    /// Directly where packets of pods pass, otherwise through VXLAN devices.
+    Auto,
     /// Through a WireGuard device, which encrypts them.
     Wireguard,
     /// Through routes that the agent does not make.
     None,
+}
+
+impl Mode {
+    /// Returns whether the node has VXLAN devices.
+    pub fn has_tunnels(self) -> bool {
+        matches!(self, Self::Vxlan | Self::Auto)
+    }
 }
 
 /// The values of [`Mode::Wireguard`].
@@ -94,8 +103,8 @@ impl Config {
     pub fn check(&self) -> anyhow::Result<()> {
         let vxlan = self.vxlan.unwrap_or_default();
         ensure!(
-            self.mode == Mode::Vxlan || self.vxlan.is_none(),
-            "cluster.vxlan needs the mode vxlan"
+            self.mode.has_tunnels() || self.vxlan.is_none(),
+            "cluster.vxlan needs the mode vxlan or auto"
         );
         ensure!(
             (1..1 << 24).contains(&vxlan.vni),

@@ -12,6 +12,7 @@ use crate::gauges::{number, registered};
 pub(crate) struct Counters {
     nodes: Gauge,
     routes: Gauge,
+    direct_routes: Gauge,
     problems: Gauge,
     changes: Counter,
     is_connected: Gauge,
@@ -27,6 +28,11 @@ impl Counters {
                 "Nodes of the last list of the API server",
             ),
             routes: registered(registry, "cluster_routes", "Routes to pods of other nodes"),
+            direct_routes: registered(
+                registry,
+                "cluster_direct_routes",
+                "Routes to pods of other nodes without a tunnel",
+            ),
             problems: registered(
                 registry,
                 "cluster_problems",
@@ -49,6 +55,7 @@ impl Counters {
     pub fn set(&self, nodes: usize, applied: &Applied) {
         self.nodes.set(number(nodes));
         self.routes.set(number(applied.routes));
+        self.direct_routes.set(number(applied.direct_routes));
         self.problems.set(number(applied.problems.len()));
         self.changes
             .inc_by(applied.changes.try_into().unwrap_or(u64::MAX));

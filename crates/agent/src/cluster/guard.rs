@@ -26,7 +26,8 @@ pub(super) struct Guarded {
     pub vxlan: Option<Vxlan>,
     /// The nodes, whose addresses may send to the tunnel port of VXLAN.
     pub nodes: Nodes,
-    /// The networks of other nodes' pods that are reached by WireGuard alone.
+    /// The networks of other nodes' pods, from which alone packets come out of VXLAN devices, or which are
+    /// reached by WireGuard alone.
     pub pods: BTreeSet<IpNetwork>,
 }
 
@@ -39,10 +40,10 @@ impl Guarded {
     ) -> Option<Self> {
         match way {
             Way::Direct => None,
-            Way::Vxlan(_) => Some(Self {
+            Way::Vxlan(_) | Way::Auto(..) => Some(Self {
                 vxlan: Some(vxlan),
                 nodes: nodes.clone(),
-                pods: BTreeSet::new(),
+                pods: peers.networks.keys().copied().collect(),
             }),
             Way::WireGuard(_) => {
                 let own = nodes.get(own).into_iter();
@@ -149,10 +150,13 @@ fn table(vxlan: Option<Vxlan>) -> Table {
 
 /// Returns the rules for packets that arrive with VXLAN.
 fn arrived(vxlan: Vxlan) -> Vec<Rule> {
-    let inner = Rule::new("a packet out of a tunnel comes from a pod CIDR of another node")
-        .when(Field::InputName, TUNNELS)
-        .when_source_is_elsewhere()
-        .drop();
+    let inner = PODS.map(|(version, set)| {
+        Rule::new("a packet out of a tunnel comes from a pod CIDR of another node")
+            .when(Field::InputName, TUNNELS)
+            .when_ip(version)
+            .when_not_in(&[Field::Source(version)], set)
+            .drop()
+    });
     // Before Linux 5.19, rules can compare the link only here.
     let spoofed = to_port(
         vxlan,
@@ -161,7 +165,7 @@ fn arrived(vxlan: Vxlan) -> Vec<Rule> {
     .when_source_is_elsewhere()
     .when_to_host()
     .drop();
-    vec![inner, spoofed]
+    inner.into_iter().chain([spoofed]).collect()
 }
 
 /// Returns the rules for packets that claim the address of another node's pod.

@@ -9,11 +9,14 @@ mod cleanup;
 mod config;
 mod conflist;
 mod counters;
+mod desired;
 mod encryption;
 mod guard;
 mod key;
 mod object;
 mod own_node;
+mod probe;
+mod proofs;
 mod report;
 mod saved;
 mod watched;
@@ -22,11 +25,8 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use cluster::{
-    Applied, Changes, Concerns, Kernel, Mesh, Others, Peers, Problem, State, Tunnel, Way,
-};
+use cluster::{Applied, Changes, Concerns, Kernel, Others, Peers, Problem, State};
 use futures::FutureExt as _;
-use ipnetwork::IpNetwork;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -39,6 +39,7 @@ use self::guard::Guarded;
 use self::key::Keys;
 pub(crate) use self::key::rotate;
 use self::own_node::OwnNode;
+use self::proofs::Proofs;
 use self::report::Report;
 use self::watched::Watched;
 use crate::events::Events;
@@ -70,6 +71,7 @@ async fn begin(config: Config, shared: Shared, counters: Counters) -> anyhow::Re
         report: Report::new(shared.health.clone(), counters),
         concerns: Concerns::default(),
         deletions: None,
+        proofs: Proofs::new(),
         conflicts: Pauses::with_short(REPAIRS),
         retry: None,
         node,
@@ -100,6 +102,8 @@ struct Part {
     concerns: Concerns,
     /// Receives deletions in the rules that guard the tunnels.
     deletions: Option<Events<()>>,
+    /// Where packets of pods pass without a tunnel.
+    proofs: Proofs,
     /// Pauses after events of other programs, which may go on.
     conflicts: Pauses,
     /// When to try again what failed.
@@ -118,6 +122,9 @@ impl Part {
             self.deletions = Some(guard::deletions().context("listen to nf_tables")?);
         }
         let mut kernel = Kernel::open().context("open a netlink socket")?;
+        // What an earlier agent has proven.
+        let used = kernel.direct_routes().await.context("read routes")?;
+        self.proofs.proven.extend(used);
         loop {
             self.synchronize(&mut kernel).await?;
             self.report.failure(PART, None);
@@ -147,6 +154,8 @@ impl Part {
         }
         let applied = kernel.apply(&peers, &way, others);
         let applied = applied.await.context("set routes")?;
+        self.proofs
+            .set_routes(applied.direct.clone(), way.tunnels());
         if !has_tunnels && is_current {
             spawn_blocking(guard::remove).await??;
         }
@@ -196,60 +205,9 @@ impl Part {
         Ok(set?)
     }
 
-    /// Returns the desired routes.
-    fn desired(&self, keys: Option<&Keys>) -> (Peers, Way) {
-        let nodes = &self.watched.nodes;
-        let peers = || Peers::of(&self.node, nodes);
-        match self.config.mode {
-            Mode::Direct => (peers(), Way::Direct),
-            Mode::Vxlan => {
-                let (own, vxlan) = (nodes.get(&self.node), self.config.vxlan.unwrap_or_default());
-                let tunnels = own.map(|it| Tunnel::of(&self.node, it, vxlan));
-                (peers(), Way::Vxlan(tunnels.unwrap_or_default()))
-            }
-            Mode::Wireguard => {
-                let peers = Peers::encrypted(&self.node, nodes);
-                let (own, port) = (nodes.get(&self.node), self.config.wireguard().port);
-                let mesh = own.zip(keys);
-                let mesh =
-                    mesh.and_then(|(node, it)| Mesh::of(node, (it.own.clone(), port), &peers));
-                (peers, Way::WireGuard(mesh.map(Box::new)))
-            }
-            Mode::None => (Peers::default(), Way::Direct),
-        }
-    }
-
     fn report_node(&mut self, applied: &Applied) {
         self.report.applied(self.watched.nodes.len(), applied);
         self.report.failure(NODE, self.node_failure());
-    }
-
-    /// Returns why this node has no network for pods.
-    fn node_failure(&self) -> Option<String> {
-        let name = &self.node;
-        if self.watched.lacks_own {
-            return Some(format!(
-                "the API server lists no node {name}; set the key node to this node's name"
-            ));
-        }
-        let own = self.watched.nodes.get(name);
-        let own = own.filter(|_| self.watched.is_current)?;
-        if own.pod_cidrs.is_empty() {
-            return Some(format!(
-                "node {name} has no podCIDR; start kube-controller-manager with \
-                 --allocate-node-cidrs and --cluster-cidr"
-            ));
-        }
-        let mut networks = own.pod_cidrs.iter();
-        let has_address = |network: IpNetwork| match self.config.mode {
-            Mode::Wireguard => !own.addresses.is_empty(),
-            _ => own.address_for(network).is_some(),
-        };
-        let network = networks.find(|it| !has_address(**it))?;
-        Some(format!(
-            "node {name} has no InternalIP of the family of its pod CIDR {network}; start its kubelet \
-             with --node-ip for both families"
-        ))
     }
 
     /// Keeps the nodes for the next start of the agent. Returns whether that succeeded.
@@ -282,7 +240,7 @@ impl Part {
             return true;
         };
         let failure = match self.config.mode {
-            Mode::Vxlan => mtu.is_none().then(|| NO_DEVICES.to_owned()),
+            Mode::Vxlan | Mode::Auto => mtu.is_none().then(|| NO_DEVICES.to_owned()),
             Mode::Wireguard => encryption::failure(applied, keys, own.key),
             Mode::Direct | Mode::None => None,
         };
@@ -352,11 +310,19 @@ impl Part {
                 outcome = self.announcement.outcome() => {
                     self.report_change(encryption::ANNOUNCEMENT, &outcome);
                 }
+                proven = self.proofs.changed() => {
+                    proven?;
+                    break false;
+                }
                 () = sleep_until(retry), if self.retry.is_some() => break false,
             }
         };
-        // Many events come together. One synchronization is enough for them. A repair causes events,
-        // too.
+        self.settle(changes, is_conflict).await
+    }
+
+    /// Waits for the events that come together with the first one, because one synchronization is enough
+    /// for them. A repair causes events, too.
+    async fn settle(&mut self, changes: &mut Changes, is_conflict: bool) -> anyhow::Result<()> {
         if is_conflict {
             self.conflicts.wait().await;
         } else {

@@ -1,6 +1,6 @@
 //! Checks whether this node has a route to the pods of each other node of its cluster.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::net::{IpAddr, TcpStream};
 use std::thread;
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use cluster::{DEVICE, NAMES, Peer, State, mac};
 use ipnetwork::IpNetwork;
-use netlink::{MacAddress, Route};
+use netlink::{Link, MacAddress, Route};
 use node::{Node, is_looked_up};
 
 use super::finding::{Finding, count, or_ok, some_of};
@@ -26,7 +26,7 @@ pub fn judge(node: &Node) -> Vec<Finding> {
         .collect();
     let (mut missing, mut wrong) = (Vec::new(), Vec::new());
     for (network, peer) in &peers.networks {
-        match node.routes.iter().find(|it| leads_to(it, *network)) {
+        match used(node, *network) {
             None => missing.push(words(*network, peer)),
             Some(route) => wrong.extend(fault((node, state), route, peer).map(|it| {
                 let place = words(*network, peer);
@@ -49,7 +49,61 @@ pub fn judge(node: &Node) -> Vec<Finding> {
             findings.push(Finding::warning(message).impact(SILENT));
         }
     }
-    or_ok(findings, Some(ok(state, peers.networks.len())))
+    let tried = tried(node, &peers.networks);
+    findings.extend(strict(node, &tried));
+    or_ok(findings, Some(ok(state, peers.networks.len(), &tried)))
+}
+
+/// Returns the route that packets to the network take.
+fn used(node: &Node, network: IpNetwork) -> Option<&Route> {
+    let routes = node.routes.iter().filter(|it| leads_to(it, network));
+    routes.min_by_key(|it| it.priority)
+}
+
+/// A direct route that the agent tries, beside one through a tunnel.
+struct Tried<'n> {
+    node: &'n str,
+    link: &'n Link,
+    is_ipv4: bool,
+    is_used: bool,
+}
+
+fn tried<'n>(node: &'n Node, networks: &'n BTreeMap<IpNetwork, Peer>) -> Vec<Tried<'n>> {
+    let tried = networks.iter().filter_map(|(network, peer)| {
+        let used = link_of(node, used(node, *network)?)?;
+        let routes = node.routes.iter().filter(|it| leads_to(it, *network));
+        let (tunnels, others): (Vec<_>, Vec<_>) = routes
+            .filter_map(|it| link_of(node, it))
+            .partition(|it| is_tunnel(it));
+        tunnels.first()?;
+        Some(Tried {
+            node: &peer.name,
+            link: others.first()?,
+            is_ipv4: network.is_ipv4(),
+            is_used: !is_tunnel(used),
+        })
+    });
+    tried.collect()
+}
+
+/// Finds links that drop the packets by which the agent tries direct routes.
+fn strict(node: &Node, tried: &[Tried<'_>]) -> Option<Finding> {
+    let value = |link: &str| node.sysctl(&format!("net.ipv4.conf.{link}.rp_filter"));
+    let is_strict = |link: &Link| value("all").max(value(&link.name)) == Some("1");
+    let mut kept = tried.iter().filter(|it| it.is_ipv4 && !it.is_used);
+    let link = &kept.find(|it| is_strict(it.link))?.link.name;
+    let message =
+        format!("rp_filter of {link} is 1, so packets to nodes of its network stay in VXLAN");
+    let fix = format!("sysctl -w net.ipv4.conf.{link}.rp_filter=2");
+    Some(Finding::warning(message).impact(STRICT).fix(fix))
+}
+
+fn link_of<'n>(node: &'n Node, route: &Route) -> Option<&'n Link> {
+    node.link(route.links().next()?)
+}
+
+fn is_tunnel(link: &Link) -> bool {
+    link.name == DEVICE || NAMES.contains(&link.name.as_str())
 }
 
 fn leads_to(route: &Route, network: IpNetwork) -> bool {
@@ -62,16 +116,15 @@ fn leads_to(route: &Route, network: IpNetwork) -> bool {
 
 /// Returns why packets that take the route do not reach the node.
 fn fault((node, state): (&Node, &State), route: &Route, peer: &Peer) -> Option<String> {
-    let link = route.links().next().and_then(|it| node.link(it))?;
+    let link = link_of(node, route)?;
     if state.is_encrypted {
         let is_right = link.name == DEVICE;
         return (!is_right).then(|| format!("leads to {}, not to {DEVICE}", link.name));
     }
-    let is_tunnel = NAMES.contains(&link.name.as_str());
     let Some(gateway) = route.gateway else {
         return Some(format!("leads to no gateway, but to {}", link.name));
     };
-    if !is_tunnel {
+    if !is_tunnel(link) {
         let is_right = gateway == peer.address;
         return (!is_right).then(|| format!("leads to {gateway}, not to {}", peer.address));
     }
@@ -103,11 +156,8 @@ fn fault((node, state): (&Node, &State), route: &Route, peer: &Peer) -> Option<S
 /// without one to the `InternalIP`, because a node without pods has no address of its pod CIDR.
 fn silent(node: &Node, networks: &BTreeMap<IpNetwork, Peer>) -> Vec<String> {
     let target = |network: &IpNetwork, peer: &Peer| {
-        let route = node.routes.iter().find(|it| leads_to(it, *network));
-        let link = route.and_then(|it| node.link(it.links().next()?));
-        let is_tunnel = |name: &str| name == DEVICE || NAMES.contains(&name);
-        let has_tunnel = link.is_some_and(|it| is_tunnel(&it.name));
-        if has_tunnel {
+        let link = used(node, *network).and_then(|it| link_of(node, it));
+        if link.is_some_and(is_tunnel) {
             network.network()
         } else {
             peer.address
@@ -147,12 +197,22 @@ fn words(network: IpNetwork, peer: &Peer) -> String {
     format!("{network} (node {})", peer.name)
 }
 
-fn ok(state: &State, networks: usize) -> String {
+fn ok(state: &State, networks: usize, tried: &[Tried<'_>]) -> String {
     let others = state.nodes.len().saturating_sub(1);
+    let named = |is_used, way: &str| {
+        let nodes = tried.iter().filter(|it| it.is_used == is_used);
+        let nodes: BTreeSet<_> = nodes.map(|it| it.node).collect();
+        if nodes.is_empty() {
+            return String::new();
+        }
+        format!("; {way} {}", some_of(nodes))
+    };
     format!(
-        "{} to the pods of {}",
+        "{} to the pods of {}{}{}",
         count(networks, "route"),
-        count(others, "other node")
+        count(others, "other node"),
+        named(true, "directly to"),
+        named(false, "by VXLAN, without direct answers, to"),
     )
 }
 
@@ -163,6 +223,8 @@ const AT_ONCE: usize = 128;
 /// Longest wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+const STRICT: &str = "The nodes do not answer directly: the kernel drops packets of pods whose route back is the \
+                      tunnel. Pods reach each other, but more slowly.";
 const SILENT: &str = "The node is down, or a firewall drops packets between the nodes: those of the tunnel's UDP \
                       port, or TCP packets to port 9, which were tried.";
 const UNREACHED: &str = "Pods of this node and of the other one do not reach each other.";
