@@ -1,6 +1,7 @@
 //! Nodes of a cluster, joined by two bridges and a router, and the API server that they share.
 
 use std::fs;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
@@ -256,4 +257,26 @@ impl Node<'_> {
         let tool = tool.env("NETCONFPATH", self.dir.join("net.d"));
         words.iter().fold(tool, Invocation::argument)
     }
+}
+
+/// Returns a VXLAN packet of the identifier 201 with a frame to `mac`, which has a datagram.
+pub fn tunnelled(source: Ipv4Addr, target: SocketAddrV4, mac: &str) -> Vec<u8> {
+    let mut packet = vec![8, 0, 0, 0, 0, 0, 201, 0];
+    packet.extend(mac.split(':').map(|it| u8::from_str_radix(it, 16).unwrap()));
+    packet.extend([2, 0, 0, 0, 0, 1, 8, 0]);
+    let mut ip = vec![0x45, 0, 0, 32, 0, 0, 0, 0, 64, 17, 0, 0];
+    ip.extend(source.octets());
+    ip.extend(target.ip().octets());
+    let sum: u32 = ip
+        .chunks(2)
+        .map(|it| u32::from(it[0]) << 8 | u32::from(it[1]))
+        .sum();
+    let sum = !u16::try_from((sum & 0xffff) + (sum >> 16)).unwrap();
+    ip[10..12].copy_from_slice(&sum.to_be_bytes());
+    packet.extend(ip);
+    packet.extend(9_u16.to_be_bytes());
+    packet.extend(target.port().to_be_bytes());
+    packet.extend([0, 12, 0, 0]);
+    packet.extend(b"evil");
+    packet
 }

@@ -2,10 +2,10 @@
 //! hand-made packets show what stays outside.
 
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
+use std::net::{SocketAddrV4, UdpSocket};
 use std::time::Duration;
 
-use tests::cluster::{Cluster, LAN, Node, WAN};
+use tests::cluster::{Cluster, LAN, Node, WAN, tunnelled};
 use tests::traffic::{Connection, client_seen};
 use tests::{Agent, Host, Place, Sandbox, eventually};
 
@@ -197,42 +197,63 @@ fn only_nodes_send_packets_into_the_tunnel() {
     assert!(!attack(stranger.place(), "203.0.113.9"));
 }
 
+/// The endpoint of a Service may be the tunnel port of a node, and its clients may come by the tunnel.
+#[test]
+fn no_service_leads_to_a_tunnel_port() {
+    let host = Host::new();
+    let Scene {
+        cluster,
+        nodes: [(first, _one), (second, two)],
+        pods: [a, _b],
+    } = Scene::new(&host);
+    let service = "nft -f - <<'END'
+        table ip service {
+            chain to { type nat hook prerouting priority dstnat
+                udp dport 30000 dnat to 192.0.2.1:4789
+            }
+            chain from { type nat hook postrouting priority srcnat
+                ct status dnat masquerade
+            }
+        }\nEND";
+    second.place().sh(service);
+    let mac = first.place().mac("cni-vxlan4");
+    let attack = || {
+        let target = ("10.244.1.2", &a);
+        reaches(&a, ("10.244.2.0", 30000), ("10.244.2.9", target), &mac)
+    };
+    drop(two);
+    second.place().sh("nft delete table inet cni-cluster");
+    assert!(attack());
+    let (second, _two) = cluster.started(second, "vxlan");
+    let rules = || second.place().run("nft", &["list", "ruleset"]);
+    assert!(eventually(|| rules().contains("cni-cluster")));
+    assert!(!attack());
+}
+
 /// Sends a datagram in a VXLAN packet that names `source`, from `from` to a tunnel's port. Returns
 /// whether it arrives at the pod `b` with the address 10.244.2.2.
 fn arrives(from: &Sandbox, node: &str, (source, b): (&str, &Sandbox), mac: &str) -> bool {
-    let receiver = b.enter(|| UdpSocket::bind("10.244.2.2:0").unwrap());
+    reaches(from, (node, 4789), (source, ("10.244.2.2", b)), mac)
+}
+
+/// The same with another port, and any pod with its address.
+fn reaches(
+    from: &Sandbox,
+    node: (&str, u16),
+    (source, (address, pod)): (&str, (&str, &Sandbox)),
+    mac: &str,
+) -> bool {
+    let receiver = pod.enter(|| UdpSocket::bind((address, 0)).unwrap());
     receiver
         .set_read_timeout(Some(Duration::from_millis(300)))
         .unwrap();
     let port = receiver.local_addr().unwrap().port();
-    let target = SocketAddrV4::new("10.244.2.2".parse().unwrap(), port);
+    let target = SocketAddrV4::new(address.parse().unwrap(), port);
     let packet = tunnelled(source.parse().unwrap(), target, mac);
     let sender = from.enter(|| UdpSocket::bind("0.0.0.0:0").unwrap());
     // The kernel may refuse it at once.
-    sender.send_to(&packet, (node, 4789)).ok();
+    sender.send_to(&packet, node).ok();
     receiver.recv(&mut [0; 16]).is_ok()
-}
-
-/// Returns a VXLAN packet of the identifier 201 with a frame to `mac`.
-fn tunnelled(source: Ipv4Addr, target: SocketAddrV4, mac: &str) -> Vec<u8> {
-    let mut packet = vec![8, 0, 0, 0, 0, 0, 201, 0];
-    packet.extend(mac.split(':').map(|it| u8::from_str_radix(it, 16).unwrap()));
-    packet.extend([2, 0, 0, 0, 0, 1, 8, 0]);
-    let mut ip = vec![0x45, 0, 0, 32, 0, 0, 0, 0, 64, 17, 0, 0];
-    ip.extend(source.octets());
-    ip.extend(target.ip().octets());
-    let sum: u32 = ip
-        .chunks(2)
-        .map(|it| u32::from(it[0]) << 8 | u32::from(it[1]))
-        .sum();
-    let sum = !u16::try_from((sum & 0xffff) + (sum >> 16)).unwrap();
-    ip[10..12].copy_from_slice(&sum.to_be_bytes());
-    packet.extend(ip);
-    packet.extend(9_u16.to_be_bytes());
-    packet.extend(target.port().to_be_bytes());
-    packet.extend([0, 12, 0, 0]);
-    packet.extend(b"evil");
-    packet
 }
 
 #[test]

@@ -209,17 +209,24 @@ fn to_this_node(vxlan: Vxlan) -> Vec<Rule> {
 }
 
 /// Returns the rules for packets to the tunnel port of a node, before they are masqueraded: only the
-/// tunnel sends them, neither pods nor processes of this node. Linux 5.7 and later keep the link that
-/// a packet came from here, which is the tunnel's device for the packets that it made.
+/// tunnel sends them, with this node's address. Packets of pods, of processes of this node, and those
+/// that came out of the tunnel for a Service are dropped. Linux 5.7 and later keep the link that a
+/// packet came from here, which is the tunnel's device for the packets that it made.
 fn sent(vxlan: Vxlan) -> Vec<Rule> {
-    let rules = FAMILIES.map(|(version, set)| {
+    let made = FAMILIES.map(|(version, set)| {
+        to_port(vxlan, "the tunnel sends with this node's address")
+            .when(Field::InputName, TUNNELS)
+            .when_ip(version)
+            .when_in(&[Field::Source(version)], set)
+            .return_to_caller()
+    });
+    let others = FAMILIES.map(|(version, set)| {
         to_port(vxlan, "only the tunnel sends to the tunnel port of a node")
-            .unless(Field::InputName, TUNNELS)
             .when_ip(version)
             .when_in(&[Field::Destination(version)], set)
             .drop()
     });
-    rules.to_vec()
+    [made, others].concat()
 }
 
 /// Starts a rule for packets to the tunnel port. The kernel compares the port faster than the protocol.

@@ -334,6 +334,10 @@ impl Part {
         while let Some(change) = changes.next(&self.concerns).now_or_never() {
             change.context("the socket for events of routes ended")?;
         }
+        // A set of networks is replaced whole, which deletes each of its elements.
+        while let Some(deletion) = guard::next(&mut self.deletions).now_or_never() {
+            deletion?;
+        }
         Ok(())
     }
 }

@@ -27,6 +27,7 @@ pub(super) struct Proofs {
 }
 
 /// Routes that were tried, and those of them on which packets passed.
+#[derive(Default)]
 struct Chunk {
     tried: BTreeSet<DirectRoute>,
     passing: BTreeSet<DirectRoute>,
@@ -45,8 +46,15 @@ impl Proofs {
         }
     }
 
-    /// Replaces the routes to try. New ones come first. A proof ends with its route.
-    pub fn set_routes(&mut self, routes: BTreeSet<DirectRoute>, tunnels: &[Tunnel]) {
+    /// Replaces the routes to try, of which the first of each family and link are tried. New ones come
+    /// first. A proof ends with its route.
+    pub fn set_routes(&mut self, mut routes: BTreeSet<DirectRoute>, tunnels: &[Tunnel]) {
+        let mut counts = BTreeMap::new();
+        routes.retain(|it| {
+            let count = counts.entry((it.gateway.is_ipv4(), it.link)).or_insert(0);
+            *count += 1;
+            *count <= MOST
+        });
         for new in routes.difference(&self.routes) {
             self.waiting.push_front(*new);
         }
@@ -103,11 +111,11 @@ impl Proofs {
             };
             self.running.spawn_blocking(move || {
                 let passing = probe::passing(&tried, &tunnel, link);
-                let passing = passing.unwrap_or_else(|error| {
+                let chunk = passing.map(|passing| Chunk { tried, passing });
+                chunk.unwrap_or_else(|error| {
                     note(format_args!("cluster: cannot try direct routes: {error}"));
-                    BTreeSet::new()
-                });
-                Chunk { tried, passing }
+                    Chunk::default()
+                })
             });
         }
     }
@@ -117,6 +125,9 @@ impl Proofs {
 const INTERVAL: Duration = Duration::from_secs(10);
 const PACE: Duration = Duration::from_secs(3);
 
-/// Most routes of a chunk. The kernel keeps the MAC addresses of 1024 neighbours (`gc_thresh3`), and
-/// replaces none that is newer than five seconds.
+/// Most routes of a chunk.
 const AT_ONCE: usize = 256;
+
+/// Most routes of a family and link that are tried. The kernel forgets neighbours from 512 on
+/// (`gc_thresh2`), and would ask for each one again by a broadcast.
+const MOST: usize = 256;
