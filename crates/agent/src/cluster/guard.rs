@@ -1,9 +1,9 @@
-//! Rules that keep foreign packets out of the tunnels between nodes, and with WireGuard packets of pods
-//! in them.
+//! Rules for the tunnels between nodes.
 //!
 //! VXLAN has no authentication: a program that reaches a node's tunnel port can send any packet to the
 //! node's pods. So only the tunnels of nodes may send to this port. Packets of pods are dropped before
-//! masquerading gives them the node's address. WireGuard needs no such rules.
+//! masquerading gives them the node's address. WireGuard authenticates: there, the rules drop packets of
+//! other nodes' pods, and to them, that do not take the tunnel.
 
 use std::collections::BTreeSet;
 use std::future::pending;
@@ -210,8 +210,9 @@ fn to_this_node(vxlan: Vxlan) -> Vec<Rule> {
 
 /// Returns the rules for packets to the tunnel port of a node, before they are masqueraded: only the
 /// tunnel sends them, with this node's address. Packets of pods, of processes of this node, and those
-/// that came out of the tunnel for a Service are dropped. Linux 5.7 and later keep the link that a
-/// packet came from here, which is the tunnel's device for the packets that it made.
+/// that came out of the tunnel for a Service are dropped. The link that a packet came from is known
+/// here since Linux 5.7 ("netfilter: Support iif matches in POSTROUTING"): the tunnel's device, for
+/// packets that it made.
 fn sent(vxlan: Vxlan) -> Vec<Rule> {
     let made = FAMILIES.map(|(version, set)| {
         to_port(vxlan, "the tunnel sends with this node's address")

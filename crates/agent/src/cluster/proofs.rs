@@ -46,8 +46,8 @@ impl Proofs {
         }
     }
 
-    /// Replaces the routes to try, of which the first of each family and link are tried. New ones come
-    /// first. A proof ends with its route.
+    /// Replaces the routes to try: at most [`MOST`] of each family and link. New ones come first. A proof
+    /// ends with its route.
     pub fn set_routes(&mut self, mut routes: BTreeSet<DirectRoute>, tunnels: &[Tunnel]) {
         let mut counts = BTreeMap::new();
         routes.retain(|it| {
