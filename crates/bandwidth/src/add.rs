@@ -3,7 +3,6 @@
 use cni::{AddRequest, Answer, Answered, Undo, or_note};
 
 use crate::limiting::Limiting;
-use crate::pair::Pair;
 use crate::record::{self, Allocation, Record};
 use crate::{Config, Direction};
 
@@ -21,15 +20,10 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
         remember(request, &config, allocation, &mut undo)?;
         return Ok(answer.give_and_keep(result, undo)?);
     }
-    let pair = Pair::find(request)?;
-    let limiting = Limiting {
-        request,
-        pair: &pair,
-        traffic: &config.traffic,
-    };
+    let limiting = Limiting::of(request, &config.traffic)?;
     let mut limits = Vec::new();
     for (direction, asked) in &config.limits {
-        limits.push((*direction, asked.limit(pair.host_link.mtu)?));
+        limits.push((*direction, limiting.limit(asked)?));
     }
     let mut undo = Undo::default();
     remember(request, &config, allocation, &mut undo)?;

@@ -9,7 +9,6 @@ use netns::Netns;
 use tc::{End, LinkEgress, Traffic};
 
 use crate::limiting::Limiting;
-use crate::pair::Pair;
 use crate::{Asked, Config, Direction, RawConfig, backstop};
 
 /// Compares rates, bursts, queue lengths and the backstop (the second egress limit, in `nf_tables`)
@@ -24,16 +23,11 @@ pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
     if config.limits.is_empty() {
         return Ok(());
     }
-    let pair = Pair::find(request)?;
+    let limiting = Limiting::of(request, &config.traffic)?;
     cni::step("compare");
-    let limiting = Limiting {
-        request,
-        pair: &pair,
-        traffic: &config.traffic,
-    };
     let mut differences = Differences::default();
     if let Some(asked) = config.limits.get(&Direction::Ingress) {
-        let place = pair.place(Direction::Ingress);
+        let place = limiting.pair.place(Direction::Ingress);
         differences.extend(limiting.difference(place, asked, limiting.traffic)?);
     }
     if let Some(asked) = config.limits.get(&Direction::Egress) {
@@ -55,7 +49,7 @@ impl Limiting<'_> {
         let place = self.pair.place(Direction::Egress);
         let at_end = self.difference(place, asked, self.traffic)?;
         let mut differences = Vec::from_iter(at_end);
-        let backstop = self.backstop(&asked.limit(self.pair.host_link.mtu)?)?;
+        let backstop = self.backstop(&self.limit(asked)?)?;
         let mut restorable = backstop.differences()?;
         if let Some(last) = restorable.last_mut() {
             last.push_str(" (`cnitool reload` puts it back)");
@@ -72,7 +66,7 @@ impl Limiting<'_> {
         asked: &Asked,
         traffic: &Traffic,
     ) -> anyhow::Result<Option<String>> {
-        let limit = asked.limit(self.pair.host_link.mtu)?;
+        let limit = self.limit(asked)?;
         let difference = end.difference(&limit, traffic)?;
         // A limit that the Go plugin set for the same configuration counts as equal.
         let is_references = difference.is_some()

@@ -16,16 +16,35 @@ use crate::record::{self, Record};
 use crate::{Asked, Direction, ifb};
 
 /// A sandbox, and the traffic that its limits apply to.
-#[derive(Clone, Copy)]
 pub(crate) struct Limiting<'a> {
     pub request: &'a AddRequest,
-    pub pair: &'a Pair,
     pub traffic: &'a Traffic,
+    pub pair: Pair,
 }
 
 impl<'a> Limiting<'a> {
+    /// Finds the sandbox's veth pair.
+    ///
+    /// # Errors
+    /// As [`Pair::find`].
+    pub fn of(request: &'a AddRequest, traffic: &'a Traffic) -> anyhow::Result<Self> {
+        Pair::find(request).map(|pair| Self {
+            request,
+            traffic,
+            pair,
+        })
+    }
+
+    /// Returns the limit `asked` for the MTU of the pair.
+    ///
+    /// # Errors
+    /// As [`Asked::limit`].
+    pub fn limit(&self, asked: &Asked) -> Result<Limit, Error> {
+        asked.limit(self.pair.host_link.mtu)
+    }
+
     /// Adds to an error of [`Pair::place`] the path of the sandbox, if the place is in the sandbox.
-    fn located<T>(self, direction: Direction, found: Result<T, tc::Error>) -> anyhow::Result<T> {
+    fn located<T>(&self, direction: Direction, found: Result<T, tc::Error>) -> anyhow::Result<T> {
         match direction {
             Direction::Ingress => Ok(found?),
             Direction::Egress => {
@@ -38,15 +57,15 @@ impl<'a> Limiting<'a> {
     ///
     /// # Errors
     /// As [`ifb::behind`].
-    pub fn find_ifb(self) -> anyhow::Result<Option<Link>> {
-        ifb::behind(self.pair, &self.request.attachment)
+    pub fn find_ifb(&self) -> anyhow::Result<Option<Link>> {
+        ifb::behind(&self.pair, &self.request.attachment)
     }
 
     /// Computes the backstop (second limit in `nf_tables`) for the egress limit `limit`.
     ///
     /// # Errors
     /// Code 7: the rate is too high for `nf_tables`.
-    pub fn backstop(self, limit: &Limit) -> Result<Backstop, Error> {
+    pub fn backstop(&self, limit: &Limit) -> Result<Backstop, Error> {
         let owner = self.request.attachment.owner();
         Backstop::of(limit, self.traffic, &self.pair.host_link, &owner)
     }
@@ -58,7 +77,7 @@ impl<'a> Limiting<'a> {
     /// - Code 7: the rate is too high for `nf_tables`.
     /// - Code 100: another program set a root qdisc on the link, or the kernel refuses a request.
     pub fn set(
-        self,
+        &'a self,
         direction: Direction,
         limit: &Limit,
         undo: &mut Undo<'a>,
@@ -83,7 +102,7 @@ impl<'a> Limiting<'a> {
     /// # Errors
     /// As [`Self::set`].
     pub fn change(
-        self,
+        &'a self,
         direction: Direction,
         limit: &Limit,
         undo: &mut Undo<'a>,
@@ -102,7 +121,7 @@ impl<'a> Limiting<'a> {
     /// the backstop: before `change` if the rate rises, because it would otherwise drop packets that
     /// keep to the limit.
     fn with_backstop(
-        self,
+        &self,
         (direction, held, limit): (Direction, &InstalledQdiscs, &Limit),
         undo: &mut Undo<'a>,
         change: impl FnOnce(&mut Undo<'a>) -> Result<(), tc::Error>,
@@ -129,7 +148,7 @@ impl<'a> Limiting<'a> {
     /// - Code 7: the limit is to be removed, but the Go plugin set it.
     /// - Code 100: another program set a root qdisc on the link, or the kernel refuses a request.
     pub fn expect_changeable(
-        self,
+        &self,
         direction: Direction,
         asked: Option<&Asked>,
     ) -> anyhow::Result<()> {
@@ -155,7 +174,7 @@ impl<'a> Limiting<'a> {
     ///
     /// # Errors
     /// A file cannot be written, or the kernel refuses a request.
-    pub fn remove(self, direction: Direction) -> anyhow::Result<()> {
+    pub fn remove(&self, direction: Direction) -> anyhow::Result<()> {
         match direction {
             Direction::Ingress => cni::step("remove the limit of what the sandbox receives"),
             Direction::Egress => cni::step("remove the limit of what the sandbox sends"),
@@ -176,23 +195,20 @@ impl<'a> Limiting<'a> {
     ///
     /// # Errors
     /// The kernel refuses a request.
-    pub fn delete_ifb(self) -> anyhow::Result<()> {
+    pub fn delete_ifb(&self) -> anyhow::Result<()> {
         let Some(ifb) = self.find_ifb()? else {
             return Ok(());
         };
         cni::step("delete the ifb");
-        let Pair {
-            host, host_link, ..
-        } = self.pair;
-        tc::stop_redirecting(host, host_link, &ifb)?;
-        Ok(host.remove_link(&ifb)?)
+        tc::stop_redirecting(&self.pair.host, &self.pair.host_link, &ifb)?;
+        Ok(self.pair.host.remove_link(&ifb)?)
     }
 
     /// Adds or updates `backstop`, the second limit in `nf_tables`.
     ///
     /// # Errors
     /// As [`Backstop::put`].
-    pub fn put_backstop(self, backstop: &Backstop, undo: &mut Undo<'a>) -> anyhow::Result<()> {
+    pub fn put_backstop(&self, backstop: &Backstop, undo: &mut Undo<'a>) -> anyhow::Result<()> {
         cni::step("limit what evades the qdisc");
         let owner = self.request.attachment.owner();
         backstop.put(|| {

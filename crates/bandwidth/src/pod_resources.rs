@@ -134,17 +134,15 @@ impl PodResources {
                 continue;
             };
             let refused = |reason| Error::invalid(KEY, format!("{name}: {reason}"));
-            let Resource {
-                direction,
-                megabits,
-            } = resource;
+            let direction = resource.direction;
             if let Some(other) = named.insert(direction, name) {
                 let word = direction.word();
                 return Err(refused(format!(
                     "the pod has devices of {other}, too; one pod can have only one resource of {word}"
                 )));
             }
-            let bits = megabits.saturating_mul(MEGA).saturating_mul(*count);
+            let megabits = resource.megabits.saturating_mul(*count);
+            let bits = megabits.saturating_mul(MEGA);
             let rate = BitsPerSecond::try_from(bits).map_err(|it| refused(it.to_string()))?;
             allocation.insert(direction, rate);
         }

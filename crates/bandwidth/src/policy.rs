@@ -1,8 +1,6 @@
 //! Rules of the backstop (the second egress limit in `nf_tables`) for a limit that applies only to
-//! some subnets. The rules limit the packets that the filters of the ingress qdisc redirect to the
-//! ifb, with one exception. The filters cannot read the address of a packet with a VLAN tag, so
-//! they redirect every such packet. The rules can read this address and compare it with the
-//! subnets.
+//! some subnets. They limit the same packets as the filters of the qdisc, with one exception: the
+//! rules can read the address of a packet with a VLAN tag.
 
 use cni::hex;
 use ipnetwork::IpNetwork;

@@ -13,7 +13,7 @@ use tc::{BitsPerSecond, Limit};
 
 use crate::backstop::Backstop;
 use crate::limiting::{CHANGE_LIMITS, Limiting};
-use crate::pair::{self, Pair};
+use crate::pair;
 use crate::record::{self, Record};
 use crate::{Asked, Config, Direction};
 
@@ -44,27 +44,22 @@ pub(crate) fn reload(request: &CheckRequest) -> anyhow::Result<()> {
     if config.limits.is_empty() && named.is_empty() {
         return Ok(());
     }
-    let pair = match Pair::find(request) {
+    let limiting = match Limiting::of(request, &config.traffic) {
         Err(error) if named.is_empty() => {
             return cni::all([Err(error), restore_backstop(request, &config)]);
         }
-        pair => pair?,
+        limiting => limiting?,
     };
     let record = record::read(&request.attachment.owner())?;
-    let limiting = Limiting {
-        request,
-        pair: &pair,
-        traffic: &config.traffic,
-    };
+    for direction in &named {
+        limiting.expect_changeable(*direction, config.limits.get(direction))?;
+    }
     let reload = Reload {
         limiting,
         named: &named,
         may_exceed: config.pod_resources.is_some() && record.allocation.is_empty(),
         record,
     };
-    for direction in &named {
-        limiting.expect_changeable(*direction, config.limits.get(direction))?;
-    }
     let reloaded = Direction::BOTH.map(|it| reload.direction(it, config.limits.get(&it)));
     cni::all(reloaded)
 }
@@ -74,12 +69,10 @@ pub(crate) fn reload(request: &CheckRequest) -> anyhow::Result<()> {
 fn restore_backstop(request: &CheckRequest, config: &Config) -> anyhow::Result<()> {
     let owner = request.attachment.owner();
     let is_gone = || Ok(!record::limits_egress(&owner));
-    let Some(asked) = config.limits.get(&Direction::Egress) else {
+    let asked = config.limits.get(&Direction::Egress);
+    let Some(asked) = asked.filter(|_| record::limits_egress(&owner)) else {
         return Ok(());
     };
-    if is_gone()? {
-        return Ok(());
-    }
     let Some(host_link) = pair::host_end(request)? else {
         return Ok(());
     };
@@ -139,7 +132,7 @@ struct Reload<'a> {
 impl Reload<'_> {
     /// Sets, changes or removes the limit of a direction, as `asked` and `changeLimits` request.
     fn direction(&self, direction: Direction, asked: Option<&Asked>) -> anyhow::Result<()> {
-        let limiting = self.limiting;
+        let limiting = &self.limiting;
         let is_named = self.named.contains(&direction);
         if !self.named.is_empty() && !is_named {
             return Ok(());
@@ -148,7 +141,7 @@ impl Reload<'_> {
             let removed = is_named.then(|| limiting.remove(direction));
             return removed.unwrap_or(Ok(())).context(UNFINISHED);
         };
-        let limit = asked.limit(limiting.pair.host_link.mtu)?;
+        let limit = limiting.limit(asked)?;
         let is_egress = direction == Direction::Egress;
         if is_egress && !self.record.limits_egress {
             let record = Record {
@@ -201,7 +194,7 @@ impl Reload<'_> {
     /// # Errors
     /// There is no record any more, or the kernel refuses a request.
     fn expect_lasting(&self, limit: &Limit) -> anyhow::Result<()> {
-        let Limiting { pair, request, .. } = self.limiting;
+        let Limiting { pair, request, .. } = &self.limiting;
         let owner = request.attachment.owner();
         let is_recorded = record::limits_egress(&owner);
         let mut is_over = self.record.limits_egress && !is_recorded;
