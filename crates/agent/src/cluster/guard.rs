@@ -5,7 +5,7 @@
 //! masquerading gives them the node's address. WireGuard authenticates: there, the rules drop packets of
 //! other nodes' pods, and to them, that do not take the tunnel.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::future::pending;
 use std::time::Duration;
 
@@ -60,8 +60,8 @@ impl Guarded {
     }
 }
 
-/// Creates or repairs the rules. `others` says whether further addresses stay allowed; without networks
-/// of pods, `Keep` leaves those of an earlier agent as they are.
+/// Creates or repairs the rules. With [`Others::Keep`], addresses of nodes that an earlier agent added
+/// stay, and so do its networks of pods if `guarded` has none.
 ///
 /// # Errors
 /// The kernel refuses a request.
@@ -74,6 +74,7 @@ pub(super) fn apply(guarded: &Guarded, others: Others) -> anyhow::Result<()> {
         let mut present = connection.elements(&table)?;
         let mut add = desired.clone();
         if others == Others::Keep {
+            let desired = HashSet::<_>::from_iter(&desired);
             add.extend(present.iter().filter(|it| !desired.contains(it)).cloned());
         }
         for set in table.sets.iter().filter(|it| it.has_ranges && !keeps_pods) {

@@ -74,6 +74,7 @@ async fn begin(config: Config, shared: Shared, counters: Counters) -> anyhow::Re
         proofs: Proofs::new(),
         conflicts: Pauses::with_short(REPAIRS),
         retry: None,
+        pause: RETRY,
         node,
         config,
         shared,
@@ -108,6 +109,8 @@ struct Part {
     conflicts: Pauses,
     /// When to try again what failed.
     retry: Option<Instant>,
+    /// Pause before the next attempt.
+    pause: Duration,
 }
 
 impl Part {
@@ -174,9 +177,11 @@ impl Part {
         Ok(())
     }
 
-    /// Plans the next synchronization without an event.
+    /// Plans the next synchronization without an event. What fails may fail for ever, so the pauses
+    /// become longer.
     fn look_again(&mut self, is_done: bool) {
-        let pause = (!is_done).then_some(RETRY);
+        let pause = (!is_done).then_some(self.pause);
+        self.pause = pause.map_or(RETRY, |it| (2 * it).min(LONGEST_RETRY));
         let pause = pause.or(encryption::interval(&self.config));
         self.retry = pause.map(|it| Instant::now() + it);
     }
@@ -360,5 +365,6 @@ const REPAIRS: usize = 30;
 /// Time from the first event until routes are set again.
 const SETTLE: Duration = Duration::from_millis(50);
 
-/// Pause after which failed changes are tried again.
+/// The first and the longest pause after which failed changes are tried again.
 const RETRY: Duration = Duration::from_secs(5);
+const LONGEST_RETRY: Duration = Duration::from_mins(1);
