@@ -259,6 +259,12 @@ impl Node<'_> {
     }
 }
 
+/// Makes a pod on each of the nodes.
+pub fn pods(nodes: &[(Node<'_>, Agent)]) -> Vec<Sandbox> {
+    let named = nodes.iter().zip(["a", "b", "c"]);
+    named.map(|((node, _), name)| node.pod(name)).collect()
+}
+
 /// Returns a VXLAN packet of the identifier 201 with a frame to `mac`, which has a datagram.
 pub fn tunnelled(source: Ipv4Addr, target: SocketAddrV4, mac: &str) -> Vec<u8> {
     let mut packet = vec![8, 0, 0, 0, 0, 0, 201, 0];

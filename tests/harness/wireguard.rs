@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::thread::park_timeout;
 use std::time::Duration;
 
-use crate::cluster::{Cluster, LAN, Node};
+use crate::cluster::{Cluster, LAN, Node, pods};
 use crate::packets::Packets;
 use crate::{Agent, Host, Place as _, Sandbox, eventually};
 
@@ -40,12 +40,10 @@ impl<'h> Scene<'h> {
             expect_routes(node, &others);
             assert!(soon(|| node.conflist().exists()), "{}", node.log());
         }
-        let pods = nodes.iter().zip(["a", "b", "c"]);
-        let pods = pods.map(|((node, _), name)| node.pod(name)).collect();
         Self {
             cluster,
+            pods: pods(&nodes),
             nodes,
-            pods,
             packets,
         }
     }

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::thread::{park_timeout, scope};
 use std::time::{Duration, Instant};
 
-use tests::cluster::{Cluster, LAN, Link, Node, WAN};
+use tests::cluster::{Cluster, LAN, Link, Node, WAN, pods};
 use tests::packets::Packets;
 use tests::traffic::{Connection, client_seen};
 use tests::{Agent, Host, Place as _, Sandbox, eventually};
@@ -43,12 +43,10 @@ impl<'h> Scene<'h> {
                 cluster.started(node, mode)
             })
             .collect();
-        let pods = nodes.iter().zip(["a", "b", "c"]);
-        let pods = pods.map(|((node, _), name)| node.pod(name)).collect();
         Self {
             cluster,
+            pods: pods(&nodes),
             nodes,
-            pods,
             packets: Packets::start(host),
         }
     }
