@@ -65,12 +65,7 @@ main() {
     export NEXTEST_TEST_THREADS=${NEXTEST_TEST_THREADS:-$((3 * $(nproc)))}
     run_tests "$@" || passed=no
     [[ $all == no ]] || scripts/torture.sh || passed=no
-    if [[ $features == no ]]; then
-        local test
-        for test in "${FEATURE_TESTS[@]}"; do
-            not_run "$test" "links, qdiscs or SCTP that the kernel lacks"
-        done
-    fi
+    [[ $features == yes ]] || name_feature_tests
     [[ $passed == yes ]] || die "not all tests passed: see above"
     say "all tests passed"
 }
@@ -95,11 +90,10 @@ run_tests() {
     return "$status"
 }
 
-# not_run TESTS FEATURE: names the tests that need a feature that the kernel lacks.
-not_run() {
-    say "not run, since this kernel lacks $2:"
-    cargo test --quiet --workspace --test "$1" --offline --locked -- --list |
-        sed -n "s/\(.*\): test\$/    $1::\1/p"
+name_feature_tests() {
+    say "not run, since this kernel lacks links, qdiscs or SCTP:"
+    cargo test --workspace "${FEATURE_TESTS[@]/#/--test=}" --offline --locked -- --list 2>&1 |
+        sed -n 's,.* Running .*/\(.*\)\.rs .*,    \1:,p; s,\(.*\): test$,        \1,p'
 }
 
 main "$@"
