@@ -13,8 +13,8 @@ pub struct Reversible {
 }
 
 impl Reversible {
-    /// Returns a change that adds something. If it exists, neither the change nor the rollback
-    /// touches it.
+    /// Returns a change that adds something. If it exists, the kernel refuses the change, and the
+    /// rollback leaves it, unless the kernel's answer was lost.
     pub fn addition(make: Request, revert: Request) -> Self {
         let is_made = Error::is_already_exists;
         Self {

@@ -1,10 +1,10 @@
-//! Witnesses: records of the sandboxes in which the links without an end on the host live.
+//! Witnesses: records of the sandboxes of links that have no end on the host.
 //!
-//! A link that lives in a sandbox alone leaves nothing on the host that proves its life. So ADD
-//! records the sandbox before it makes the link, and DEL and GC remove the record after the link.
-//! The record identifies the namespace by its cookie, a number that the kernel gives no other
-//! namespace of this boot (`SO_NETNS_COOKIE`, Linux 5.14). Before, only device and inode identify it,
-//! and the kernel uses inodes again. Unknown is never gone.
+//! Such a link leaves nothing on the host that proves that it exists. So ADD records the sandbox
+//! before it makes the link, and DEL and GC remove the record after the link. The record identifies
+//! the namespace by its cookie, a number that the kernel gives no other namespace of this boot
+//! (`SO_NETNS_COOKIE`, Linux 5.14). On an older kernel, only device and inode identify it, and the
+//! kernel reuses inodes. A sandbox whose state is unknown counts as existing.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -36,8 +36,8 @@ pub struct RawConfig {
     #[schemars(range(max = 34_359_738_360_u64), extend("default" = 0))]
     #[serde(deserialize_with = "bits")]
     pub default_burst: Option<u64>,
-    /// CIDRs: only traffic with these addresses is limited, and sent packets that are neither IPv4
-    /// nor IPv6.
+    /// CIDRs: only traffic with these addresses is limited, and sent packets that are not IP or have
+    /// a VLAN tag.
     pub shaped_subnets: Option<Vec<String>>,
     /// CIDRs: traffic with these addresses is not limited.
     pub unshaped_subnets: Option<Vec<String>>,

@@ -44,7 +44,7 @@ pub enum Problem {
     /// Packets to the other node pass a router, which knows no pods.
     #[error(
         "node {node} with the address {address} is in no network of this node, so this node has no \
-         route to its pods; let the network route them, and set mode to none"
+         route to its pods; set mode to vxlan, or to none if the network routes them"
     )]
     Distant {
         /// Name of the other node.

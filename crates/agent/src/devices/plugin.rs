@@ -28,7 +28,8 @@ pub(crate) struct Plugin {
     /// The resource.
     pub resource: Resource,
     state: watch::Receiver<DeviceState>,
-    /// Each open stream of device lists has a receiver. A change ends all streams.
+    /// Has a receiver for each open stream of device lists. [`Self::end_streams`] sends a value, which
+    /// ends them.
     streams: Arc<watch::Sender<()>>,
     /// Notified of each new stream.
     opened: Arc<Notify>,
