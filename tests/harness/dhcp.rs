@@ -28,21 +28,29 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Starts it, with short times, and waits until it listens.
+    /// Starts it, and waits until it listens.
     pub fn start(host: &Host) -> Self {
-        let daemon = Self::spawn(host, &Self::run(host));
-        daemon.says("listening");
-        daemon
+        Self::listening(host, &Self::run(host))
     }
 
-    /// Returns a run with short times.
+    /// Starts one that gives up within a second if no server answers. A server on a busy machine can
+    /// take longer.
+    pub fn impatient(host: &Host) -> Self {
+        let run = Self::run(host).argument("-timeout=300ms");
+        Self::listening(host, &run.argument("-resendtimeout=900ms"))
+    }
+
+    /// Returns a run that soon repeats what no server answers.
     pub fn run(host: &Host) -> Invocation {
-        let mut run = host.plugin("dhcp").argument("daemon");
-        let times = "-timeout 300ms -resendmax 100ms -resendtimeout 900ms";
-        for word in format!("-socketpath {SOCKET} {times}").split(' ') {
-            run = run.argument(word);
-        }
-        run
+        let run = host.plugin("dhcp").argument("daemon");
+        let run = run.argument(format!("-socketpath={SOCKET}"));
+        run.argument("-resendmax=100ms")
+    }
+
+    fn listening(host: &Host, run: &Invocation) -> Self {
+        let daemon = Self::spawn(host, run);
+        daemon.says("listening");
+        daemon
     }
 
     /// Starts this run.
@@ -131,14 +139,14 @@ pub fn on_card<'h>(host: &'h Host, plugin: &str) -> Network<'h> {
     network.with("ipam", ipam)
 }
 
-/// Returns the records of the daemon.
+/// Returns the records of the daemon; null for one that is not complete. Leaves out those that the
+/// daemon removes meanwhile.
 pub fn records() -> Vec<Value> {
     let directory = SOCKET.replace(".sock", ".leases");
-    let Ok(entries) = fs::read_dir(directory) else {
-        return Vec::new();
-    };
-    let texts = entries.map(|it| fs::read_to_string(it.unwrap().path()).unwrap());
-    texts.map(|it| serde_json::from_str(&it).unwrap()).collect()
+    let entries = fs::read_dir(directory).into_iter().flatten();
+    let texts = entries.filter_map(|it| fs::read_to_string(it.unwrap().path()).ok());
+    let records = texts.map(|it| serde_json::from_str(&it).unwrap_or_default());
+    records.collect()
 }
 
 /// The daemon's socket.
@@ -217,20 +225,40 @@ impl Server {
         Self { seen, ends, thread }
     }
 
-    /// Starts one that leases these addresses one after the other, one for each DISCOVER, for some
-    /// seconds. Refuses all others.
+    /// Starts one that leases these addresses for some seconds, the next one to each new client. Refuses
+    /// all others.
     pub fn leasing(addresses: &'static [[u8; 4]], seconds: u32) -> Self {
-        let mut next = addresses.iter().cycle();
-        let mut offered = None;
+        Self::granting(addresses, move |query, kind, address| {
+            query.lease(kind, address, seconds)
+        })
+    }
+
+    /// Starts the same with leases of a minute, which the client renews after a second.
+    pub fn renewing(addresses: &'static [[u8; 4]]) -> Self {
+        Self::granting(addresses, |query, kind, address| {
+            let [end, renewal, rebinding] = [60_u32, 1, 50].map(u32::to_be_bytes);
+            let mask: (u8, &[u8]) = (1, &[255, 255, 255, 0]);
+            let times: [(u8, &[u8]); 3] = [(51, &end), (58, &renewal), (59, &rebinding)];
+            query.answer(kind, address, &[&[mask], &times[..]].concat())
+        })
+    }
+
+    fn granting(
+        addresses: &'static [[u8; 4]],
+        grant: impl Fn(&Query, u8, [u8; 4]) -> Vec<u8> + Send + 'static,
+    ) -> Self {
+        let mut next = addresses.iter().copied().cycle();
+        let mut known = BTreeMap::new();
         Self::start(move |query| {
-            if query.kind == DISCOVER {
-                offered = next.next().copied();
-            }
-            let wanted = query.wanted();
+            let client = query.options[&61].clone();
+            let wanted = query.wanted().octets();
             match query.kind {
-                DISCOVER => vec![query.lease(OFFER, offered.unwrap(), seconds)],
-                REQUEST if offered.is_none_or(|it| it == wanted.octets()) => {
-                    vec![query.lease(ACK, wanted.octets(), seconds)]
+                DISCOVER => {
+                    let own = known.entry(client).or_insert_with(|| next.next().unwrap());
+                    vec![grant(query, OFFER, *own)]
+                }
+                REQUEST if known.get(&client).is_none_or(|it| *it == wanted) => {
+                    vec![grant(query, ACK, wanted)]
                 }
                 REQUEST => vec![query.refuse()],
                 _ => Vec::new(),

@@ -381,12 +381,7 @@ impl Lab {
 
     /// Returns an error that lists changes on the host and in the sandbox.
     fn left(&self, a: &Sandbox, (host, links): &(Snapshot, Vec<String>)) -> Result<(), String> {
-        let mut left = Vec::new();
-        // The kernel adds the local routes of a device's addresses a little after its return.
-        eventually(|| {
-            left = self.host.snapshot().differences(host);
-            left.is_empty() || self.subject.name != "host-device"
-        });
+        let mut left = self.host.snapshot().differences(host);
         let there = a.links();
         left.extend((there != *links).then(|| format!("in the sandbox {there:?}")));
         match left.as_slice() {

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::{Host, Network, Place as _};
+use crate::{Host, Network, Place as _, eventually};
 
 impl Host {
     /// Creates the card `ens5` with settings and addresses of its own, unless it exists, even in a
@@ -27,6 +27,8 @@ impl Host {
             }
             self.ip("link set ens5 up");
             self.ip("link set switch up");
+            // The kernel notices a carrier in the background.
+            assert!(eventually(|| self.link("ens5")["operstate"] == "UP"));
         }
         self.host_local()
             .with("type", "host-device")

@@ -59,9 +59,12 @@ impl Snapshot {
     }
 
     fn add_text(&mut self, what: &str, text: &str) {
-        // Link-local addresses come and go with a carrier, which tests do not control; routes via
-        // one do not.
-        let is_local = |line: &&str| line.contains("fe80:") && !line.contains("via fe80:");
+        // Link-local addresses and the routes of multicast come and go with a carrier, which tests do
+        // not control; routes via such an address do not.
+        let is_local = |line: &&str| {
+            let is_address = line.contains("fe80:") && !line.contains("via fe80:");
+            is_address || line.starts_with("multicast ff00::/8")
+        };
         let lines = text.lines().filter(|line| !is_local(line));
         for line in lines {
             // The carrier of a link changes by itself.
@@ -181,7 +184,8 @@ fn address_key(link: &str, address: &Value) -> String {
 }
 
 /// Whether each IPv6 address of a link with a carrier has its local route. The kernel adds that route
-/// in the background, even for an address without duplicate address detection (`addrconf_dad_work`).
+/// in the background, after duplicate address detection or without it (`addrconf_dad_work`). Until
+/// then, the address is tentative. A snapshot shows no link-local addresses.
 fn has_local_routes(host: &Host) -> bool {
     let routes = host.ip("-6 route show table local");
     let links = host.ip_json("-6 address show");
@@ -192,7 +196,7 @@ fn has_local_routes(host: &Host) -> bool {
     let mut addresses = carried.flat_map(|link| link["addr_info"].as_array().into_iter().flatten());
     addresses.all(|it| {
         let route = format!("local {} ", text(&it["local"]));
-        it["tentative"] == true || routes.contains(&route)
+        it["scope"] == "link" || it["dadfailed"] == true || routes.contains(&route)
     })
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
 
 use base64::Engine as _;
@@ -15,15 +16,15 @@ struct Running(Child);
 
 impl Running {
     /// Starts the reference's DHCP daemon.
-    fn go_daemon(host: &Host) -> Self {
+    fn go_daemon() -> Self {
         let mut command = Command::new(format!("{REFERENCE}/dhcp"));
         command.args(["daemon", "-socketpath", SOCKET]);
         command.stdout(Stdio::null()).stderr(Stdio::null());
         let daemon = command
             .spawn()
             .expect("install containernetworking-plugins");
-        let socket = host.dir().join("dhcp.sock");
-        assert!(eventually(|| socket.exists()));
+        // The socket exists before the daemon listens.
+        assert!(eventually(|| UnixStream::connect(SOCKET).is_ok()));
         Self(daemon)
     }
 }
@@ -121,7 +122,7 @@ fn the_plugin_of_the_reference_leases_over_the_new_link_and_releases() {
     let leases = host.dir().join("dnsmasq.leases");
     let file = format!("--dhcp-leasefile={}", leases.display());
     let _server = dnsmasq(&host, &[&file]);
-    let _daemon = Running::go_daemon(&host);
+    let _daemon = Running::go_daemon();
     host.script("dhcp", &format!("exec {REFERENCE}/dhcp"));
     let a = host.sandbox("a");
     let result = network.add(&a);
@@ -143,7 +144,7 @@ fn leases_of_the_go_daemon_are_taken_over() {
         let leases = host.dir().join("dnsmasq.leases");
         let file = format!("--dhcp-leasefile={}", leases.display());
         let _server = dnsmasq(&host, &[&file]);
-        let go = Running::go_daemon(&host);
+        let go = Running::go_daemon();
         host.script("dhcp", &format!("exec {REFERENCE}/dhcp"));
         let a = host.sandbox("a");
         let result = network.add(&a);
@@ -186,7 +187,7 @@ fn the_go_daemon_takes_over_by_check_what_ours_leased() {
     let results = pods.each_ref().map(|pod| network.add(pod));
     daemon.end();
     {
-        let _daemon = Running::go_daemon(&host);
+        let _daemon = Running::go_daemon();
         let theirs = network.by_reference();
         theirs.check(&pods[0], &results[0]).ok();
         assert_eq!(count(), 2);
@@ -208,7 +209,7 @@ fn daemon_and_plugin_of_different_suites_say_so() {
     let network = network(&host);
     let a = host.sandbox("a");
     {
-        let _daemon = Running::go_daemon(&host);
+        let _daemon = Running::go_daemon();
         for verb in ["ADD", "CHECK", "DEL"] {
             let call = network
                 .clone()

@@ -5,32 +5,12 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::net::Ipv4Addr;
 
-use tests::dhcp::{ACK, DISCOVER, Daemon, OFFER, Query, RELEASE, REQUEST, SOCKET, Server, records};
+use tests::dhcp::{Daemon, Query, RELEASE, REQUEST, SOCKET, Server, records};
 use tests::{Host, Place as _, at_once, eventually};
 
 /// Calls of the daemon at which it is killed, and how often each is tried: sent and received frames,
 /// netlink messages, records and answers.
 const CALLS: [(&str, u32); 4] = [("rename", 3), ("sendto", 8), ("write", 4), ("openat", 6)];
-
-/// Starts a server that leases a new address for each DISCOVER of another client, as a real one does.
-fn server() -> Server {
-    let mut next = 50;
-    let mut known: Vec<(Vec<u8>, u8)> = Vec::new();
-    Server::start(move |query| {
-        let client = &query.options[&61];
-        let own = known.iter().find(|(it, _)| it == client).map(|it| it.1);
-        let own = own.unwrap_or_else(|| {
-            known.push((client.clone(), next));
-            next += 1;
-            next - 1
-        });
-        match query.kind {
-            DISCOVER => vec![query.lease(OFFER, [10, 6, 0, own], 60)],
-            REQUEST => vec![query.lease(ACK, [10, 6, 0, own], 60)],
-            _ => Vec::new(),
-        }
-    })
-}
 
 /// Kills the daemon at the call `number` of `name` after it starts, and checks what the next daemon
 /// does.
@@ -41,7 +21,7 @@ fn kill_at((name, number): &(&str, u32)) {
     host.ip("link add port type veth peer name eth0 netns a");
     host.ip("link set port master cni0 up");
     a.ip("link set eth0 up");
-    let server = server();
+    let server = Server::leasing(&[[10, 6, 0, 50]], 60);
     // The first daemon creates the directory, so the second one makes the same calls each time.
     Daemon::start(&host).end();
     let strace = "strace -f -qq -o /dev/null -e";
