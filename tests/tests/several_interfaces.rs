@@ -1,55 +1,119 @@
-//! Sandboxes with several interfaces of different plugins, as Multus makes them.
+//! Sandboxes with several interfaces of different plugins, as Multus makes them. `.ci/run` also runs
+//! this file in a virtual machine, because this machine's kernel may lack some kinds of links.
 
 use std::path::Path;
-use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
-use tests::{Host, Network, Place as _, Sandbox, at_once};
+use tests::dhcp::{Daemon, SOCKET};
+use tests::{Dnsmasq, Host, Network, Place as _, Sandbox, at_once};
 
-/// What a network has in a sandbox: its interface, the plugins, and the result of ADD.
+/// The networks, each with the address of the host in it. The others lead to no host.
+const NETWORKS: [(&str, Option<&str>); 9] = [
+    ("pods", Some("10.9.0.1")),
+    ("lan", Some("10.1.0.1")),
+    ("rack", Some("10.5.0.1")),
+    ("inner", None),
+    ("machines", None),
+    ("leased", Some("10.6.0.1")),
+    ("tagged", Some("10.7.0.1")),
+    ("shared", Some("10.11.0.1")),
+    ("idle", None),
+];
+
+/// Returns the plugins of a network: the cluster's bridge, a macvlan and the card `ens5`, each with
+/// policy routing, a macvlan on the first one, a tap, in a VRF if the kernel has VRFs, a macvlan with
+/// DHCP, a VLAN, an ipvlan and a dummy.
+fn plugins<'h>(host: &'h Host, name: &str) -> Vec<Network<'h>> {
+    let named = |network: Network<'h>| network.with("name", name);
+    let of = |network: Network<'h>, number: u8| {
+        let ranges = json!([[{"subnet": format!("10.{number}.0.0/24")}]]);
+        named(network).with("ipam.ranges", ranges)
+    };
+    let after = |plugin: &str| named(host.bandwidth()).with("type", plugin);
+    match name {
+        "pods" => vec![of(host.bridge_v4(), 9).with("isDefaultGateway", true)],
+        "lan" => {
+            let routes = json!([{"dst": "0.0.0.0/0"}]);
+            // Else, each interface answers for the addresses of all.
+            let own = json!({"net.ipv4.conf.IFNAME.arp_ignore": "1"});
+            let tuning = after("tuning").with("sysctl", own);
+            let lan = of(host.card(), 1).with("ipam.routes", routes);
+            vec![lan, after("sbr"), tuning]
+        }
+        "rack" => vec![of(host.nic(), 5), after("sbr")],
+        "inner" => {
+            let inner = named(host.card()).without("ipam").with("master", "net1");
+            vec![inner.with("linkInContainer", true)]
+        }
+        "machines" => {
+            let vrf = after("vrf").with("vrfname", "blue");
+            let vrf = host.has_kind("vrf").then_some(vrf);
+            [of(host.tap(), 8)].into_iter().chain(vrf).collect()
+        }
+        "leased" => {
+            let ipam = json!({"type": "dhcp", "daemonSocketPath": SOCKET});
+            vec![named(host.card()).with("master", "rail").with("ipam", ipam)]
+        }
+        "tagged" => {
+            let tagged = of(host.single("vlan"), 7).with("master", "rail");
+            vec![tagged.with("vlanId", 100)]
+        }
+        "shared" => vec![of(host.single("ipvlan"), 11).with("master", "bus")],
+        "idle" => vec![of(host.single("dummy"), 12)],
+        _ => panic!("{name}"),
+    }
+}
+
+/// An interface of a sandbox: the plugins of its network, and the result of ADD.
 struct Part<'h> {
-    interface: &'static str,
+    a: &'h Sandbox,
+    interface: String,
     plugins: Vec<Network<'h>>,
     result: Value,
 }
 
 impl<'h> Part<'h> {
     /// Runs ADD of the plugins.
-    fn attach(interface: &'static str, plugins: &[Network<'h>], a: &Sandbox) -> Self {
+    fn attach(a: &'h Sandbox, interface: String, plugins: Vec<Network<'h>>) -> Self {
         let mut part = Self {
+            a,
             interface,
-            plugins: plugins.to_vec(),
+            plugins,
             result: Value::Null,
         };
-        for network in plugins {
-            part.result = part.call("ADD", network, a).ok();
+        for place in 0..part.plugins.len() {
+            part.result = part.call("ADD", &part.plugins[place]).ok();
         }
         part
     }
 
-    fn call(&self, verb: &str, network: &Network<'_>, a: &Sandbox) -> tests::Invocation {
+    fn network(&self) -> &str {
+        self.plugins[0].config()["name"].as_str().unwrap()
+    }
+
+    fn call(&self, verb: &str, network: &Network<'_>) -> tests::Invocation {
         let network = match &self.result {
             Value::Null => network.clone(),
             result => network.clone().with("prevResult", result.clone()),
         };
-        network.on(verb, a).ifname(self.interface)
+        network.on(verb, self.a).ifname(&self.interface)
     }
 
-    fn check(&self, a: &Sandbox) {
+    fn check(&self) {
         for network in &self.plugins {
-            self.call("CHECK", network, a).ok();
+            self.call("CHECK", network).ok();
         }
     }
 
-    fn detach(&self, a: &Sandbox) {
+    fn detach(&self) {
         for network in self.plugins.iter().rev() {
-            self.call("DEL", network, a).ok();
+            self.call("DEL", network).ok();
         }
     }
 
-    /// Runs GC of the network. The runtime lists these interfaces of the sandbox.
-    fn collect(&self, a: &Sandbox, listed: &[&Self]) {
-        let entry = |it: &&Self| json!({"containerID": a.name(), "ifname": it.interface});
+    /// Runs GC of the network. The runtime lists these interfaces.
+    fn collect(&self, listed: &[&Self]) {
+        let entry = |it: &&Self| json!({"containerID": it.a.name(), "ifname": it.interface});
         let listed: Vec<_> = listed.iter().map(entry).collect();
         for network in &self.plugins {
             let network = network.clone().with("cniVersion", "1.1.0");
@@ -57,145 +121,187 @@ impl<'h> Part<'h> {
             network.call("GC").ok();
         }
     }
-}
 
-/// Attaches a sandbox: the cluster's network first, then a macvlan and the host's card `ens5`, each
-/// with policy routing, a macvlan on the first one, and a tap, in a VRF if the kernel has VRFs.
-fn attach<'h>(host: &'h Host, a: &Sandbox) -> Vec<Part<'h>> {
-    let subnet = |it: &str| json!([[{"subnet": it}]]);
-    let pods = host.bridge_v4().with("ipam.ranges", subnet("10.9.0.0/24"));
-    let pods = pods.with("isDefaultGateway", true);
-    let routes = json!([{"dst": "0.0.0.0/0"}]);
-    let lan = host.card().with("name", "lan").with("ipam.routes", routes);
-    let rack = host.nic().with("name", "rack");
-    let rack = rack.with("ipam.ranges", subnet("10.5.0.0/24"));
-    let inner = host.card().with("name", "inner").without("ipam");
-    let inner = inner.with("master", "net1").with("linkInContainer", true);
-    let by_source = |name: &str| host.bandwidth().with("type", "sbr").with("name", name);
-    let machines = host.tap().with("name", "machines");
-    let machines = machines.with("ipam.ranges", subnet("10.8.0.0/24"));
-    let apart = host.bandwidth().with("type", "vrf");
-    let apart = apart.with("name", "machines").with("vrfname", "blue");
-    let apart = has_vrfs(a).then_some(apart);
-    let machines = [machines].into_iter().chain(apart).collect();
-    let tuned = host.bandwidth().with("type", "tuning");
-    let tuned = tuned.with("sysctl", json!({"net.ipv4.conf.IFNAME.arp_filter": "1"}));
-    [
-        ("eth0", vec![pods, tuned]),
-        ("net1", vec![lan, by_source("lan")]),
-        ("net2", vec![rack, by_source("rack")]),
-        ("net3", vec![inner]),
-        ("net4", machines),
-    ]
-    .map(|(interface, plugins)| Part::attach(interface, &plugins, a))
-    .into()
-}
-
-fn has_vrfs(a: &Sandbox) -> bool {
-    let words = "link add trial type vrf table 99".split(' ');
-    let mut ip = Command::new("ip");
-    let ip = ip.args(words).stderr(Stdio::null());
-    let is_made = a.enter(|| ip.status()).unwrap().success();
-    if is_made {
-        a.ip("link delete trial");
+    /// Checks that the host is reached from the address of the interface.
+    fn expect_reached(&self) {
+        let host = NETWORKS.iter().find(|it| it.0 == self.network());
+        if let Some(host) = host.unwrap().1 {
+            let source = self.a.addresses(&self.interface).remove(0);
+            let source = source.split('/').next().unwrap();
+            assert!(self.a.pings_from(source, host), "{source} {host}");
+        }
     }
-    is_made
+
+    fn is_in_vrf(&self) -> bool {
+        self.plugins.iter().any(|it| it.config()["type"] == "vrf")
+    }
 }
 
-/// The address of each interface's network on the host.
-const GATEWAYS: [(&str, &str); 3] = [
-    ("eth0", "10.9.0.1"),
-    ("net1", "10.1.0.1"),
-    ("net2", "10.5.0.1"),
-];
+/// A host with cards, and a DHCP server on the network of one of them.
+struct Office {
+    host: Host,
+    _server: Dnsmasq,
+    _daemon: Daemon,
+}
 
-/// Checks the interfaces `left`: each passes CHECK and reaches its network.
-fn expect_left(a: &Sandbox, left: &[&Part<'_>]) {
-    let has = |interface| left.iter().any(|it| it.interface == interface);
-    for part in left {
+impl Office {
+    /// Creates it, with all that attachments share.
+    fn new() -> Self {
+        let host = Host::new();
+        host.card();
+        host.nic();
+        host.ip("address delete 10.1.0.1/24 dev switch");
+        host.ip("address add 10.5.0.1/24 dev switch");
+        for (card, other, address) in [
+            ("rail", "depot", "10.6.0.1/24"),
+            ("bus", "garage", "10.11.0.1/24"),
+        ] {
+            host.ip(&format!("link add {card} type veth peer name {other}"));
+            host.ip(&format!("address add {address} dev {other}"));
+            host.sh(&format!("ip link set {card} up; ip link set {other} up"));
+        }
+        if host.has_kind("vlan") {
+            host.ip("link add link depot name depot.100 type vlan id 100");
+            host.ip("address add 10.7.0.1/24 dev depot.100");
+            host.ip("link set depot.100 up");
+        }
+        let range = "--dhcp-range=10.6.0.50,10.6.0.99,255.255.255.0";
+        let options = [range, "--dhcp-authoritative", "--no-ping"];
+        let office = Self {
+            _server: Dnsmasq::start(&host, "depot", &options),
+            _daemon: Daemon::start(&host),
+            host,
+        };
+        let first = office.host.sandbox("first");
+        for part in office.attach_all(&first) {
+            part.detach();
+        }
+        office
+    }
+
+    /// Gives the sandbox an interface of each network in turn.
+    fn attach<'h>(&'h self, a: &'h Sandbox, networks: &[&str]) -> Vec<Part<'h>> {
+        let known = networks.iter().filter(|it| match **it {
+            "tagged" => self.host.has_kind("vlan"),
+            "shared" => self.host.has_kind("ipvlan"),
+            "idle" => self.host.has_kind("dummy"),
+            _ => true,
+        });
+        let parts = known.enumerate().map(|(place, name)| {
+            let interface = match place {
+                0 => "eth0".to_owned(),
+                place => format!("net{place}"),
+            };
+            Part::attach(a, interface, plugins(&self.host, name))
+        });
+        parts.collect()
+    }
+
+    fn attach_all<'h>(&'h self, a: &'h Sandbox) -> Vec<Part<'h>> {
+        self.attach(a, &NETWORKS.map(|it| it.0))
+    }
+
+    fn expect_nothing_left(&self, a: &Sandbox) {
+        let leases = NETWORKS.map(|it| self.host.leases(it.0).len());
+        assert_eq!(leases, [0; 9]);
+        assert!(tests::dhcp::records().is_empty());
+        let records = ["witness", "host-device", "sbr", "tuning", "vrf"].map(|it| {
+            let directory = Path::new("/run/cni").join(it);
+            directory.read_dir().map_or(0, Iterator::count)
+        });
+        assert_eq!(records, [0; 5]);
+        // The kernel adds a rule with the first VRF, and keeps it.
+        let rules = a.ip("rule");
+        let rules = rules.lines().filter(|it| !it.contains("l3mdev-table"));
+        assert_eq!(rules.count(), 3, "{}", a.ip("rule"));
+    }
+}
+
+/// Checks that the sandboxes have the interfaces `left` and no others, and that each of these passes
+/// CHECK and reaches its network.
+fn expect_left(sandboxes: &[&Sandbox], left: &[&Part<'_>]) {
+    let has_lan = left.iter().any(|it| it.network() == "lan");
+    at_once(left, |part| {
         // The kernel makes the inner link one of the card, so it outlives its master; but its
         // master's name is compared.
-        if part.interface != "net3" || has("net1") {
-            part.check(a);
+        if part.network() != "inner" || has_lan {
+            part.check();
         }
-        assert!(a.has_link(part.interface));
-    }
-    for (interface, gateway) in GATEWAYS.iter().filter(|it| has(it.0)) {
-        let source = a.addresses(interface).remove(0);
-        let source = source.split('/').next().unwrap();
-        assert!(a.pings_from(source, gateway), "{interface} {gateway}");
-    }
-    let vrf = left
-        .iter()
-        .filter(|it| it.plugins.len() == 2 && it.interface == "net4");
-    let links = a.links();
-    assert_eq!(links.len(), left.len() + vrf.count() + 1, "{links:?}");
-}
-
-/// Creates what all attachments share.
-fn prepare(host: &Host) {
-    host.card();
-    host.nic();
-    host.ip("address delete 10.1.0.1/24 dev switch");
-    host.ip("address add 10.5.0.1/24 dev switch");
-    let first = host.sandbox("first");
-    for part in attach(host, &first) {
-        part.detach(&first);
-    }
-}
-
-fn expect_nothing_left(host: &Host, a: &Sandbox) {
-    let leases = ["pods", "lan", "rack", "machines"].map(|it| host.leases(it).len());
-    assert_eq!(leases, [0; 4]);
-    let records = ["witness", "host-device", "sbr", "tuning", "vrf"].map(|it| {
-        let directory = Path::new("/run/cni").join(it);
-        directory.read_dir().map_or(0, Iterator::count)
+        assert!(part.a.has_link(&part.interface));
+        part.expect_reached();
     });
-    assert_eq!(records, [0; 5]);
-    // The kernel adds a rule with the first VRF, and keeps it.
-    let rules = a.ip("rule");
-    let rules = rules.lines().filter(|it| !it.contains("l3mdev-table"));
-    assert_eq!(rules.count(), 3, "{}", a.ip("rule"));
+    for a in sandboxes {
+        let own = left.iter().filter(|it| it.a.name() == a.name());
+        let has_vrf = own.clone().any(|it| it.is_in_vrf());
+        let count = own.count() + usize::from(has_vrf) + 1;
+        assert_eq!(a.links().len(), count, "{:?}", a.links());
+    }
 }
 
 #[test]
 fn interfaces_go_in_any_order_while_each_network_is_collected() {
-    let host = Host::new();
-    prepare(&host);
-    let before = host.snapshot();
-    for order in [[0, 1, 2, 3, 4], [4, 3, 2, 1, 0], [2, 4, 0, 3, 1]] {
-        let a = host.sandbox(&format!("a{}", order[0]));
-        let parts = attach(&host, &a);
-        for (done, place) in order.iter().enumerate() {
-            let left: Vec<_> = order[done + 1..].iter().map(|it| &parts[*it]).collect();
-            // The first one is detached, the other networks are collected at the same time.
-            at_once(&parts, |part| match part.interface {
-                interface if interface == parts[*place].interface => part.detach(&a),
-                _ => part.collect(&a, &left),
-            });
-            expect_left(&a, &left);
-        }
-        host.snapshot().assert_same_as(&before);
-        expect_nothing_left(&host, &a);
+    let office = Office::new();
+    let before = office.host.snapshot();
+    let a = office.host.sandbox("a");
+    let parts = office.attach_all(&a);
+    // 5 has no common divisor with the number of interfaces.
+    let order = (1..=parts.len()).map(|number| number * 5 % parts.len());
+    let order: Vec<_> = order.map(|place| &parts[place]).collect();
+    for (done, two) in order.chunks(2).enumerate() {
+        let left = &order[done * 2 + two.len()..];
+        // The two are detached, the other networks are collected at the same time.
+        at_once(&order, |part| {
+            if two.iter().any(|it| it.interface == part.interface) {
+                part.detach();
+            } else {
+                part.collect(left);
+            }
+        });
+        expect_left(&[&a], left);
     }
+    office.host.snapshot().assert_same_as(&before);
+    office.expect_nothing_left(&a);
 }
 
 #[test]
-fn gc_of_one_network_leaves_the_others_of_the_sandbox() {
-    let host = Host::new();
-    prepare(&host);
-    let before = host.snapshot();
-    let a = host.sandbox("a");
-    let parts = attach(&host, &a);
-    let all: Vec<_> = parts.iter().collect();
-    for part in &parts {
-        part.collect(&a, &all);
+fn gc_of_a_network_leaves_the_others_of_the_sandbox() {
+    let office = Office::new();
+    let before = office.host.snapshot();
+    let a = office.host.sandbox("a");
+    let parts = office.attach_all(&a);
+    let mut left: Vec<_> = parts.iter().collect();
+    at_once(&parts, |part| part.collect(&left));
+    expect_left(&[&a], &left);
+    while !left.is_empty() {
+        let two: Vec<_> = left.drain(..left.len().min(2)).collect();
+        at_once(&two, |part| part.collect(&[]));
+        expect_left(&[&a], &left);
     }
-    expect_left(&a, &all);
-    for (done, part) in parts.iter().enumerate() {
-        part.collect(&a, &[]);
-        expect_left(&a, &all[done + 1..]);
+    office.host.snapshot().assert_same_as(&before);
+    office.expect_nothing_left(&a);
+}
+
+/// A pod has two interfaces of the same network.
+#[test]
+fn interfaces_of_the_same_network_are_told_apart() {
+    let office = Office::new();
+    let before = office.host.snapshot();
+    let [a, b] = ["a", "b"].map(|name| office.host.sandbox(name));
+    let networks = ["lan", "leased", "shared", "idle", "machines"];
+    let twice = networks.map(|it| [it; 2]).concat();
+    let (of_a, of_b) = (office.attach(&a, &twice), office.attach(&b, &networks));
+    let (first, second): (Vec<_>, Vec<_>) = of_a.chunks(2).map(|it| (&it[0], &it[1])).unzip();
+    let mut left = second.clone();
+    left.extend(&of_b);
+    at_once(&first, |part| part.detach());
+    at_once(&second, |part| part.collect(&left));
+    expect_left(&[&a, &b], &left);
+    left.drain(..second.len());
+    at_once(&second, |part| part.collect(&left));
+    expect_left(&[&a, &b], &left);
+    at_once(&of_b, Part::detach);
+    office.host.snapshot().assert_same_as(&before);
+    for a in [&a, &b] {
+        office.expect_nothing_left(a);
     }
-    host.snapshot().assert_same_as(&before);
-    expect_nothing_left(&host, &a);
 }
