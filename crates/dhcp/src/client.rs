@@ -3,12 +3,11 @@
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail};
 
 use crate::lease::Lease;
-use crate::wire::{Answer, LARGEST, Request};
+use crate::wire::{Answer, LARGEST, PATIENCE, Request};
 
 /// No daemon listens on the socket.
 #[derive(Debug, thiserror::Error)]
@@ -71,6 +70,3 @@ fn exchange(mut stream: UnixStream, request: &Request, at: &Path) -> anyhow::Res
 
 /// Errors of a socket on which no process listens.
 const ABSENT: [ErrorKind; 2] = [ErrorKind::NotFound, ErrorKind::ConnectionRefused];
-
-/// Longest silence of a daemon. It sends an empty line every five seconds while it works.
-const PATIENCE: Duration = Duration::from_secs(30);

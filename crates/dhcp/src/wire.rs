@@ -49,3 +49,6 @@ pub(crate) const LARGEST: u64 = 8 << 20;
 
 /// Time between two empty lines of a daemon that works.
 pub(crate) const HEARTBEAT: Duration = Duration::from_secs(5);
+
+/// Longest silence of the other side. On a busy node, it may stand still for many seconds.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);

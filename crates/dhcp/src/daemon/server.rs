@@ -25,7 +25,7 @@ use super::held_leases::HeldLeases;
 use super::sandbox::at_interface;
 use super::takeover;
 use crate::record::Record;
-use crate::wire::{Answer, HEARTBEAT, LARGEST, Request};
+use crate::wire::{Answer, HEARTBEAT, LARGEST, PATIENCE, Request};
 
 /// Serves clients until SIGTERM or SIGINT. Leases stay, for the next daemon.
 pub(crate) async fn serve(flags: Flags) -> anyhow::Result<()> {
@@ -231,6 +231,3 @@ async fn collect(
 
 /// Start of a request of the Go plugin.
 const GO: &str = "CONNECT ";
-
-/// Longest wait for a client's request.
-const PATIENCE: Duration = Duration::from_secs(5);
