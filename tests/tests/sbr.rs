@@ -180,6 +180,27 @@ fn del_removes_what_add_made_and_nothing_else() {
 }
 
 #[test]
+fn repeated_del_spares_what_a_later_attachment_has() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let call = |verb, interface: &Interface<'_>, container| {
+        let call = interface.chained("sbr").on(verb, &a).container(container);
+        call.ifname("net1").ok();
+    };
+    let interface = Interface::new(&host, &a, 1);
+    call("ADD", &interface, "a");
+    call("DEL", &interface, "a");
+    interface.bridge.on("DEL", &a).ifname("net1").ok();
+    let interface = Interface::new(&host, &a, 1);
+    call("ADD", &interface, "later");
+    let later = rules(&a);
+    call("DEL", &interface, "a");
+    assert_eq!(rules(&a), later);
+    call("DEL", &interface, "later");
+    assert!(rules(&a).len() < later.len());
+}
+
+#[test]
 fn gc_removes_what_the_runtime_does_not_list() {
     let host = Host::new();
     removes(&host, "a", |it, a| {

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use tests::leaks::age;
-use tests::{Host, Place as _, Sandbox, Tool};
+use tests::{Host, Network, Place as _, Sandbox, Tool};
 
 /// Attaches sandboxes to a network of macvlan, by a runtime whose cache the tools do not know.
 fn attached<'h>(host: &'h Host, pods: &[&Sandbox]) -> Tool<'h> {
@@ -117,9 +117,58 @@ fn lease_over_the_link_stays_if_the_path_leads_to_another_process() {
     fs::write(record, text.replace(&paths[0], &paths[1])).unwrap();
     call("DEL", &other);
     network.gc(&[]).error().expect(100, &["may exist"]);
-    assert_eq!(fs::read_to_string("/run/calls").unwrap(), "ADD\n");
+    assert_eq!(fs::read_to_string("/run/calls").unwrap(), "ADD\nGC\n");
     assert!(a.pings("10.1.0.1"));
     call("DEL", &inhabitant);
-    assert_eq!(fs::read_to_string("/run/calls").unwrap(), "ADD\nDEL\n");
+    assert_eq!(fs::read_to_string("/run/calls").unwrap(), "ADD\nGC\nDEL\n");
     assert!(!a.has_link("eth0") && !has_record("a"));
+}
+
+#[test]
+fn gc_keeps_the_lease_of_an_unknown_pod_alone() {
+    let host = Host::new();
+    let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
+    let network = host.card();
+    let inhabitant = a.inhabitant();
+    let add = network.call("ADD").container("a").ifname("eth0");
+    add.netns(inhabitant.netns()).ok();
+    network.add(&b);
+    drop(inhabitant);
+    b.remove();
+    network.gc(&[]).error().expect(100, &["may exist"]);
+    assert!(host.leases("pods").keys().eq(["10.1.0.2"]) && a.pings("10.1.0.1"));
+    assert!(has_record("a") && !has_record("b"));
+}
+
+#[test]
+fn del_spares_the_link_that_another_attachment_has_by_now() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let network = host.card();
+    network.add(&a);
+    network.del(&a);
+    let call = |verb, network: &Network<'_>, container| network.on(verb, &a).container(container);
+    call("ADD", &network, "later").ok();
+    network.del(&a);
+    let other = network.with("name", json!("others"));
+    call("ADD", &other, "later")
+        .error()
+        .expect(100, &["has an interface eth0 already"]);
+    call("DEL", &other, "later").ok();
+    assert!(a.pings("10.1.0.1") && has_record("later"));
+}
+
+#[test]
+fn second_sandbox_of_an_attachment_is_refused_while_the_first_one_exists() {
+    let host = Host::new();
+    let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
+    let network = host.card();
+    network.add(&a);
+    let in_b = |verb| network.on(verb, &b).container("a");
+    in_b("ADD")
+        .error()
+        .expect(100, &["is attached already in the sandbox /run/netns/a"]);
+    in_b("DEL").ok();
+    assert!(a.pings("10.1.0.1") && has_record("a"));
+    assert!(host.leases("pods").keys().eq(["10.1.0.2"]));
 }

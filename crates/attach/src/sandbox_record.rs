@@ -124,9 +124,21 @@ pub trait SandboxRecord: Serialize + DeserializeOwned {
 fn find_and_revert<R: SandboxRecord>(request: &DelRequest) -> anyhow::Result<()> {
     let netns = request.netns.as_deref();
     let opened = netns.map(Connection::open_if_present).transpose()?;
-    let Some((namespace, _)) = opened.flatten() else {
+    let Some((namespace, inside)) = opened.flatten() else {
         return Ok(());
     };
+    let interface = request.attachment.interface.as_str();
+    let of_other = |owner: &String| {
+        let text = R::files().find_also_retired(owner)?;
+        R::read(owner, &text).filter(|it| it.sandbox().link == interface)
+    };
+    // After a DEL that is repeated, another attachment may have the interface of this name.
+    for record in R::files().owners()?.iter().filter_map(of_other) {
+        let sandbox = record.sandbox();
+        if sandbox.is_of(&inside, &sandbox.netns)? {
+            return Ok(());
+        }
+    }
     let connection = namespace.run(Connection::open_wary)??;
     let _lock = SandboxLock::take(&namespace)?;
     R::revert_unrecorded(request, &connection)

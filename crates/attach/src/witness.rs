@@ -161,6 +161,15 @@ impl Witness {
         Ok(boot_id()? == self.boot && self.has_identity(connection, path))
     }
 
+    /// Returns whether both records are of the same namespace.
+    pub(crate) fn is_same_sandbox(&self, other: &Self) -> bool {
+        let is_same = match (self.cookie, other.cookie) {
+            (Some(one), Some(other)) => one == other,
+            _ => self.file.is_some() && self.file == other.file,
+        };
+        is_same && self.boot == other.boot
+    }
+
     fn has_identity(&self, connection: &Connection, path: &Path) -> bool {
         match (self.cookie, connection.namespace_cookie()) {
             (Some(then), Some(now)) => then == now,

@@ -220,6 +220,17 @@ impl Network {
         &self.document.stdin
     }
 
+    /// Returns the configuration with this value of the top-level key `key`.
+    pub(crate) fn with(&self, key: &str, value: Value) -> Self {
+        let mut network = self.clone();
+        if let Value::Object(keys) = &mut network.document.config {
+            keys.retain(|it, _| !it.eq_ignore_ascii_case(key));
+            keys.insert(key.to_owned(), value);
+        }
+        network.document.stdin = network.document.config.to_string().into_bytes();
+        network
+    }
+
     /// Returns the value of the top-level key `key`, which may be spelled in any case. Returns
     /// `None` for an absent key and for the value `null`.
     pub(crate) fn top(&self, key: &str) -> Option<&Value> {

@@ -128,7 +128,7 @@ impl DelRequest {
 impl GcRequest {
     pub(crate) fn parse(network: Network) -> Result<Self, Error> {
         // CRI-O still sends both keys. The newer key takes precedence.
-        let [newer, older] = ["cni.dev/valid-attachments", "cni.dev/attachments"];
+        let [newer, older] = [VALID, "cni.dev/attachments"];
         let mut known = [newer, older].into_iter();
         let key = known.find(|key| network.has(key)).ok_or_else(|| {
             let reason =
@@ -138,6 +138,26 @@ impl GcRequest {
         let list = network.top(key);
         let valid = list.map_or(Ok(Vec::new()), |list| attachments(list, key, &network.name))?;
         Ok(Self { network, valid })
+    }
+
+    /// Returns the configuration with further valid attachments: those with the tags `owners`. Returns
+    /// `None` if a tag has hashes instead of names.
+    pub fn keeping<'a>(&self, owners: impl Iterator<Item = &'a str>) -> Option<Network> {
+        let is_here = |it: &Attachment| it.network == self.network.name;
+        let further = owners.map(|it| Attachment::of_owner(it).filter(is_here));
+        let valid = self.valid.iter().cloned().map(Some).chain(further);
+        let listed = valid.map(|it| {
+            let Attachment {
+                container,
+                interface,
+                ..
+            } = it?;
+            Some(serde_json::json!({
+                "containerID": container.as_str(),
+                "ifname": interface.as_str(),
+            }))
+        });
+        Some(self.network.with(VALID, listed.collect::<Option<_>>()?))
     }
 
     /// Returns a function that takes a tag ([`Attachment::owner`]). The returned function returns
@@ -219,3 +239,6 @@ impl Listed {
         self.container.is_empty() || self.ifname.is_empty() || has_control
     }
 }
+
+/// The key that lists the valid attachments.
+const VALID: &str = "cni.dev/valid-attachments";

@@ -12,7 +12,7 @@ use super::made::{Made, MadeLink};
 use super::tap::NewTap;
 use crate::lease::{Lease, uses_link};
 use crate::sandbox::Sandbox;
-use crate::{Addressing, Container, Gateway, Witness, interface, placed};
+use crate::{Addressing, Container, Gateway, Presence, Witness, interface, placed};
 
 /// Makes the link in the sandbox, configures it, and returns the result. If a step fails, the
 /// rollback removes the link, the record and the lease.
@@ -100,6 +100,20 @@ impl Add<'_> {
         )
     }
 
+    /// Checks that no earlier ADD made the link in another sandbox, which exists: `witness` replaces
+    /// the record that proves this.
+    fn expect_nothing_elsewhere(&self, witness: &Witness) -> anyhow::Result<()> {
+        let earlier = Witness::find(&self.owner)?.filter(|it| !it.is_same_sandbox(witness));
+        match earlier.map(|it| (it.presence(), it.netns)) {
+            Some((Presence::Present(..), netns)) => anyhow::bail!(
+                "{} is attached already in the sandbox {}; DEL it first",
+                self.request.attachment,
+                netns.display()
+            ),
+            _ => Ok(()),
+        }
+    }
+
     /// Returns the link below, and checks that it can carry the MTU.
     fn find_parent(&self, sandbox: &Sandbox<'_>) -> anyhow::Result<Option<Link>> {
         let places = [self.host, sandbox.connection()];
@@ -120,6 +134,7 @@ impl Add<'_> {
         cni::step("record the sandbox");
         let words = self.desired.words(parent);
         let witness = Witness::new(&self.request.netns, sandbox.connection(), words)?;
+        self.expect_nothing_elsewhere(&witness)?;
         self.made.record.set(true);
         witness.write(&self.owner)?;
         cni::step("make the link");

@@ -26,7 +26,7 @@ pub fn del<P: SandboxLink>(request: &DelRequest) -> anyhow::Result<()> {
     if sandbox.is_none()
         && let Some(reason) = remains(witness.as_ref())
     {
-        note!("the lease of {owner} stays until GC, because its link may exist: {reason}");
+        note!("the lease of {owner} stays, because its link may exist: {reason}");
         return Ok(());
     }
     let release = || {
@@ -35,8 +35,10 @@ pub fn del<P: SandboxLink>(request: &DelRequest) -> anyhow::Result<()> {
     };
     let delete = || {
         cni::step("delete the link");
-        let named = |it| delete_named(it, &request.attachment, P::makes_link);
-        sandbox.as_ref().map_or(Ok(()), named)
+        let Some(sandbox) = &sandbox else {
+            return Ok(());
+        };
+        delete_own::<P>(&request.attachment, sandbox)
     };
     let is_early = sandbox.is_some() && uses_link(&request.network).unwrap_or_default();
     release_around(is_early, release, delete)?;
@@ -94,35 +96,42 @@ pub(super) fn delete_named(
 /// not list.
 ///
 /// # Errors
-/// At least one step failed. GC releases no lease if the link of an attachment may still exist.
+/// At least one step failed, or the link of an attachment may still exist, whose lease and record stay.
 pub fn gc<P: SandboxLink>(request: &GcRequest) -> anyhow::Result<()> {
     let is_stale = request.stale();
-    let stale = Witness::all()?.into_iter().filter(|it| is_stale(&it.0));
-    let stale: Vec<_> = stale
-        .map(|(owner, witness)| (present(&owner, witness), owner))
-        .collect();
-    let are_known = stale.iter().all(|it| it.0.is_ok());
+    let (mut stale, mut unknown) = (Vec::new(), Vec::new());
+    for (owner, witness) in Witness::all()?.into_iter().filter(|it| is_stale(&it.0)) {
+        match present(&owner, witness) {
+            Ok(sandbox) => stale.push((owner, sandbox)),
+            Err(error) => unknown.push((owner, error)),
+        }
+    }
+    let network = request.keeping(unknown.iter().map(|it| it.0.as_str()));
+    let network =
+        network.context("the leases stay, because a link whose name is too long may exist")?;
     let release = || {
         cni::step("release leases");
-        forward(&request.network, Verb::Gc)
+        forward(&network, Verb::Gc)
     };
     let delete = || {
         cni::step("delete links");
-        cni::all(stale.iter().map(|(sandbox, owner)| match sandbox {
-            Ok(Some(sandbox)) => delete_stale::<P>(owner, sandbox),
-            Ok(None) => Ok(()),
-            Err(error) => Err(anyhow::anyhow!("{error:#}")),
+        cni::all(stale.iter().map(|(owner, sandbox)| match sandbox {
+            Some(sandbox) => delete_stale::<P>(owner, sandbox),
+            None => Ok(()),
         }))
     };
     // `release` reports an invalid configuration.
-    let is_early = are_known && uses_link(&request.network).unwrap_or_default();
+    let is_early = uses_link(&request.network).unwrap_or_default();
     release_around(is_early, release, delete)?;
     cni::step("remove records");
-    cni::all(stale.iter().map(|(_, owner)| {
+    let removed = stale.iter().map(|(owner, _)| {
         Witness::remove(owner)?;
         note!("removed {owner}, which the runtime does not list");
         Ok(())
-    }))
+    });
+    let removed: Vec<_> = removed.collect();
+    let unknown = unknown.into_iter().map(|(_, error)| Err(error));
+    cni::all(removed.into_iter().chain(unknown))
 }
 
 /// Returns a connection to the sandbox of an attachment; `None` if it is gone.
@@ -140,14 +149,20 @@ fn present(
     }
 }
 
-/// Deletes the link of an attachment whose record proves the sandbox. The link may have no alias, after
-/// a killed ADD, or another one, which a process in the sandbox set. If it has the tag of another
-/// attachment that is in this sandbox, it is that one's.
+/// Deletes the link of an attachment whose record proves the sandbox.
 fn delete_stale<P: SandboxLink>(owner: &str, sandbox: &Connection) -> anyhow::Result<()> {
     let attachment = Attachment::of_owner(owner);
     let attachment = attachment.with_context(|| format!("{owner} is no tag of an attachment"))?;
-    let is_own = |it: &Link| P::makes_link(it) && !is_of_other(it, owner, sandbox);
-    delete_named(sandbox, &attachment, is_own)
+    delete_own::<P>(&attachment, sandbox)
+}
+
+/// Deletes the link of the attachment. It may have no alias, after a killed ADD, or another one, which a
+/// process in the sandbox set. If it has the tag of another attachment that is in this sandbox, it is
+/// that one's.
+fn delete_own<P: SandboxLink>(attachment: &Attachment, sandbox: &Connection) -> anyhow::Result<()> {
+    let owner = attachment.owner();
+    let is_own = |it: &Link| P::makes_link(it) && !is_of_other(it, &owner, sandbox);
+    delete_named(sandbox, attachment, is_own)
 }
 
 /// Returns whether the link is that of another attachment, whose record names this sandbox.
