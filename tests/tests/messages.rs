@@ -204,7 +204,35 @@ fn limit_takes_what_ps_prints_or_a_namespace() {
         .run(&["limit", "pods", "/run/netns/none", "--egress", "1M"]);
     failure(
         &none,
-        &["interface eth0 on network pods is cached: see cnitool ps"],
+        &["/run/netns/none has no cached result of eth0 on network pods: see cnitool ps"],
+    );
+    let negative = scene.tool.run(&["limit", "pods", id, "--egress", "-5"]);
+    failure(
+        &negative,
+        &["expected none, or a quantity from 1k to 1P bit/s"],
+    );
+}
+
+#[test]
+fn check_and_del_take_what_ps_prints_and_del_says_if_it_knows_nothing() {
+    let host = Host::new();
+    let scene = Limited::new(&host, &asked(10_000_000, 10_000_000));
+    let page = scene.tool.lines(&["ps"]);
+    let id = page[1].split_whitespace().nth(1).unwrap();
+    scene.tool.run(&["check", "pods", id]).ok();
+    let unknown = scene.tool.run(&["del", "pods", "/run/netns/none"]).run();
+    assert!(
+        unknown
+            .stderr
+            .contains("/run/netns/none has no cached result")
+    );
+    assert!(unknown.status.success() && scene.a.has_link("eth0"));
+    scene.tool.run(&["del", "pods", id]).ok();
+    assert!(!scene.a.has_link("eth0"));
+    let missing = scene.tool.run(&["add", "pods", "/run/netns/none"]).run();
+    assert!(
+        !missing.stderr.contains("DEL was not called"),
+        "{missing:?}"
     );
 }
 

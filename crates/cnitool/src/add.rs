@@ -4,7 +4,6 @@ use anyhow::{Context as _, anyhow, ensure};
 use cni::{del_command, note};
 use itertools::Itertools as _;
 use netlink::Connection;
-use netns::Netns;
 use node::Node;
 use runtime::{Arguments, Chain, Sandbox};
 use serde_json::Value;
@@ -51,9 +50,11 @@ fn was_there(chain: &Chain<'_>, sandbox: &Sandbox) -> anyhow::Result<Option<Stri
         )));
     }
     let name = attachment.interface.as_str();
-    let namespace = Netns::open(&sandbox.netns).context("look into the sandbox")?;
-    let find = || Connection::open()?.find_link(name);
-    let link = namespace.run(find).context("look into the sandbox")??;
+    let opened = Connection::open_if_present(&sandbox.netns).context("look into the sandbox")?;
+    let Some((_, inside)) = opened else {
+        return Ok(None);
+    };
+    let link = inside.find_link(name)?;
     Ok(link.map(|it| format!("the sandbox had an interface {} before", it.name)))
 }
 

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::LazyLock;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use cni::{InterfaceName, NetworkName, SpecVersion, note};
 use itertools::Itertools as _;
@@ -165,7 +165,8 @@ enum OfNetwork {
 struct Target {
     /// The network's name
     network: String,
-    /// The path of the sandbox's network namespace, such as /run/netns/a
+    /// The path of the sandbox's network namespace, such as /run/netns/a; of an attached container
+    /// also its ID or its first characters
     netns: PathBuf,
 }
 
@@ -232,7 +233,6 @@ fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
 
 fn execute_on(command: &OfNetwork, settings: &Settings) -> anyhow::Result<()> {
     let directories = &settings.directories;
-    let cache = &directories.cache;
     let network = &command.network(settings)?;
     let chain = Chain::new(network, directories);
     match command {
@@ -242,8 +242,16 @@ fn execute_on(command: &OfNetwork, settings: &Settings) -> anyhow::Result<()> {
             print(&format!("{result:#}"))
         }
         OfNetwork::Check(target) | OfNetwork::Del(target) => {
-            let sandbox = settings.sandbox(&network.name, &target.netns)?;
-            let mut sandbox = cache.find(&sandbox)?.unwrap_or(sandbox);
+            let attached = settings.attached(&network.name, &target.netns)?;
+            let lacks = || settings.lacks(&network.name, &target.netns);
+            let mut sandbox = match (command, attached) {
+                (_, Some(attached)) => attached,
+                (OfNetwork::Check(_), None) => bail!(lacks()),
+                (_, None) => {
+                    note!("{}; DEL removes what remains", lacks());
+                    settings.sandbox(&network.name, &target.netns)?
+                }
+            };
             sandbox.arguments = settings.arguments(sandbox.arguments);
             match command {
                 OfNetwork::Check(_) => chain.check(&sandbox),
@@ -276,11 +284,12 @@ impl Target {
     /// cache has no entry for the sandbox, or if the entry has no configuration.
     fn cached_network(&self, settings: &Settings) -> anyhow::Result<Option<Conflist>> {
         let directories = &settings.directories;
-        let cache = &directories.cache;
-        let sandbox = settings.sandbox(&self.network.parse()?, &self.netns)?;
-        let attachment = cache.find(&sandbox)?.unwrap_or(sandbox).attachment;
+        let Some(sandbox) = settings.attached(&self.network.parse()?, &self.netns)? else {
+            return Ok(None);
+        };
+        let entry = directories.cache.read(&sandbox.attachment)?;
         let network = |entry: Entry| entry.network(&directories.networks);
-        Ok(cache.read(&attachment)?.map(network).transpose()?.flatten())
+        Ok(entry.map(network).transpose()?.flatten())
     }
 }
 

@@ -3,13 +3,13 @@
 //! The new rates become the runtime's argument `bandwidth` in the cached result. So CHECK and
 //! RELOAD (a verb of this suite that restores lost rules) use the new rates.
 
-use std::path::Path;
+use std::path::PathBuf;
 
 use anyhow::{Context as _, anyhow, bail, ensure};
 use bandwidth::{ANNOTATIONS, CAPABILITY, POD_ANNOTATIONS};
 use clap::{ArgGroup, Args};
 use cni::files::Hold;
-use cni::{Attachment, ContainerId, NetworkName, SearchPath, Verb};
+use cni::{Attachment, NetworkName, SearchPath, Verb};
 use runtime::{Cache, Chain, Conflist, Directories, HeldEntry, PluginConfig, may_exist};
 use serde_json::{Map, Value, json};
 
@@ -24,12 +24,12 @@ pub struct Change {
     network: NetworkName,
     /// The container's ID or its first characters, as `cnitool ps` prints it, or the path of its
     /// network namespace
-    container: String,
+    container: PathBuf,
     /// Rate that the container receives: bit/s, such as 20M or 64k, or none [default: unchanged]
-    #[arg(long, value_name = "RATE", value_parser = rate)]
+    #[arg(long, value_name = "RATE", value_parser = rate, allow_hyphen_values = true)]
     ingress: Option<u64>,
     /// Rate that the container sends: bit/s, such as 20M or 64k, or none [default: unchanged]
-    #[arg(long, value_name = "RATE", value_parser = rate)]
+    #[arg(long, value_name = "RATE", value_parser = rate, allow_hyphen_values = true)]
     egress: Option<u64>,
 }
 
@@ -41,7 +41,9 @@ impl Change {
     /// runtime; the plugin does not know RELOAD, or fails; the cached result cannot be replaced.
     pub fn run(&self, settings: &Settings) -> anyhow::Result<()> {
         let directories = &settings.directories;
-        let attachment = &self.attachment(settings)?;
+        let found = settings.attached(&self.network, &self.container)?;
+        let found = found.with_context(|| settings.lacks(&self.network, &self.container))?;
+        let attachment = &found.attachment;
         let held = live_entry(directories, attachment)?;
         let network = held.entry.network_or_current(&directories.networks)?;
         let plugin = plugin(&network)?;
@@ -62,39 +64,6 @@ impl Change {
         })?;
         ensure!(is_replaced, "{attachment} was deleted meanwhile");
         Ok(())
-    }
-
-    /// Returns the attachment that the command line names.
-    ///
-    /// # Errors
-    /// No cached result or more than one is meant.
-    fn attachment(&self, settings: &Settings) -> anyhow::Result<Attachment> {
-        let (wanted, cache) = (self.container.as_str(), &settings.directories.cache);
-        let with_container = |container: ContainerId| Attachment {
-            network: self.network.clone(),
-            container,
-            interface: settings.interface.clone(),
-        };
-        if wanted.contains('/') {
-            let sandbox = settings.sandbox(&self.network, Path::new(wanted))?;
-            let found = cache.find(&sandbox)?;
-            let found = found.with_context(|| Cache::lacks(&sandbox.attachment))?;
-            return Ok(found.attachment);
-        }
-        let cached = cache.of_network(&self.network)?.into_iter();
-        let of_interface = cached.filter(|(it, _)| it.interface == settings.interface);
-        let ids = of_interface.map(|(it, _)| it.container);
-        let mut ids: Vec<_> = ids.filter(|it| it.as_str().starts_with(wanted)).collect();
-        match (ids.iter().any(|it| it.as_str() == wanted), ids.len()) {
-            (false, 1) => Ok(with_container(ids.remove(0))),
-            (false, 2..) => bail!(
-                "{wanted} means {} containers of network {}: give more characters of the ID, which \
-                 cnitool ps --json prints",
-                ids.len(),
-                self.network
-            ),
-            _ => Ok(with_container(wanted.parse()?)),
-        }
     }
 
     /// Returns the directions for which the command line has a new rate: `ingress`, `egress` or

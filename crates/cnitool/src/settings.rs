@@ -4,7 +4,7 @@ use std::env;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use cni::{Attachment, InterfaceName, NetworkName, SearchPath};
 use runtime::{Arguments, Cache, Directories, Sandbox};
 use serde_json::{Map, Value};
@@ -70,6 +70,48 @@ impl Settings {
             netns,
             arguments: Arguments::default(),
         })
+    }
+
+    /// Returns the cached sandbox in `network` that `wanted` means: the path of its namespace, or the
+    /// container's ID or first characters of it.
+    ///
+    /// # Errors
+    /// The cache cannot be read, or the characters begin several IDs.
+    pub fn attached(
+        &self,
+        network: &NetworkName,
+        wanted: &Path,
+    ) -> anyhow::Result<Option<Sandbox>> {
+        let cache = &self.directories.cache;
+        let text = wanted.to_str().unwrap_or_default();
+        let mut named = cache.of_network(network)?;
+        named.retain(|(it, _)| {
+            it.interface == self.interface && it.container.as_str().starts_with(text)
+        });
+        let whole = named.iter().find(|(it, _)| it.container.as_str() == text);
+        match (whole, named.as_slice()) {
+            _ if text.is_empty() || text.contains('/') => {}
+            (Some((attachment, entry)), _) | (None, [(attachment, entry)]) => {
+                return Ok(Some(entry.sandbox(attachment)));
+            }
+            (None, []) => {}
+            (None, several) => bail!(
+                "{text} means {} containers of network {network}: give more characters of the ID, which \
+                 cnitool ps --json prints",
+                several.len()
+            ),
+        }
+        cache.find(&self.sandbox(network, wanted)?)
+    }
+
+    /// Returns the error message for a sandbox that [`Self::attached`] does not find.
+    pub fn lacks(&self, network: &NetworkName, wanted: &Path) -> String {
+        format!(
+            "{} has no cached result of {} on network {network}: see cnitool ps, and set CNI_CACHE_DIR if the \
+             runtime has a cache of its own",
+            wanted.display(),
+            self.interface
+        )
     }
 
     /// Returns the values of `CNI_ARGS` and `CAP_ARGS`. If a variable is not set, the function

@@ -145,7 +145,7 @@ impl Conflist {
             }
         }
         let others = match others.as_slice() {
-            [] => "it is missing, or has none".to_owned(),
+            [] => "it is missing, or has none; NETCONFPATH names another directory".to_owned(),
             names => format!("only {}", names.join(", ")),
         };
         bail!("no network {name:?} in {}: {others}", directory.display())
