@@ -8,7 +8,7 @@ use std::sync::mpsc::{self, Receiver, TryRecvError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tests::{Host, Sandbox};
+use tests::{Host, Sandbox, pause};
 
 use crate::chain::Chain;
 use crate::report::Report;
@@ -29,7 +29,7 @@ pub fn run(host: &Host, mut sides: [Side; 2], report: &mut Report) {
         let mut first = [Chain::new(side, 0)];
         all(side, &pods, &mut first, "ADD");
         all(side, &pods, &mut first, "DEL");
-        let (_, meanwhile) = beside_others(|| thread::park_timeout(Duration::from_secs(1)));
+        let (_, meanwhile) = beside_others(|| pause(Duration::from_secs(1)));
         note_others(side, meanwhile, "nobody else");
         for verb in ["ADD", "DEL"] {
             let mut calls = Vec::new();

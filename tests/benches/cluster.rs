@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use tests::cluster::{Cluster, LAN};
 use tests::datapath::{Line, Metric, Quantity, SERVER_PORT};
+use tests::traffic::wait_until;
 use tests::{Agent, Host, Place as _, Sandbox};
 
 use crate::report::Report;
@@ -57,7 +58,7 @@ fn work(cluster: &Cluster<'_>, count: u32) -> Value {
         let ready = json!([{"type": "Ready", "status": "True", "lastHeartbeatTime": turn}]);
         cluster.api.set_conditions(&name(turn % count), &ready);
         let next = start + Duration::from_millis(10) * (turn + 1);
-        thread::park_timeout(next.saturating_duration_since(Instant::now()));
+        wait_until(next);
     }
     let busy = f64::from(ticks(&agent) - before) / start.elapsed().as_secs_f64();
     let peak = agent.peak() / 1024;

@@ -144,6 +144,11 @@ pub fn eventually(mut condition: impl FnMut() -> bool) -> bool {
     }
 }
 
+/// Waits for this time. `park_timeout` alone returns at once if an ended thread has woken this one.
+pub fn pause(time: std::time::Duration) {
+    traffic::wait_until(std::time::Instant::now() + time);
+}
+
 /// Returns a user other than root, or root itself in a user namespace that has no other.
 pub fn other_user() -> u32 {
     let map = std::fs::read_to_string("/proc/self/uid_map").unwrap();

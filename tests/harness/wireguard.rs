@@ -3,12 +3,11 @@
 
 use std::net::IpAddr;
 use std::path::PathBuf;
-use std::thread::park_timeout;
 use std::time::Duration;
 
 use crate::cluster::{Cluster, LAN, Node, pods};
 use crate::packets::Packets;
-use crate::{Agent, Host, Place as _, Sandbox, eventually};
+use crate::{Agent, Host, Place as _, Sandbox, eventually, pause};
 
 /// Nodes on one link, each with a pod.
 #[derive(Debug)]
@@ -122,7 +121,7 @@ pub fn expect_routes(node: &Node<'_>, reached: &[u8]) {
 pub fn soon(condition: impl Fn() -> bool) -> bool {
     (0..3).any(|_| {
         eventually(|| {
-            park_timeout(Duration::from_millis(300));
+            pause(Duration::from_millis(300));
             condition()
         })
     })

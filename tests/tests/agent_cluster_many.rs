@@ -1,8 +1,12 @@
 //! cni-agent on many nodes: each one reaches all others, and follows those that join and leave.
 
+use std::fs;
+use std::time::Duration;
+
+use serde_json::Value;
 use tests::cluster::{Cluster, LAN, Node, WAN};
 use tests::traffic::client_seen;
-use tests::{Agent, Host, Place as _, eventually};
+use tests::{Agent, Host, Place as _, eventually, pause};
 
 /// The nodes are on both sides of a router.
 #[test]
@@ -58,3 +62,31 @@ fn start(cluster: &Cluster<'_>, node: &Node<'_>) -> Agent {
 }
 
 const NODES: u8 = 50;
+
+#[test]
+fn agent_may_be_killed_at_any_moment() {
+    let host = Host::new();
+    let cluster = Cluster::new(&host);
+    let (second, _other) = cluster.started(cluster.node(2, LAN), "vxlan");
+    let first = cluster.node(1, LAN);
+    let sections = cluster.sections(&first, "vxlan");
+    for milliseconds in (0..240).step_by(12) {
+        let agent = first.agent(&sections);
+        pause(Duration::from_millis(milliseconds));
+        drop(agent);
+        for file in [first.conflist(), first.dir().join("nodes.json")] {
+            let whole = fs::read(file).map(|it| serde_json::from_slice::<Value>(&it));
+            assert!(matches!(whole, Err(_) | Ok(Ok(_))), "{whole:?}");
+        }
+    }
+    let _agent = first.agent(&sections);
+    first.health_has("200 OK");
+    let [a, b] = [first.pod("a"), second.pod("b")];
+    for [own, other] in [
+        ["10.244.1.2", "10.244.2.2"],
+        ["fd00:10:244:1::2", "fd00:10:244:2::2"],
+    ] {
+        assert_eq!(client_seen(&a, &b, other), own);
+        assert_eq!(client_seen(&b, &a, own), other);
+    }
+}
