@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tests::cluster::{Cluster, LAN};
 use tests::datapath::{Line, Metric, Quantity, SERVER_PORT};
 use tests::traffic::wait_until;
-use tests::{Agent, Host, Place as _, Sandbox};
+use tests::{Agent, Host, Place as _, Sandbox, pause};
 
 use crate::report::Report;
 
@@ -53,6 +53,8 @@ fn work(cluster: &Cluster<'_>, count: u32) -> Value {
     let routes = start.elapsed().as_secs_f64();
     // The first synchronization has ended.
     node.health_has("ok");
+    // The agent may still write its file.
+    pause(Duration::from_secs(1));
     let (start, before) = (Instant::now(), ticks(&agent));
     for turn in 0..HEARTBEATS {
         let ready = json!([{"type": "Ready", "status": "True", "lastHeartbeatTime": turn}]);
