@@ -19,6 +19,7 @@
 mod agent;
 pub mod allocated;
 pub mod api_server;
+pub mod auto;
 mod boot;
 mod capture;
 mod chain;

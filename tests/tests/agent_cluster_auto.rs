@@ -2,120 +2,14 @@
 //! Captures on the links between the nodes show which way packets take.
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{SocketAddr, UdpSocket};
 use std::thread::{park_timeout, scope};
 use std::time::{Duration, Instant};
 
-use tests::cluster::{Cluster, LAN, Link, Node, WAN, pods};
-use tests::packets::Packets;
+use tests::auto::{DIRECT, Scene, TUNNEL, Way, addresses};
+use tests::cluster::{Cluster, LAN, Node, WAN};
 use tests::traffic::{Connection, client_seen};
-use tests::{Agent, Host, Place as _, Sandbox, eventually};
-
-/// Nodes with agents and a pod each.
-struct Scene<'h> {
-    cluster: Cluster<'h>,
-    nodes: Vec<(Node<'h>, Agent)>,
-    pods: Vec<Sandbox>,
-    packets: Packets,
-}
-
-impl<'h> Scene<'h> {
-    /// Makes a node on each of the links, with the number of its place, and then starts the agents.
-    fn new(host: &'h Host, nodes: &[(Link, &str)]) -> Self {
-        let cluster = Cluster::new(host);
-        Self::with(host, cluster, nodes, |_| ())
-    }
-
-    fn with(
-        host: &'h Host,
-        cluster: Cluster<'h>,
-        nodes: &[(Link, &str)],
-        prepare: impl Fn(&Sandbox),
-    ) -> Self {
-        let numbered = (1..).zip(nodes);
-        let made: Vec<_> = numbered
-            .map(|(number, (link, mode))| (cluster.node(number, *link), *mode))
-            .collect();
-        let nodes: Vec<_> = made
-            .into_iter()
-            .map(|(node, mode)| {
-                prepare(node.place());
-                cluster.started(node, mode)
-            })
-            .collect();
-        Self {
-            cluster,
-            pods: pods(&nodes),
-            nodes,
-            packets: Packets::start(host),
-        }
-    }
-
-    fn place(&self, number: u8) -> &Sandbox {
-        self.nodes[usize::from(number) - 1].0.place()
-    }
-
-    fn pod(&self, number: u8) -> &Sandbox {
-        &self.pods[usize::from(number) - 1]
-    }
-
-    /// Returns the links by which the node `from` sends packets to pods of the node `to`.
-    fn ways(&self, from: u8, to: u8) -> [String; 2] {
-        addresses(to).map(|it| {
-            let route = self.place(from).ip_json(&format!("route get {it}"));
-            route[0]["dev"].as_str().unwrap_or_default().to_owned()
-        })
-    }
-
-    /// Waits until both nodes send packets of pods to each other by these links.
-    #[track_caller]
-    fn expect_ways(&self, [one, other]: [u8; 2], links: [&str; 2]) {
-        let ways = || [self.ways(one, other), self.ways(other, one)];
-        let is_so = eventually(|| ways() == [links, links]);
-        assert!(is_so, "{:?}: {}", ways(), self.nodes[0].0.log());
-    }
-
-    /// Expects that pods of the nodes reach each other without NAT, and that the packets between them
-    /// are directly on the links between the nodes, or are not.
-    #[track_caller]
-    fn expect_traffic(&self, [one, other]: [u8; 2], way: Way) {
-        self.packets.seen();
-        for [own, peer] in [[one, other], [other, one]] {
-            for (address, target) in addresses(own).iter().zip(&addresses(peer)) {
-                assert_eq!(client_seen(self.pod(own), self.pod(peer), target), *address);
-            }
-        }
-        let pods: Vec<IpAddr> = [one, other]
-            .iter()
-            .flat_map(|it| addresses(*it).map(|it| it.parse().unwrap()))
-            .collect();
-        let seen = self.packets.seen();
-        let direct = seen
-            .iter()
-            .filter(|it| pods.contains(&it.source) && pods.contains(&it.destination));
-        let families: Vec<_> = direct.map(|it| it.source.is_ipv4()).collect();
-        let is_direct = [true, false].map(|it| families.contains(&it));
-        assert_eq!(is_direct, [way == Way::Direct; 2]);
-        let tunnelled = seen.iter().filter(|it| it.udp_port == Some(4789)).count();
-        assert_eq!(tunnelled > 0, way == Way::Tunnel, "{tunnelled}");
-    }
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
-    Direct,
-    Tunnel,
-}
-
-fn addresses(number: u8) -> [String; 2] {
-    [
-        format!("10.244.{number}.2"),
-        format!("fd00:10:244:{number}::2"),
-    ]
-}
-
-const DIRECT: [&str; 2] = ["eth0", "eth0"];
-const TUNNEL: [&str; 2] = ["cni-vxlan4", "cni-vxlan6"];
+use tests::{Host, Place as _, Sandbox, eventually};
 
 /// Lets the switch drop packets from or to addresses of pods, as clouds do.
 fn filter(host: &Host, which: &str) {

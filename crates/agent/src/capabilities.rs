@@ -36,7 +36,8 @@ pub(crate) fn drop_others() -> anyhow::Result<()> {
 /// Capabilities that the agent keeps.
 ///
 /// - `CAP_NET_ADMIN`: links, `nf_tables`, `IPsec` policies, sysctls of the network;
-/// - `CAP_NET_RAW`: legacy iptables, which the plugin `firewall` reads and changes;
+/// - `CAP_NET_RAW`: pings of the part `cluster`, and legacy iptables, which the plugin `firewall` reads
+///   and changes;
 /// - `CAP_SYS_ADMIN`: plugins enter the namespaces of sandboxes;
 /// - `CAP_SYS_PTRACE`: plugins open namespaces that a runtime names by `/proc/PID/ns/net`. Few
 ///   nodes need it, so the systemd unit and the `DaemonSet` in `conf-examples` do not grant it.
