@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use tests::auto::{DIRECT, Scene};
-use tests::cluster::{Cluster, LAN};
+use tests::auto::{DIRECT, Scene, TUNNEL, addresses};
+use tests::cluster::{Cluster, LAN, WAN};
+use tests::traffic::client_seen;
 use tests::{Host, Place as _, eventually};
 
 /// While a host floods nodes with datagrams to ports that no program uses, their kernels limit ICMP
@@ -39,4 +40,54 @@ fn node_whose_tunnel_is_younger_than_its_bridge_becomes_direct() {
     // The agents try all routes again.
     assert!(eventually(|| start.elapsed() > Duration::from_secs(14)));
     scene.expect_ways([1, 2], DIRECT);
+}
+
+#[test]
+fn foreign_route_with_a_metric_is_reported_and_packets_take_the_tunnel() {
+    let host = Host::new();
+    let scene = Scene::new(&host, &[(LAN, "auto"), (WAN, "auto")]);
+    let place = scene.place(1);
+    place.ip("route add 10.244.2.0/24 via 192.0.2.254 metric 100 proto bird");
+    place.ip("route add fd00:10:244:2::/64 via 2001:db8::254 metric 1500 proto bird");
+    assert_eq!(scene.ways(1, 2), TUNNEL);
+    // A new node lets the agent look.
+    scene.cluster.object(9, LAN);
+    for (family, network) in [("-4", "10.244.2.0/24"), ("-6", "fd00:10:244:2::/64")] {
+        scene.nodes[0].1.says(&format!(
+            "another program has made a route to {network}, the pods of node node-2"
+        ));
+        let foreign = place.ip(&format!("{family} route show {network} proto bird"));
+        assert_eq!(foreign.lines().count(), 1, "{foreign}");
+    }
+}
+
+/// The kernel accepts no gateway that only a route of the scope `global` reaches.
+#[test]
+fn refused_direct_route_is_reported_and_packets_take_the_tunnel() {
+    let host = Host::new();
+    let scene = Scene::new(&host, &[(LAN, "auto"), (LAN, "auto")]);
+    scene.expect_ways([1, 2], DIRECT);
+    let place = scene.place(1);
+    place.ip("route del 192.0.2.0/24 dev eth0");
+    place.ip("route add 192.0.2.0/24 dev eth0 scope global");
+    // The node moves, so the direct route is another one.
+    scene.place(2).ip("address add 192.0.2.9/24 dev eth0");
+    let networks = ["10.244.2.0/24", "fd00:10:244:2::/64"];
+    let api = &scene.cluster.api;
+    api.set("node-2", &networks, &["192.0.2.9", "2001:db8::2"]);
+    assert!(eventually(|| scene.ways(1, 2) == [TUNNEL[0], DIRECT[1]]));
+    scene.nodes[0]
+        .1
+        .says("the kernel refuses one of the routes to 10.244.2.0/24, the pods of node node-2");
+    let old = || place.ip("route show via 192.0.2.2");
+    assert!(eventually(|| old().is_empty()), "{}", old());
+    for (own, other) in addresses(1).iter().zip(&addresses(2)) {
+        let seen = || client_seen(scene.pod(1), scene.pod(2), other);
+        assert!(eventually(|| seen() == *own));
+    }
+    let metrics = scene.nodes[0].0.http("/metrics");
+    assert!(
+        metrics.contains("cni_agent_cluster_routes 2\n"),
+        "{metrics}"
+    );
 }

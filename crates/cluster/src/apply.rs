@@ -76,7 +76,7 @@ impl Kernel {
             Way::Auto(tunnels, proven) => {
                 let (hops, stale) = self.through_all(tunnels, peers, &mut applied).await?;
                 let direct = self.direct(peers).await?;
-                (beside(hops, direct, (tunnels, proven), &mut applied), stale)
+                (beside(hops, direct, (tunnels, proven)), stale)
             }
             Way::WireGuard(mesh) => {
                 let hops = self.through_wireguard(mesh.as_deref(), (peers, others), &mut applied);
@@ -276,28 +276,26 @@ impl Applied {
     fn count(&mut self, outcome: Outcome) {
         let Outcome {
             routes,
+            tried,
             changes,
             problem,
         } = outcome;
         self.routes += usize::from(!routes.is_empty());
         self.direct_routes += usize::from(routes.first().is_some_and(Route::is_direct));
         self.links.extend(routes.iter().map(|it| it.link));
+        self.direct.extend(tried);
         self.changes += changes;
         self.problems.extend(problem);
     }
 }
 
 /// Returns the routes through the tunnels, and beside each one the direct route. Packets take the direct
-/// one if it is `proven`. Otherwise it has the larger metric: only packets that name the link take it.
+/// one if it is `proven`. The other one has the larger metric: only packets that name the link take it.
 fn beside(
     mut hops: Hops,
     direct: Vec<DirectRoute>,
     (tunnels, proven): (&[Tunnel], &BTreeSet<DirectRoute>),
-    applied: &mut Applied,
 ) -> Hops {
-    for route in hops.values_mut().flatten() {
-        route.metric = Some(TUNNEL);
-    }
     for direct in direct {
         let Some(routes) = hops.get_mut(&direct.network) else {
             continue;
@@ -305,13 +303,13 @@ fn beside(
         let mut route = direct.route();
         let tunnel = tunnels.iter().find(|it| it.carries(direct.network));
         route.source = tunnel.map(|it| it.address);
+        routes.push(route);
         if proven.contains(&direct) {
-            routes.insert(0, route);
-        } else {
-            route.metric = Some(UNPROVEN);
-            routes.push(route);
+            routes.reverse();
         }
-        applied.direct.insert(direct);
+        for other in routes.iter_mut().skip(1) {
+            other.metric = Some(UNUSED);
+        }
     }
     hops
 }
@@ -324,6 +322,5 @@ fn is_within(network: IpNetwork, other: IpNetwork) -> bool {
 /// The routes of each network. Packets take the first one.
 type Hops = BTreeMap<IpNetwork, Vec<Route>>;
 
-/// Metrics of routes through tunnels beside direct ones, and of direct ones that packets do not take.
-const TUNNEL: u32 = 2048;
-const UNPROVEN: u32 = 4096;
+/// Metric of the one of two routes that packets do not take.
+const UNUSED: u32 = 2048;

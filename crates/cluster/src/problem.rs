@@ -141,6 +141,19 @@ pub enum Problem {
         /// The kernel's error.
         reason: String,
     },
+    /// The kernel refuses one of the two routes to a node.
+    #[error(
+        "the kernel refuses one of the routes to {network}, the pods of node {node}, direct and by \
+         VXLAN, so packets take the other one: {reason}"
+    )]
+    OneRefused {
+        /// Name of the other node.
+        node: String,
+        /// The network of its pods.
+        network: IpNetwork,
+        /// The kernel's error.
+        reason: String,
+    },
     /// The kernel refuses the route.
     #[error("the kernel refuses a route to {network}, the pods of node {node}: {reason}")]
     Refused {
@@ -170,6 +183,7 @@ impl Problem {
                 | Self::Address { .. }
                 | Self::WireGuard { .. }
                 | Self::Unrefused { .. }
+                | Self::OneRefused { .. }
                 | Self::Refused { .. }
                 | Self::Foreign { .. }
         )

@@ -44,6 +44,8 @@ impl Found {
 pub(crate) struct Outcome {
     /// The routes that the kernel has. Packets take the first one.
     pub routes: Vec<Route>,
+    /// The direct route beside one through a tunnel.
+    pub tried: Option<DirectRoute>,
     /// The number of routes that were created, replaced or removed.
     pub changes: usize,
     pub problem: Option<Problem>,
@@ -106,56 +108,70 @@ impl Kernel {
                 protocol,
             }));
         }
-        let (changes, refused) = self.exchange(network, found.own, &routes).await?;
-        let problem = match (refused, found.foreign) {
-            (Some(error), _) => Some(Problem::Refused {
-                node,
-                network,
-                reason: reason(&error),
-            }),
-            (None, Some(protocol)) => Some(Problem::Foreign {
+        let (mut outcome, refused) = self.exchange(network, found.own, routes).await?;
+        let is_reached = !outcome.routes.is_empty();
+        let refused = refused.map(|it| reason(&it));
+        outcome.problem = match (found.foreign, refused) {
+            (Some(protocol), _) => Some(Problem::Foreign {
                 node,
                 network,
                 protocol,
             }),
+            (None, Some(reason)) if is_reached => Some(Problem::OneRefused {
+                node,
+                network,
+                reason,
+            }),
+            (None, Some(reason)) => Some(Problem::Refused {
+                node,
+                network,
+                reason,
+            }),
             (None, None) => None,
         };
-        Ok(Outcome {
-            routes,
-            changes,
-            problem,
-        })
+        Ok(outcome)
     }
 
-    /// Creates and replaces the routes to one network, and then removes other ones of `own`. Returns the
-    /// number of changes. Stops at the first route that the kernel refuses, and returns why.
+    /// Creates and replaces the routes to one network, and then removes other ones of `own`, unless the
+    /// kernel refuses all `routes`. Returns why it refuses one.
     async fn exchange(
         &self,
         network: IpNetwork,
         mut own: BTreeMap<Option<u32>, RouteMessage>,
-        routes: &[Route],
-    ) -> Result<(usize, Option<ErrorMessage>), Error> {
-        let mut changes = 0;
+        routes: Vec<Route>,
+    ) -> Result<(Outcome, Option<ErrorMessage>), Error> {
+        let (mut outcome, mut refused) = (Outcome::default(), None);
         for route in routes {
-            let present = own.remove(&route.metric);
-            if present.as_ref().and_then(Route::read) == Some(*route) {
-                continue;
+            let present = own.get(&route.metric);
+            if present.and_then(Route::read) != Some(route) {
+                let mut request = self.handle.route().add(route.message(network));
+                if present.is_some() {
+                    request = request.replace();
+                }
+                match request.execute().await {
+                    Ok(()) => outcome.changes += 1,
+                    Err(Error::NetlinkError(error)) => {
+                        refused = Some(error);
+                        continue;
+                    }
+                    Err(error) => return Err(error),
+                }
             }
-            let mut request = self.handle.route().add(route.message(network));
-            if present.is_some() {
-                request = request.replace();
-            }
-            match request.execute().await {
-                Ok(()) => changes += 1,
-                Err(Error::NetlinkError(error)) => return Ok((changes, Some(error))),
-                Err(error) => return Err(error),
-            }
+            own.remove(&route.metric);
+            outcome.routes.push(route);
         }
-        changes += own.len();
+        if outcome.routes.is_empty() {
+            return Ok((outcome, refused));
+        }
+        if outcome.routes.len() > 1 {
+            let mut routes = outcome.routes.iter();
+            outcome.tried = routes.find_map(|it| DirectRoute::of(network, *it));
+        }
+        outcome.changes += own.len();
         for route in own.into_values() {
             self.remove(route).await?;
         }
-        Ok((changes, None))
+        Ok((outcome, refused))
     }
 
     /// Keeps the routes to a node that can have none, unless they lead directly to an address that the
@@ -197,12 +213,7 @@ impl Kernel {
     pub async fn direct_routes(&self) -> Result<BTreeSet<DirectRoute>, Error> {
         let found = self.routes().await?.into_iter();
         let used = found.filter_map(|(network, mut it)| {
-            let route = Route::read(&it.own.remove(&None)?).filter(Route::is_direct)?;
-            Some(DirectRoute {
-                network,
-                gateway: route.gateway?,
-                link: route.link,
-            })
+            DirectRoute::of(network, Route::read(&it.own.remove(&None)?)?)
         });
         Ok(used.collect())
     }

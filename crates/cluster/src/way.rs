@@ -37,6 +37,15 @@ pub struct DirectRoute {
 }
 
 impl DirectRoute {
+    /// Returns the route to `network` if it is a direct one.
+    pub(crate) fn of(network: IpNetwork, route: Route) -> Option<Self> {
+        Some(Self {
+            network,
+            gateway: route.gateway.filter(|_| route.is_direct())?,
+            link: route.link,
+        })
+    }
+
     pub(crate) fn route(self) -> Route {
         Route {
             gateway: Some(self.gateway),
