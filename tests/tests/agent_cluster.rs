@@ -6,6 +6,7 @@ use serde_json::json;
 use tests::api_server::Answers;
 use tests::cluster::{Cluster, LAN};
 use tests::traffic::{client_seen, tcp};
+use tests::wireguard::ANNOTATION;
 use tests::{Host, Place as _, eventually};
 
 /// Routes of node 1 to the pods of node 2, and of node 2 to those of node 1.
@@ -212,6 +213,30 @@ fn what_cannot_be_routed_is_reported() {
         "10.244.7.0/24 via 192.0.2.7",
     ]);
     assert!(node.http("/healthz").contains("200 OK"));
+}
+
+/// A cluster that has left the mode `wireguard` may have annotations of any kind.
+#[test]
+fn invalid_key_is_no_problem_without_wireguard() {
+    let host = Host::new();
+    let cluster = Cluster::new(&host);
+    let (first, _agent) = cluster.ready(1);
+    cluster.node(2, LAN);
+    cluster.api.annotate("node-2", ANNOTATION, Some("no key"));
+    first.expect_routes(&TO_SECOND);
+    cluster.api.set("x", &["10.244.3.0/24"], &["192.0.2.3"]);
+    let has_routes = || {
+        first
+            .http("/metrics")
+            .contains("cni_agent_cluster_routes 3\n")
+    };
+    assert!(eventually(has_routes));
+    assert!(!first.log().contains("no key"), "{}", first.log());
+    assert!(
+        first
+            .http("/metrics")
+            .contains("cni_agent_cluster_problems 0\n")
+    );
 }
 
 #[test]

@@ -23,7 +23,7 @@ pub struct Node {
     /// The WireGuard key that the node has announced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<PublicKey>,
-    /// Texts in place of networks, addresses and keys that cannot be parsed.
+    /// Texts in place of networks and addresses that cannot be parsed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub invalid: Vec<String>,
 }

@@ -8,9 +8,7 @@ use ipnetwork::IpNetwork;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 pub enum Problem {
     /// The other node has values that cannot be parsed.
-    #[error(
-        "node {node}: {text:?} is no network or address, and no WireGuard key of the node, so it has no route"
-    )]
+    #[error("node {node}: {text:?} is no network or address, so it has no route")]
     Invalid {
         /// Name of the other node.
         node: String,
@@ -111,10 +109,10 @@ pub enum Problem {
         /// The network of its pods.
         network: IpNetwork,
     },
-    /// The other node has not announced a key.
+    /// The other node has not announced a key that it has.
     #[error(
-        "node {node} has announced no WireGuard key, so packets to its pods are dropped; does its agent \
-         run with the mode wireguard?"
+        "node {node} has announced no WireGuard key of its own, so packets to its pods are dropped; does \
+         its agent run with the mode wireguard?"
     )]
     NoKey {
         /// Name of the other node.

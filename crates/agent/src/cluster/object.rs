@@ -63,13 +63,8 @@ impl NodeObject {
         let addresses = addresses.filter(|it| it.kind == "InternalIP");
         let name = self.metadata.name.unwrap_or_default();
         let annotations = self.metadata.annotations.into_iter().flatten();
-        let key = annotations.map(|it| it.1).next().and_then(|text| {
-            let key = PublicKey::announced(&text, &name).ok();
-            if key.is_none() {
-                invalid.push(text.chars().take(ANNOUNCEMENT).collect());
-            }
-            key
-        });
+        let mut announced = annotations.map(|it| it.1);
+        let key = announced.find_map(|it| PublicKey::announced(&it, &name).ok());
         let node = Node {
             key,
             pod_cidrs: parsed(self.spec.pod_cidrs, &mut invalid),
@@ -153,9 +148,6 @@ impl Resource for NodeObject {
 /// The annotation with the public key of a node.
 pub(super) const KEY: &str = "cni-cluster/wireguard-public-key";
 
-/// Length of its value.
-const ANNOUNCEMENT: usize = 128;
-
 /// The condition of a node without a network for pods.
 pub(super) const NETWORK_UNAVAILABLE: &str = "NetworkUnavailable";
 
@@ -177,9 +169,7 @@ mod tests {
         let with_key = node(json!({"a": "b", KEY: key.announcement("a")}));
         assert_eq!(with_key.key, Some(key.public()));
         assert_eq!(node(json!({"a": "b"})), Node::default());
-        let text = key.announcement("b");
-        assert_eq!(text.len(), ANNOUNCEMENT);
-        let copied = node(json!({KEY: text.clone() + "="}));
-        assert_eq!((copied.key, copied.invalid), (None, vec![text]));
+        let copied = node(json!({KEY: key.announcement("b")}));
+        assert_eq!(copied, Node::default());
     }
 }
