@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
+use std::time::{Duration, SystemTime};
 
 use futures::StreamExt as _;
 use ipnetwork::IpNetwork;
@@ -11,7 +12,7 @@ use netlink_packet_generic::{GenlFamily, GenlHeader, GenlMessage};
 use netlink_packet_wireguard::{
     WireguardAddressFamily, WireguardAllowedIp, WireguardAllowedIpAttr, WireguardAttribute,
     WireguardCmd, WireguardDeviceFlags, WireguardMessage, WireguardPeer, WireguardPeerAttribute,
-    WireguardPeerFlags,
+    WireguardPeerFlags, WireguardTimeSpec,
 };
 use rtnetlink::Error;
 use rtnetlink::packet_core::{
@@ -80,6 +81,8 @@ fn add(remotes: &mut BTreeMap<PublicKey, FoundRemote>, peer: &WireguardPeer) {
         match attribute {
             WireguardPeerAttribute::PublicKey(it) => key = Some(PublicKey(*it)),
             WireguardPeerAttribute::Endpoint(it) => part.endpoint = Some(*it),
+            WireguardPeerAttribute::TxBytes(it) => part.sent = *it,
+            WireguardPeerAttribute::LastHandshake(it) => part.age = since(*it),
             WireguardPeerAttribute::AllowedIps(all) => {
                 part.networks.extend(all.iter().filter_map(network));
             }
@@ -90,7 +93,18 @@ fn add(remotes: &mut BTreeMap<PublicKey, FoundRemote>, peer: &WireguardPeer) {
         let remote = remotes.entry(key).or_default();
         remote.endpoint = remote.endpoint.or(part.endpoint);
         remote.networks.extend(part.networks);
+        remote.sent = remote.sent.max(part.sent);
+        remote.age = remote.age.max(part.age);
     }
+}
+
+/// Returns how long ago a time was; the largest value if there was none.
+fn since(time: WireguardTimeSpec) -> Duration {
+    let Ok(seconds @ 1..) = u64::try_from(time.seconds) else {
+        return Duration::MAX;
+    };
+    let time = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+    time.elapsed().unwrap_or_default()
 }
 
 fn network(allowed: &WireguardAllowedIp) -> Option<IpNetwork> {

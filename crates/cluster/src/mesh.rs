@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 use ipnetwork::IpNetwork;
 
@@ -83,10 +84,22 @@ pub(crate) struct FoundRemote {
     /// Where the kernel sends packets: the address from which the node's last one came.
     pub endpoint: Option<SocketAddr>,
     pub networks: BTreeSet<IpNetwork>,
+    /// Number of bytes that the kernel has sent to it.
+    pub sent: u64,
+    /// Time since the last handshake.
+    pub age: Duration,
 }
 
-/// The endpoints that an agent has set.
-pub(crate) type Endpoints = BTreeMap<PublicKey, SocketAddr>;
+impl FoundRemote {
+    /// Returns whether the node has not answered at its endpoint: after [`REJECT_AFTER`], packets to it,
+    /// those after the `sent_before`, need another handshake.
+    fn is_silent(&self, sent_before: u64) -> bool {
+        self.age > REJECT_AFTER && self.sent > sent_before
+    }
+}
+
+/// The endpoints that an agent has set, and the bytes that the kernel had sent then.
+pub(crate) type Endpoints = BTreeMap<PublicKey, (SocketAddr, u64)>;
 
 /// What a device needs in order to become the desired one.
 #[derive(Debug, PartialEq, Eq)]
@@ -109,17 +122,20 @@ pub(crate) struct Change {
 
 impl Changes {
     /// Compares the device with the desired one. The kernel follows a node that sends from another
-    /// address. So an endpoint changes only if it is another one than those `set` before.
+    /// address. So an endpoint changes only if it is another one than those `set` before, or if the node
+    /// does not answer there.
     pub fn between(found: &Found, desired: &Mesh, set: &Endpoints) -> Self {
         let is_reset = found.key != Some(desired.key.public()) || found.port != desired.port;
         let unknown = FoundRemote::default();
         let change = |(key, remote): (&PublicKey, &Remote)| {
             let found = found.remotes.get(key).filter(|_| !is_reset);
             let found = found.unwrap_or(&unknown);
-            let endpoint = Some(remote.endpoint);
-            let is_followed = found.endpoint.is_some() && set.get(key).copied() == endpoint;
+            let is_set = |(endpoint, sent): &(SocketAddr, u64)| {
+                *endpoint == remote.endpoint && !found.is_silent(*sent)
+            };
+            let is_followed = found.endpoint.is_some() && set.get(key).is_some_and(is_set);
             let change = Change {
-                endpoint: found.endpoint != endpoint && !is_followed,
+                endpoint: found.endpoint != Some(remote.endpoint) && !is_followed,
                 networks: found.networks != remote.networks,
             };
             (change.endpoint || change.networks).then_some((*key, change))
@@ -139,6 +155,9 @@ impl Changes {
         usize::from(self.is_reset) + self.set.len() + self.remove.len()
     }
 }
+
+/// Time after which the kernel uses no session any more: `REJECT_AFTER_TIME` of WireGuard.
+const REJECT_AFTER: Duration = Duration::from_mins(3);
 
 #[cfg(test)]
 mod tests {
@@ -244,8 +263,14 @@ mod tests {
             ..ALL
         };
         assert_eq!(changes, [(b, endpoint)]);
-        set.insert(b, desired.remotes[&b].endpoint);
-        assert_eq!(Changes::between(&found, &desired, &set).set, []);
+        set.insert(b, (desired.remotes[&b].endpoint, 100));
+        for (age, sent, is_kept) in [(179, 101, true), (181, 100, true), (181, 101, false)] {
+            let remote = found.remotes.get_mut(&b).unwrap();
+            (remote.age, remote.sent) = (Duration::from_secs(age), sent);
+            let set = Changes::between(&found, &desired, &set).set;
+            assert_eq!(set.is_empty(), is_kept, "{age} {sent}");
+        }
+        found.remotes.get_mut(&b).unwrap().age = Duration::ZERO;
         found.remotes.get_mut(&b).unwrap().networks.clear();
         let networks = Change {
             endpoint: false,
@@ -253,7 +278,7 @@ mod tests {
         };
         let changes = Changes::between(&found, &desired, &set).set;
         assert_eq!(changes, [(b, networks)]);
-        set.insert(b, "192.0.2.9:51820".parse().unwrap());
+        set.insert(b, ("192.0.2.9:51820".parse().unwrap(), 100));
         assert_eq!(Changes::between(&found, &desired, &set).set, [(b, ALL)]);
     }
 
@@ -266,6 +291,7 @@ mod tests {
         FoundRemote {
             endpoint: Some(remote.endpoint),
             networks: remote.networks.clone(),
+            ..FoundRemote::default()
         }
     }
 }

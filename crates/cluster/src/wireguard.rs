@@ -57,12 +57,16 @@ impl Kernel {
         if !link.is_wireguard {
             return Ok(None);
         }
-        let mut changes = Changes::between(&generic::read().await?, mesh, &self.endpoints);
+        let found = generic::read().await?;
+        let mut changes = Changes::between(&found, mesh, &self.endpoints);
         if others == Others::Keep {
             changes.remove.clear();
         }
         generic::change(mesh, &changes).await?;
-        let endpoints = mesh.remotes.iter().map(|(key, it)| (*key, it.endpoint));
+        let endpoints = mesh.remotes.iter().map(|(key, it)| {
+            let sent = found.remotes.get(key).map_or(0, |it| it.sent);
+            (*key, (it.endpoint, sent))
+        });
         self.endpoints = endpoints.collect();
         if link.mtu != mtu || !link.is_up {
             let change = LinkUnspec::new_with_index(link.index).mtu(mtu).up().build();
