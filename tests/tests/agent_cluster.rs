@@ -239,6 +239,19 @@ fn invalid_key_is_no_problem_without_wireguard() {
     );
 }
 
+/// An agent that is killed while it writes a file may leave a key.
+#[test]
+fn unfinished_files_of_an_earlier_agent_are_removed() {
+    let host = Host::new();
+    let cluster = Cluster::new(&host);
+    let node = cluster.node(1, LAN);
+    let unfinished = node.dir().join(".cni-agent-a1b2c3");
+    fs::write(&unfinished, "key").unwrap();
+    let _agent = node.agent(&node.sections(&cluster.api));
+    assert!(eventually(|| node.conflist().exists()), "{}", node.log());
+    assert!(!unfinished.exists());
+}
+
 #[test]
 fn conflist_waits_for_pod_cidrs_and_touches_no_other_network() {
     let host = Host::new();

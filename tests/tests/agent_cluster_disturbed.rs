@@ -91,3 +91,21 @@ fn refused_direct_route_is_reported_and_packets_take_the_tunnel() {
         "{metrics}"
     );
 }
+
+/// udev sets sysctls of new links, such as `rp_filter`, and no event reports it.
+#[test]
+fn reverse_path_filter_that_another_program_sets_is_repaired() {
+    let host = Host::new();
+    let scene = Scene::new(&host, &[(LAN, "auto")]);
+    let place = scene.place(1);
+    // The agent repairs it also after other events, such as those of the pod.
+    let start = Instant::now();
+    assert!(eventually(|| start.elapsed() > Duration::from_secs(8)));
+    for tunnel in TUNNEL {
+        place.set_sysctl(&format!("net/ipv4/conf/{tunnel}/rp_filter"), "1");
+    }
+    let values = || TUNNEL.map(|it| place.sysctl(&format!("net/ipv4/conf/{it}/rp_filter")));
+    let is_repaired =
+        (0..3).any(|_| eventually(|| values() == ["2", "2"].map(|it| Some(it.into()))));
+    assert!(is_repaired, "{:?}", values());
+}

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::env;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use cluster::{STATE_FILE, Vxlan};
@@ -58,6 +59,15 @@ impl Mode {
     /// Returns whether the node has VXLAN devices.
     pub fn has_tunnels(self) -> bool {
         matches!(self, Self::Vxlan | Self::Auto)
+    }
+
+    /// Returns the time after which everything is compared even without an event: the kernel reports no
+    /// change of a WireGuard device, and no sysctl of a link.
+    pub fn interval(self) -> Duration {
+        match self {
+            Self::Wireguard => Duration::from_secs(30),
+            _ => Duration::from_mins(1),
+        }
     }
 }
 

@@ -1,7 +1,5 @@
 //! The key of this node in the mode `wireguard`, and its announcement.
 
-use std::time::Duration;
-
 use cluster::{Applied, Problem, PublicKey};
 use tokio::task::spawn_blocking;
 
@@ -38,12 +36,6 @@ pub(super) fn announce(
     }
 }
 
-/// Returns the time after which the device and the files of the key are compared even without an event:
-/// the kernel reports no change of other nodes.
-pub(super) fn interval(config: &Config) -> Option<Duration> {
-    (config.mode == Mode::Wireguard).then_some(COMPARE)
-}
-
 /// Returns why the other nodes cannot reach the pods of this one by WireGuard, for which they need its
 /// key.
 pub(super) fn failure(
@@ -62,8 +54,6 @@ pub(super) fn failure(
     let is_known = own.any(|it| Some(it.public()) == announced);
     (!is_known).then(|| UNANNOUNCED.to_owned())
 }
-
-const COMPARE: Duration = Duration::from_secs(30);
 
 const UNANNOUNCED: &str = "waits until the API server has the WireGuard key of this node";
 

@@ -75,6 +75,7 @@ pub(crate) fn rotate(config: &Config) -> anyhow::Result<String> {
 /// # Errors
 /// A file cannot be removed.
 pub(super) fn remove(path: &Path) -> anyhow::Result<Vec<String>> {
+    saved::remove_unfinished(path)?;
     let mut lines = Vec::new();
     for file in [path.to_owned(), prepared(path)] {
         let removed = if_present(fs::remove_file(&file));

@@ -26,6 +26,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use cluster::{Applied, Changes, Concerns, Kernel, Others, Peers, Problem, State};
+use cni::note;
 use futures::FutureExt as _;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -63,6 +64,9 @@ pub(crate) fn run(
 
 async fn begin(config: Config, shared: Shared, counters: Counters) -> anyhow::Result<()> {
     let node = config.node_name()?;
+    if let Err(error) = saved::remove_unfinished(&config.state_file) {
+        note(format_args!("cluster: {error:#}"));
+    }
     let mut part = Part {
         api: Watch::start(config.access.clone()),
         own_node: OwnNode::new(node.clone(), config.access.clone()),
@@ -73,7 +77,7 @@ async fn begin(config: Config, shared: Shared, counters: Counters) -> anyhow::Re
         deletions: None,
         proofs: Proofs::new(),
         conflicts: Pauses::with_short(REPAIRS),
-        retry: None,
+        retry: Instant::now(),
         pause: RETRY,
         node,
         config,
@@ -107,8 +111,8 @@ struct Part {
     proofs: Proofs,
     /// Pauses after events of other programs, which may go on.
     conflicts: Pauses,
-    /// When to try again what failed.
-    retry: Option<Instant>,
+    /// When to compare everything, or to try again what failed.
+    retry: Instant,
     /// Pause before the next attempt.
     pause: Duration,
 }
@@ -180,10 +184,17 @@ impl Part {
     /// Plans the next synchronization without an event. What fails may fail for ever, so the pauses
     /// become longer.
     fn look_again(&mut self, is_done: bool) {
-        let pause = (!is_done).then_some(self.pause);
-        self.pause = pause.map_or(RETRY, |it| (2 * it).min(LONGEST_RETRY));
-        let pause = pause.or(encryption::interval(&self.config));
-        self.retry = pause.map(|it| Instant::now() + it);
+        let pause = if is_done {
+            self.config.mode.interval()
+        } else {
+            self.pause
+        };
+        self.pause = if is_done {
+            RETRY
+        } else {
+            (2 * pause).min(LONGEST_RETRY)
+        };
+        self.retry = Instant::now() + pause;
     }
 
     /// Lets pods of the cluster reach each other without masquerading.
@@ -288,7 +299,7 @@ impl Part {
     fn report_change(&mut self, part: &'static str, outcome: &anyhow::Result<()>) {
         self.report.error(part, outcome.as_ref().err());
         if outcome.is_err() {
-            self.retry = Some(Instant::now() + RETRY);
+            self.retry = self.retry.min(Instant::now() + RETRY);
         }
     }
 
@@ -296,7 +307,6 @@ impl Part {
     async fn until_changed(&mut self, changes: &mut Changes) -> anyhow::Result<()> {
         let is_conflict = loop {
             self.report.api(API, self.api.failure());
-            let retry = self.retry.unwrap_or_else(Instant::now);
             tokio::select! {
                 change = changes.next(&self.concerns) => {
                     change.context("the socket for events of routes ended")?;
@@ -319,7 +329,7 @@ impl Part {
                     proven?;
                     break false;
                 }
-                () = sleep_until(retry), if self.retry.is_some() => break false,
+                () = sleep_until(self.retry) => break false,
             }
         };
         self.settle(changes, is_conflict).await

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use anyhow::Context as _;
 use cluster::{Nodes, State};
+use cni::files::if_present;
 use cni::note;
 use tempfile::NamedTempFile;
 
@@ -41,7 +42,7 @@ pub(super) fn replace(path: &Path, content: &[u8], mode: u32) -> anyhow::Result<
     let write = || {
         let directory = path.parent().context("is no file")?;
         fs::create_dir_all(directory)?;
-        let mut file = NamedTempFile::with_prefix_in(".cni-agent-", directory)?;
+        let mut file = NamedTempFile::with_prefix_in(UNFINISHED, directory)?;
         file.write_all(content)?;
         file.as_file()
             .set_permissions(Permissions::from_mode(mode))?;
@@ -51,3 +52,25 @@ pub(super) fn replace(path: &Path, content: &[u8], mode: u32) -> anyhow::Result<
     };
     write().with_context(|| format!("write {}", path.display()))
 }
+
+/// Removes files beside `path` that an agent did not finish because it was killed. They may have keys.
+///
+/// # Errors
+/// The directory cannot be read, or a file cannot be removed.
+pub(super) fn remove_unfinished(path: &Path) -> anyhow::Result<()> {
+    let directory = path.parent().context("is no file")?;
+    let remove = || {
+        for entry in if_present(fs::read_dir(directory))?.into_iter().flatten() {
+            let path = entry?.path();
+            let name = path.file_name().unwrap_or_default();
+            if name.as_encoded_bytes().starts_with(UNFINISHED.as_bytes()) {
+                fs::remove_file(path)?;
+            }
+        }
+        anyhow::Ok(())
+    };
+    remove().with_context(|| format!("remove unfinished files in {}", directory.display()))
+}
+
+/// The beginning of the names of unfinished files.
+const UNFINISHED: &str = ".cni-agent-";
