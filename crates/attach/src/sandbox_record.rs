@@ -89,11 +89,12 @@ pub trait SandboxRecord: Serialize + DeserializeOwned {
 
     /// DEL: reverts the changes of the attachment and removes its record.
     ///
-    /// DEL only reports what it cannot change in the sandbox, because a process there could
-    /// otherwise make DEL fail for ever.
+    /// DEL only reports what the kernel refuses to change in the sandbox, because a process there
+    /// could otherwise make DEL fail for ever.
     ///
     /// # Errors
-    /// The sandbox cannot be entered, or the record cannot be read or removed. The record stays.
+    /// The sandbox cannot be entered, the kernel does not answer, or the record cannot be read or
+    /// removed. The record stays.
     fn del(request: &DelRequest) -> anyhow::Result<()> {
         cni::step(Self::STEP);
         let owner = request.attachment.owner();
@@ -147,7 +148,7 @@ fn find_and_revert<R: SandboxRecord>(request: &DelRequest) -> anyhow::Result<()>
 /// If the sandbox cannot be entered or locked, nothing is reverted, so the record stays. A process in
 /// the sandbox can only cause a delay: it makes ADDs of the sandbox slow, which hold the lock.
 fn remove<R: SandboxRecord>(owner: &str, netns: Option<&Path>) -> anyhow::Result<()> {
-    let kept = || format!("enter the sandbox of {owner}, whose record stays");
+    let kept = || format!("revert changes in the sandbox of {owner}, whose record stays");
     let text = R::files().find_also_retired(owner);
     let record = text.and_then(|it| R::read(owner, &it));
     let entered = record.map(|it| it.sandbox().open(netns)).transpose();
@@ -157,9 +158,14 @@ fn remove<R: SandboxRecord>(owner: &str, netns: Option<&Path>) -> anyhow::Result
     let _lock = SandboxLock::take(&namespace).with_context(kept)?;
     // An ADD that had the lock until now may have written another record.
     let retired = R::files().retire(owner);
-    if let Some(record) = retired.text().and_then(|it| R::read(owner, it)) {
-        note_failure(record.revert(&connection));
+    let record = retired.text().and_then(|it| R::read(owner, it));
+    let reverted = record.map_or(Ok(()), |it| it.revert(&connection));
+    let is_unanswered =
+        |it: &anyhow::Error| it.downcast_ref().is_some_and(netlink::Error::is_unanswered);
+    if reverted.as_ref().is_err_and(is_unanswered) {
+        return reverted.with_context(kept);
     }
+    note_failure(reverted);
     retired.remove()
 }
 

@@ -159,7 +159,7 @@ impl Connection {
             }
             number = self.send(std::slice::from_ref(request))?;
         }
-        Err(request.unanswered("the list changed during every attempt to read it"))
+        Err(request.unlisted("the list changed during every attempt to read it"))
     }
 
     /// Reads the answers to `request`, whose sequence number is `number`. Returns `None` if objects
@@ -175,7 +175,7 @@ impl Connection {
         });
         let reply = reply.map_err(|error| match error {
             ReceiveError::Deadline => request.unanswered("the kernel did not answer"),
-            ReceiveError::TooLong => request.unanswered("the list is too long"),
+            ReceiveError::TooLong => request.unlisted("the list is too long"),
             ReceiveError::Lost | ReceiveError::Socket(_) => {
                 request.unanswered("the answer is lost")
             }

@@ -29,13 +29,20 @@ pub enum Error {
         /// The kernel's reason.
         refusal: Refusal,
     },
-    /// The request cannot be sent, or the kernel's answer is missing, is lost or does not fit the
-    /// request.
+    /// The request cannot be sent, or the kernel's answer is missing or lost.
     #[error("{operation}: {reason}")]
     Unanswered {
         /// The operation and its object: `list links`.
         operation: String,
         /// What went wrong: `the answer is lost`.
+        reason: &'static str,
+    },
+    /// A list is too long, or changes during every attempt to read it.
+    #[error("{operation}: {reason}")]
+    Unlisted {
+        /// The operation and its object: `list links`.
+        operation: String,
+        /// What went wrong: `the list is too long`.
         reason: &'static str,
     },
     /// An awaited event did not occur in time.
@@ -55,6 +62,12 @@ impl Error {
             Self::Refused { refusal, .. } => Some(refusal.errno),
             _ => None,
         }
+    }
+
+    /// Returns whether a request has no answer, as if memory is scarce. The processes of a sandbox cannot
+    /// cause that.
+    pub fn is_unanswered(&self) -> bool {
+        matches!(self, Self::Unanswered { .. })
     }
 
     /// Returns whether the kernel refused the request because the object does not exist.

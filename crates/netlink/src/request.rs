@@ -68,6 +68,11 @@ impl Request {
         Error::Unanswered { operation, reason }
     }
 
+    pub(crate) fn unlisted(&self, reason: &'static str) -> Error {
+        let operation = self.operation.clone();
+        Error::Unlisted { operation, reason }
+    }
+
     pub(crate) fn refused(&self, refusal: Refusal) -> Error {
         let operation = self.operation.clone();
         Error::Refused { operation, refusal }
