@@ -92,6 +92,38 @@ fn routes_of_a_renewed_lease_replace_the_former_ones() {
     assert_eq!(a.addresses("eth0"), ["10.6.0.50/24"]);
 }
 
+/// The kernel refuses a route by a router that is on no link.
+#[test]
+fn lease_is_kept_without_a_refused_route() {
+    let host = Host::new();
+    let network = network(&host);
+    let server = Server::start(|query| {
+        let [time, renewal, rebinding] = [4_u32, 1, 3].map(u32::to_be_bytes);
+        let (kind, router) = match (query.kind, query.client.is_unspecified()) {
+            (DISCOVER, _) => (OFFER, [10, 6, 0, 1]),
+            (REQUEST, true) => (ACK, [10, 6, 0, 1]),
+            _ => (ACK, [192, 0, 2, 1]),
+        };
+        let network: [(u8, &[u8]); 2] = [(1, &[255, 255, 255, 0]), (3, &router)];
+        let times: [(u8, &[u8]); 3] = [(51, &time), (58, &renewal), (59, &rebinding)];
+        vec![query.answer(kind, FIRST, &[&network[..], &times].concat())]
+    });
+    let daemon = Daemon::start(&host);
+    let a = host.sandbox("a");
+    network.add(&a);
+    daemon.says("change routes: ");
+    let renewals = || {
+        let requests = server.seen_of(REQUEST);
+        requests
+            .iter()
+            .filter(|it| it.client.octets() == FIRST)
+            .count()
+    };
+    assert!(eventually(|| renewals() > 5), "{}", daemon.log());
+    assert!(!daemon.log().contains("is lost"), "{}", daemon.log());
+    assert_eq!(a.addresses("eth0"), ["10.6.0.50/24"]);
+}
+
 #[test]
 fn refused_renewal_moves_the_interface_to_a_new_address() {
     let host = Host::new();

@@ -142,6 +142,8 @@ impl Task {
     /// Waits until the lease has to be extended, and tries that once. Without a lease, gets one.
     async fn turn(&mut self) -> anyhow::Result<()> {
         let Some(lease) = self.record.lease.clone() else {
+            // A killed daemon may have added the address that it requested.
+            self.change([self.record.offered.clone(), None]).await?;
             let lease = self.acquire().await?;
             return self.replace(Some(lease)).await;
         };
@@ -252,11 +254,15 @@ impl Task {
         Ok("the interface")
     }
 
-    /// Gives the interface what belongs to the second lease, instead of what belongs to the first.
+    /// Gives the interface what belongs to the second lease, instead of what belongs to the first. A
+    /// lease is kept without a route that the kernel refuses.
     async fn change(&mut self, leases: [Option<Lease>; 2]) -> anyhow::Result<()> {
         let priority = self.record.asked.priority;
-        let work = move |connection: &_, link: &_| change(connection, link, &leases, priority);
-        at_interface(&mut self.record, &self.flags.prefix, work).await
+        let work = move |connection: &_, link: &_| Ok(change(connection, link, &leases, priority)?);
+        if let Some(error) = at_interface(&mut self.record, &self.flags.prefix, work).await? {
+            self.note(format_args!("change routes: {error:#}"));
+        }
+        Ok(())
     }
 
     fn release_from_host(&self, lease: &Lease) -> anyhow::Result<()> {
