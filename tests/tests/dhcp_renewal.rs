@@ -38,6 +38,23 @@ fn lease_is_renewed_with_its_server_alone() {
 }
 
 #[test]
+fn lease_is_renewed_although_all_its_times_are_the_same() {
+    let host = Host::new();
+    let network = network(&host);
+    let server = Server::start(|query| {
+        let kind = if query.kind == DISCOVER { OFFER } else { ACK };
+        let time = 4_u32.to_be_bytes();
+        let mask: (u8, &[u8]) = (1, &[255, 255, 255, 0]);
+        let times: [(u8, &[u8]); 3] = [(51, &time), (58, &time), (59, &time)];
+        vec![query.answer(kind, FIRST, &[&[mask], &times[..]].concat())]
+    });
+    let daemon = Daemon::start(&host);
+    network.add(&host.sandbox("a"));
+    server.sees(|it| it.kind == REQUEST && it.client.octets() == FIRST);
+    assert!(!daemon.log().contains("is lost"), "{}", daemon.log());
+}
+
+#[test]
 fn all_servers_are_asked_when_the_own_one_is_silent() {
     let host = Host::new();
     let network = network(&host);

@@ -55,11 +55,10 @@ impl Lease {
         let seconds = |code| reply.number(code).map(|it| Duration::from_secs(it.into()));
         let time = seconds(LEASE_TIME).unwrap_or(DEFAULT_TIME);
         ensure!(!time.is_zero(), "the lease of {address} has no time");
-        // Some servers send 0 for times that the client shall choose.
-        let is_in = |it: &Duration, end: Duration| !it.is_zero() && *it <= end;
-        let rebind = seconds(REBINDING_TIME).filter(|it| is_in(it, time));
+        // Some servers send 0, or the lease time, for times that the client shall choose.
+        let rebind = seconds(REBINDING_TIME).filter(|it| !it.is_zero() && *it < time);
         let rebind = rebind.unwrap_or(time * 7 / 8);
-        let renew = seconds(RENEWAL_TIME).filter(|it| is_in(it, rebind));
+        let renew = seconds(RENEWAL_TIME).filter(|it| !it.is_zero() && *it <= rebind);
         let now = now()?;
         Ok(Self {
             address: Ipv4Network::new(address, prefix)?,
