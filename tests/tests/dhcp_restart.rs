@@ -114,6 +114,22 @@ fn del_without_a_daemon_succeeds_and_the_next_one_releases() {
     assert!(eventually(|| records().is_empty()));
 }
 
+/// A message is longer than the smallest MTU.
+#[test]
+fn address_leaves_the_interface_although_it_cannot_send_a_release() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let network = alone(&host, &a);
+    let _server = Server::leasing(&[ADDRESS], 60);
+    let daemon = Daemon::start(&host);
+    network.add(&a);
+    a.ip("address add 10.6.0.50/24 dev eth0");
+    a.ip("link set eth0 mtu 68");
+    network.del(&a);
+    assert!(a.addresses("eth0").is_empty(), "{}", daemon.log());
+    daemon.says("released 10.6.0.50/24 from the host");
+}
+
 #[test]
 fn gc_without_a_daemon_marks_the_leases_of_dead_containers() {
     let host = Host::new();

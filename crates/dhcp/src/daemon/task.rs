@@ -239,19 +239,19 @@ impl Task {
         self.flags.records().retire(&self.owner).remove()
     }
 
-    /// Sends a RELEASE and removes the address from the interface. If the interface is gone, sends
-    /// the RELEASE from the host. Returns the sender's name.
+    /// Sends a RELEASE and removes the address from the interface. If the interface is gone or cannot
+    /// send, sends the RELEASE from the host. Returns the sender's name.
     async fn release_one(&mut self, lease: Lease) -> anyhow::Result<&'static str> {
-        let opened = Exchange::open(&mut self.record, &self.flags).await;
-        let Ok(exchange) = opened else {
-            self.release_from_host(&lease)?;
-            return Ok("the host, without the interface");
-        };
-        if lease.is_confirmed() {
-            exchange.release(&lease).await?;
+        let mut is_sent = false;
+        if let Ok(exchange) = Exchange::open(&mut self.record, &self.flags).await {
+            is_sent = !lease.is_confirmed() || exchange.release(&lease).await.is_ok();
+            self.change([Some(lease.clone()), None]).await?;
         }
-        self.change([Some(lease), None]).await?;
-        Ok("the interface")
+        if is_sent {
+            return Ok("the interface");
+        }
+        self.release_from_host(&lease)?;
+        Ok("the host, not from the interface")
     }
 
     /// Gives the interface what belongs to the second lease, instead of what belongs to the first. A
