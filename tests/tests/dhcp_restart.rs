@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::Stdio;
@@ -205,30 +206,38 @@ fn lease_of_a_sandbox_that_is_gone_is_released() {
 
 #[test]
 fn lease_of_a_sandbox_that_is_out_of_sight_stays() {
-    let host = Host::new();
-    let network = network(&host);
-    let server = Server::leasing(&[ADDRESS], 60);
-    let daemon = Daemon::start(&host);
-    let a = host.sandbox("a");
-    let inhabitant = a.inhabitant();
-    network.on("ADD", &a).netns(inhabitant.netns()).ok();
-    drop(inhabitant);
-    drop(daemon);
-    // The record now claims that the renewal is due.
-    let directory = SOCKET.replace(".sock", ".leases");
-    let path = fs::read_dir(&directory)
-        .unwrap()
-        .next()
-        .unwrap()
-        .unwrap()
-        .path();
-    let mut record = records().remove(0);
-    record["lease"]["renew"] = json!({"secs": 0, "nanos": 0});
-    fs::write(&path, record.to_string()).unwrap();
-    let daemon = Daemon::start(&host);
-    daemon.says("open /proc/");
-    assert_eq!(records().len(), 1, "{}", daemon.log());
-    assert!(server.seen_of(RELEASE).is_empty());
+    for is_link in [false, true] {
+        let host = Host::new();
+        let network = network(&host);
+        let server = Server::leasing(&[ADDRESS], 60);
+        let daemon = Daemon::start(&host);
+        let a = host.sandbox("a");
+        let inhabitant = a.inhabitant();
+        let mut netns = inhabitant.netns();
+        if is_link {
+            let link = host.dir().join("netns");
+            symlink(&netns, &link).unwrap();
+            netns = link;
+        }
+        network.on("ADD", &a).netns(&netns).ok();
+        drop(inhabitant);
+        drop(daemon);
+        // The record now claims that the renewal is due.
+        let directory = SOCKET.replace(".sock", ".leases");
+        let path = fs::read_dir(&directory)
+            .unwrap()
+            .next()
+            .unwrap()
+            .unwrap()
+            .path();
+        let mut record = records().remove(0);
+        record["lease"]["renew"] = json!({"secs": 0, "nanos": 0});
+        fs::write(&path, record.to_string()).unwrap();
+        let daemon = Daemon::start(&host);
+        daemon.says(&format!("open {}: ", netns.display()));
+        assert_eq!(records().len(), 1, "{}", daemon.log());
+        assert!(server.seen_of(RELEASE).is_empty());
+    }
 }
 
 #[test]
@@ -284,7 +293,7 @@ fn host_prefix_and_pid_file_are_used() {
     let host = Host::new();
     let network = network(&host);
     let _server = Server::leasing(&[ADDRESS], 60);
-    std::os::unix::fs::symlink("/", "/run/test/host").unwrap();
+    symlink("/", "/run/test/host").unwrap();
     let pid_file = host.dir().join("dhcp.pid");
     let run = Daemon::run(&host)
         .argument("-hostprefix")

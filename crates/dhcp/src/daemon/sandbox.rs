@@ -24,12 +24,12 @@ pub(crate) async fn at_interface<T: Send + 'static>(
     work: impl FnOnce(&Connection, &Link) -> anyhow::Result<T> + Send + 'static,
 ) -> anyhow::Result<T> {
     let interface = record.asked.attachment.interface.clone();
-    let path = format!("{prefix}{}", record.asked.netns.display());
-    let is_process = record.asked.netns.starts_with("/proc");
+    let netns = record.asked.netns.clone();
+    let path = format!("{prefix}{}", netns.display());
     let seen = record.seen.clone();
     let inside = move || {
         let path = Path::new(&path);
-        let sandbox = sandbox(path, seen.as_ref(), is_process)?;
+        let sandbox = sandbox(path, &netns, seen.as_ref())?;
         let work = || at(interface.as_str(), seen.as_ref(), work);
         let (value, index, mac) = Netns::open(path)?.run(work)??;
         let seen = Seen {
@@ -49,12 +49,8 @@ pub(crate) async fn at_interface<T: Send + 'static>(
 /// Returns device and inode of the sandbox at `path`.
 ///
 /// A path that is missing proves nothing if the daemon did not see it before in its mount namespace,
-/// or if it is below /proc: the sandbox may exist without a process of this number.
-fn sandbox(
-    path: &Path,
-    seen: Option<&Seen>,
-    is_process: bool,
-) -> anyhow::Result<Option<(u64, u64)>> {
+/// or if it is below /proc or a link to there: the sandbox may exist without a process of this number.
+fn sandbox(path: &Path, netns: &Path, seen: Option<&Seen>) -> anyhow::Result<Option<(u64, u64)>> {
     let found = fs::metadata(path);
     let missing = found.as_ref().err();
     let missing = missing.filter(|it| it.kind() == ErrorKind::NotFound);
@@ -70,6 +66,8 @@ fn sandbox(
     let Some(reason) = missing.or(other) else {
         return Ok(found);
     };
+    let target = fs::read_link(path).unwrap_or_default();
+    let is_process = [netns, &target].iter().any(|it| it.starts_with("/proc"));
     let is_proof = seen.mounts.is_some() && seen.mounts == *MOUNTS && !is_process;
     ensure!(!is_proof, Gone(reason));
     bail!(reason)
