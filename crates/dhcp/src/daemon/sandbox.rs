@@ -25,7 +25,7 @@ pub(crate) async fn at_interface<T: Send + 'static>(
 ) -> anyhow::Result<T> {
     let interface = record.asked.attachment.interface.clone();
     let netns = record.asked.netns.clone();
-    let path = format!("{prefix}{}", netns.display());
+    let path = path(record, prefix);
     let seen = record.seen.clone();
     let inside = move || {
         let path = Path::new(&path);
@@ -44,6 +44,20 @@ pub(crate) async fn at_interface<T: Send + 'static>(
     let (value, seen) = tokio::task::spawn_blocking(inside).await??;
     record.seen = Some(seen);
     Ok(value)
+}
+
+fn path(record: &Record, prefix: &str) -> String {
+    format!("{prefix}{}", record.asked.netns.display())
+}
+
+/// Looks whether the sandbox exists, without a thread.
+///
+/// # Errors
+/// [`Gone`] alone.
+pub(crate) fn look(record: &Record, prefix: &str) -> Result<(), Gone> {
+    let path = path(record, prefix);
+    let found = sandbox(Path::new(&path), &record.asked.netns, record.seen.as_ref());
+    found.map_or_else(|error| error.downcast().map_or(Ok(()), Err), |_| Ok(()))
 }
 
 /// Returns device and inode of the sandbox at `path`.

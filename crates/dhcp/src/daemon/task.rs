@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep};
 use super::exchange::{Exchange, Verdict};
 use super::flags::Flags;
 use super::interface::change;
-use super::sandbox::{Gone, at_interface};
+use super::sandbox::{Gone, at_interface, look};
 use crate::lease::{Lease, now};
 use crate::message::{Ask, Client, SERVER_PORT, transaction};
 use crate::record::Record;
@@ -126,15 +126,17 @@ impl Task {
     async fn keep(&mut self) {
         loop {
             let deadline = self.deadline();
-            match self.turn().await {
-                Ok(()) => {}
-                Err(error) if error.is::<Gone>() => {
-                    return self.note(format_args!("the sandbox is gone: {error:#}"));
-                }
-                Err(error) => {
-                    self.note(format_args!("{error:#}"));
-                    sleep(self.pause(deadline)).await;
-                }
+            let mut outcome = self.turn().await;
+            if let Err(error) = &outcome
+                && !error.is::<Gone>()
+            {
+                self.note(format_args!("{error:#}"));
+                outcome = self.wait(self.pause(deadline)).await;
+            }
+            if let Err(error) = outcome
+                && error.is::<Gone>()
+            {
+                return self.note(format_args!("the sandbox is gone: {error:#}"));
             }
         }
     }
@@ -153,8 +155,7 @@ impl Task {
             return self.lose("it has expired").await;
         }
         if now < lease.renew {
-            sleep(lease.renew.saturating_sub(now)).await;
-            return Ok(());
+            return self.wait(lease.renew.saturating_sub(now)).await;
         }
         let (ask, end) = match () {
             () if !lease.is_confirmed() => (Ask::Reboot(&lease), lease.end),
@@ -170,6 +171,19 @@ impl Task {
                 self.lose(&reason).await
             }
         }
+    }
+
+    /// Waits. Timers stop while the host is suspended, so this looks at the clock every minute.
+    ///
+    /// # Errors
+    /// [`Gone`]: the sandbox is proven gone meanwhile.
+    async fn wait(&self, time: Duration) -> anyhow::Result<()> {
+        let end = now()? + time;
+        while let Some(left) = end.checked_sub(now()?).filter(|it| !it.is_zero()) {
+            sleep(min(left, MINUTE)).await;
+            look(&self.record, &self.flags.prefix)?;
+        }
+        Ok(())
     }
 
     /// Removes the lease from the interface, because the address may be another client's now.
@@ -287,3 +301,5 @@ impl Task {
 
 /// Shortest wait between two attempts to extend a lease, except at its end.
 const SHORTEST: Duration = Duration::from_secs(1);
+
+const MINUTE: Duration = Duration::from_mins(1);
