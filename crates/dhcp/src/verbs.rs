@@ -113,6 +113,8 @@ pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
     let asked = Request::Gc(request.network.name.clone(), valid.collect());
     if absence(ask(&socket, &asked))?.is_some() {
         directory(&socket).retire_stale(request.stale())?;
+        // As in `release`, a daemon may have started meanwhile.
+        absence(ask(&socket, &asked))?;
     }
     Ok(())
 }
