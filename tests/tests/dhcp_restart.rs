@@ -255,6 +255,20 @@ fn two_daemons_do_not_keep_the_same_leases() {
         .contains("another program listens")));
 }
 
+#[test]
+fn daemon_raises_its_limit_of_open_files() {
+    let host = Host::new();
+    let limited = ["prlimit", "--nofile=64:4000"].map(str::to_owned);
+    let daemon = Daemon::spawn(&host, &Daemon::run(&host).under(&limited));
+    daemon.says("listening");
+    let limits = fs::read_to_string(format!("/proc/{}/limits", daemon.pid())).unwrap();
+    let mut lines = limits
+        .lines()
+        .map(|it| it.split_whitespace().collect::<Vec<_>>());
+    let files = ["Max", "open", "files", "4000", "4000", "files"];
+    assert!(lines.any(|it| it == files), "{limits}");
+}
+
 /// Runs what the units say, without systemd.
 #[test]
 fn socket_of_systemd_is_used_and_stays() {

@@ -3,9 +3,11 @@
 //! Each attachment has a task ([`task`]), which owns the attachment's record. All tasks share one
 //! thread; work inside a sandbox runs on others.
 
+use std::io;
 use std::process::ExitCode;
 
 use cni::note;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 mod exchange;
 mod flags;
@@ -28,9 +30,8 @@ pub(crate) fn run(arguments: impl Iterator<Item = String>) -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build();
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = raise_file_limit().and_then(|()| runtime.enable_all().build());
     let served = runtime.map_err(anyhow::Error::from);
     match served.and_then(|runtime| runtime.block_on(server::serve(flags))) {
         Ok(()) => ExitCode::SUCCESS,
@@ -39,4 +40,15 @@ pub(crate) fn run(arguments: impl Iterator<Item = String>) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Raises the soft limit of open files, 1,024 in most places, to the hard one. Each attachment that
+/// waits for a server needs two to five.
+fn raise_file_limit() -> io::Result<()> {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        ..limit
+    };
+    Ok(setrlimit(Resource::Nofile, raised)?)
 }
