@@ -1,5 +1,7 @@
 //! What `dhcp` sends to a server, and how it takes the answers.
 
+use std::fs;
+
 use serde_json::json;
 use tests::dhcp::{ACK, DISCOVER, Daemon, OFFER, RELEASE, REQUEST, Server, network, records};
 use tests::{Host, Place as _};
@@ -169,6 +171,22 @@ fn garbage_and_useless_answers_are_ignored() {
     let result = network.add(&host.sandbox("a"));
     assert_eq!(result["ips"][0]["address"], "10.6.0.50/24");
     daemon.says("no subnet mask");
+}
+
+#[test]
+fn sandbox_with_too_many_addresses_gets_no_lease() {
+    let host = Host::new();
+    let network = network(&host);
+    let _daemon = Daemon::start(&host);
+    let a = host.sandbox("a");
+    let numbers = 0..=10_000;
+    let lines =
+        numbers.map(|it| format!("address add 127.1.{}.{}/32 dev lo\n", it / 250, it % 250));
+    let file = host.dir().join("addresses");
+    fs::write(&file, lines.collect::<String>()).unwrap();
+    a.ip(&format!("-batch {}", file.display()));
+    let refusal = network.on("ADD", &a).error();
+    refusal.expect(100, &["the list is too long"]);
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::io::{self, ErrorKind, Read as _};
 use std::os::fd::AsRawFd as _;
 use std::thread;
 
+use netlink::Connection;
 use nix::ifaddrs::getifaddrs;
 use nix::libc::ETH_P_IP;
 use nix::sys::socket::bind;
@@ -18,8 +19,9 @@ pub(crate) struct FrameSocket(Option<AsyncFd<Socket>>);
 /// Opens a socket for the link with this index. Must run in the namespace of the link.
 ///
 /// # Errors
-/// `CAP_NET_RAW` is missing, or the link does not exist.
-pub(crate) fn open(link: u32) -> io::Result<Socket> {
+/// `CAP_NET_RAW` is missing, the link does not exist, or the namespace has more than 10,000 links or
+/// addresses.
+pub(crate) fn open(link: u32) -> anyhow::Result<Socket> {
     let protocol = i32::from(u16::try_from(ETH_P_IP).unwrap_or_default().to_be());
     let socket = Socket::new(
         Domain::PACKET,
@@ -28,6 +30,10 @@ pub(crate) fn open(link: u32) -> io::Result<Socket> {
     )?;
     // Without the filter, the packets of a busy container would fill the buffer.
     socket.attach_filter(&MESSAGES)?;
+    // getifaddrs(3) keeps lists of any length in memory, and a pod decides how long they are.
+    let connection = Connection::open_wary()?;
+    connection.links()?;
+    connection.every_address()?;
     let mut addresses = getifaddrs()?.filter_map(|it| it.address?.as_link_addr().copied());
     let address = addresses.find(|it| u32::try_from(it.ifindex()) == Ok(link));
     let address = address.ok_or_else(|| io::Error::from(ErrorKind::NotFound))?;
