@@ -128,10 +128,14 @@ async fn take_over(held: &Arc<HeldLeases>) -> anyhow::Result<()> {
             let mut addresses = connection.addresses(link.index)?.into_iter();
             Ok(addresses.any(|it| it.address == address.into()))
         };
-        if let Ok(true) = at_interface(&mut record, &held.flags.prefix, has_address).await {
-            note!("{owner}: asking for {address}, which another daemon leased");
-            record.write(&files)?;
-            held.start(record, None);
+        match at_interface(&mut record, &held.flags.prefix, has_address).await {
+            Ok(true) => {
+                note!("{owner}: asking for {address}, which another daemon leased");
+                record.write(&files)?;
+                held.start(record, None);
+            }
+            Ok(false) => {}
+            Err(error) => note!("{owner}: look for {address}: {error:#}"),
         }
     }
     Ok(())
