@@ -3,13 +3,13 @@
 
 use std::collections::BTreeSet;
 use std::net::{SocketAddr, UdpSocket};
-use std::thread::{park_timeout, scope};
+use std::thread::scope;
 use std::time::{Duration, Instant};
 
 use tests::auto::{DIRECT, Scene, TUNNEL, Way, addresses};
 use tests::cluster::{Cluster, LAN, Node, WAN};
 use tests::traffic::{Connection, client_seen};
-use tests::{Host, Place as _, Sandbox, eventually};
+use tests::{Host, Place as _, Sandbox, eventually, pause};
 
 /// Lets the switch drop packets from or to addresses of pods, as clouds do.
 fn filter(host: &Host, which: &str) {
@@ -65,7 +65,7 @@ fn nodes_of_one_network_become_direct_and_one_behind_a_router_does_not() {
         &["10.244.2.0/24", "fd00:10:244:2::/64"],
         &["192.0.2.9", "2001:db8::9"],
     );
-    park_timeout(Duration::from_secs(5));
+    pause(Duration::from_secs(5));
     assert_eq!(scene.ways(1, 2), TUNNEL);
 }
 
@@ -78,7 +78,7 @@ fn connection_lives_on_while_the_network_begins_and_ends_to_drop_packets_of_pods
     let mut connection = Connection::open(scene.pod(1), "10.244.2.2:80", (scene.pod(2), 80));
     let mut from_host = Connection::open(scene.place(1), "10.244.2.2:81", (scene.pod(2), 81));
     let stays_in_tunnel = || {
-        park_timeout(Duration::from_secs(5));
+        pause(Duration::from_secs(5));
         scene.expect_ways([1, 2], TUNNEL);
         scene.expect_traffic([1, 2], Way::Tunnel);
     };
@@ -116,7 +116,7 @@ fn lost([from, to]: [&Sandbox; 2], is_done: impl Fn() -> bool) -> (usize, Durati
         let number = u64::try_from(sent.len()).unwrap();
         sent.push(Instant::now());
         sender.send_to(&number.to_be_bytes(), target).ok();
-        park_timeout(Duration::from_millis(10));
+        pause(Duration::from_millis(10));
         while receiver.recv(&mut buffer).is_ok() {
             arrived.insert(usize::try_from(u64::from_be_bytes(buffer)).unwrap());
         }
@@ -145,7 +145,7 @@ fn filter_of_one_node_keeps_both_ways_in_the_tunnel() {
          add rule bridge cloud forward ip saddr 10.244.2.0/24 drop; \
          add rule bridge cloud forward ip6 saddr fd00:10:244:2::/64 drop'");
     let scene = Scene::with(&host, cluster, &[(LAN, "auto"), (LAN, "auto")], |_| ());
-    park_timeout(Duration::from_secs(6));
+    pause(Duration::from_secs(6));
     scene.expect_ways([1, 2], TUNNEL);
     scene.expect_traffic([1, 2], Way::Tunnel);
 }
@@ -173,7 +173,7 @@ fn packets_pass_while_one_node_takes_the_direct_way_and_the_other_the_tunnel() {
             assert_ne!(client_seen(scene.place(2), a, own), "none");
         }
         // The agent tries all routes again.
-        park_timeout(Duration::from_secs(14));
+        pause(Duration::from_secs(14));
         assert_eq!(scene.ways(1, 2), DIRECT);
     }
 }
@@ -252,7 +252,7 @@ fn next_agent_changes_no_route() {
     let monitor = "timeout 15 ip monitor route || true";
     let events = scope(|scope| {
         let events = scope.spawn(|| first.place().sh(monitor));
-        park_timeout(Duration::from_secs(1));
+        pause(Duration::from_secs(1));
         drop(agent);
         let sections = cluster.sections(&first, "auto");
         let next = first.agent(&sections);

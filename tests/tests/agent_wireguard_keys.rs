@@ -2,14 +2,13 @@
 
 use std::fs;
 use std::net::{SocketAddr, UdpSocket};
-use std::thread::park_timeout;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 use tests::cluster::{Cluster, LAN, Node};
 use tests::traffic::Connection;
 use tests::wireguard::{ANNOTATION, Scene, announcement, expect_routes, key_file, soon};
-use tests::{Agent, Host, Place as _, Sandbox};
+use tests::{Agent, Host, Place as _, Sandbox, pause};
 
 /// A node can announce only a key that it has, so none takes the packets of another one by it.
 #[test]
@@ -163,7 +162,7 @@ fn longest_gap(from: &Sandbox, to: &Sandbox, is_done: impl Fn() -> bool) -> Dura
     while end.is_none_or(|it: Instant| it.elapsed() < Duration::from_secs(3)) {
         assert!(start.elapsed() < Duration::from_secs(90), "the key stays");
         sender.send_to(b"x", target).ok();
-        park_timeout(Duration::from_millis(10));
+        pause(Duration::from_millis(10));
         while receiver.recv(&mut [0; 8]).is_ok() {
             longest = longest.max(last.elapsed());
             last = Instant::now();
