@@ -30,7 +30,7 @@ use crate::{Asked, Config, Direction};
 ///
 /// # Errors
 /// - Code 7: `prevResult` is missing.
-/// - Codes 4 and 7: [`Pair::find`] does not find the veth pair.
+/// - Codes 4 and 7: [`Limiting::of`] does not find the veth pair.
 /// - Code 7: the rate of a direction in `changeLimits` exceeds the pod's allocation.
 /// - Code 7: a limit is to be removed, but the Go plugin set it.
 /// - Code 100: another program set a qdisc on a limited link, a DEL runs, or the kernel refuses a
