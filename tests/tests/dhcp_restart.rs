@@ -235,6 +235,7 @@ fn lease_of_a_sandbox_that_is_out_of_sight_stays() {
         fs::write(&path, record.to_string()).unwrap();
         let daemon = Daemon::start(&host);
         daemon.says(&format!("open {}: ", netns.display()));
+        assert!(!daemon.log().contains("is gone"), "{}", daemon.log());
         assert_eq!(records().len(), 1, "{}", daemon.log());
         assert!(server.seen_of(RELEASE).is_empty());
     }
