@@ -44,6 +44,7 @@ fn device_is_found_by_each_key() {
     fake_sysfs(&host);
     let directory = "/sys/devices/pci0000:00/0000:00:19.0";
     let by = |key: &str, value: &str| network.clone().with(key, value);
+    let b = host.sandbox("b");
     let long = "name-of-more-than-15-bytes";
     host.ip(&format!("link property add dev ens5 altname {long}"));
     for network in [
@@ -59,6 +60,8 @@ fn device_is_found_by_each_key() {
         let result = network.add(&a);
         assert_eq!(a.mac("eth0"), "02:00:00:00:05:01", "{:?}", network.config());
         network.check(&a, &result).ok();
+        let refusal = network.on("ADD", &b).error();
+        assert!(refusal.mentions("cni:pods/a/eth0 has it"), "{refusal:?}");
         network.del(&a);
         assert!(host.has_link("ens5"));
         a.remove();

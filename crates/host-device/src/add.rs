@@ -10,7 +10,7 @@ use attach::{
 };
 use cni::result::Interface;
 use cni::{AddRequest, AddResult, Answer, Answered, Error, Undo};
-use netlink::{Carrier, Connection, Link, LinkChange, Request};
+use netlink::{Carrier, Connection, Link, Request, SavedAddress};
 use netns::Netns;
 
 use crate::config::{Config, Selector};
@@ -163,23 +163,28 @@ impl<'a> Add<'a> {
             };
             format!("the host has no {selector}; {next}")
         })?;
-        if let Some((owner, record)) = records.iter().find(|it| it.1.device.name == link.name)
-            && let Some(renamed) = record.device.find_on_host(host)?
-            && renamed.index != link.index
-        {
-            let name = &link.name;
-            bail!(
-                "{name} is another link than the device of that name, which returned from {owner} as \
-                 {}; rename that link",
-                renamed.name
-            );
+        records.retain(|it| it.1.has_left && it.1.device.name == link.name);
+        for (owner, record) in records {
+            match record.device.find_on_host(host)? {
+                // The new record describes the device as it could be restored.
+                Some(returned) if returned.index == link.index => {
+                    record::files().retire(&owner).remove()?;
+                }
+                Some(returned) => bail!(
+                    "{} is another link than the device of that name, which returned from {owner} as \
+                     {}; rename that link",
+                    link.name,
+                    returned.name
+                ),
+                None => {}
+            }
         }
         device::expect_movable(host, &link)?;
         Ok(link)
     }
 
-    /// Moves `link` into the sandbox, by the name of the interface, and returns it there. Gives it
-    /// the alias in which DEL of the reference looks for its former name.
+    /// Moves `link` into the sandbox, by the name of the interface, and returns it there. Its alias is
+    /// its former name: DEL of the reference looks there, as does DEL after ADD was killed.
     fn move_in(
         &self,
         (host, sandbox): (&Connection, &Connection),
@@ -189,8 +194,11 @@ impl<'a> Add<'a> {
         cni::step("record the device");
         let (request, away) = (self.request, self.away);
         let owner = request.attachment.owner();
-        let addresses = host.addresses(link.index)?;
-        let mut record = Record::new(link, &addresses, &request.netns)?;
+        let mut record = Record::new(link, &request.netns)?;
+        record.selector = self.config.device.to_string();
+        record.device.saved_addresses = host.saved_addresses(link.index)?;
+        let is_fixed = |it: &SavedAddress| !it.address.is_link_local && !it.address.expires;
+        record.device.saved_addresses.retain(is_fixed);
         let master = link.master.map(|it| host.link_by_index(it)).transpose()?;
         record.device.master = master.map(|it| it.name);
         if !record.create(&owner)? {
@@ -208,13 +216,14 @@ impl<'a> Add<'a> {
         cni::step("move the device");
         let interface = request.attachment.interface.as_str();
         away.set(true);
-        let moved = host.execute([Request::move_link(link.index, self.namespace, interface)]);
+        let move_it = Request::move_link(link.index, self.namespace, interface, &link.name);
+        let moved = host.execute([move_it]);
         if moved.as_ref().is_err_and(netlink::Error::is_not_found) {
             // A concurrent ADD was faster.
             self.claim(host)?;
         }
         moved?;
-        let moved = sandbox.change_link(interface, &[LinkChange::Alias(&link.name)])?;
+        let moved = sandbox.link(interface)?;
         record.has_left = true;
         record.device.index = moved.index;
         record.write(&owner)?;

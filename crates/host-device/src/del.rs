@@ -17,7 +17,7 @@ use crate::transfer::{self, Place};
 /// sandbox is gone, DEL succeeds and keeps the lease until GC.
 ///
 /// # Errors
-/// The device cannot be moved or restored. Its record stays, so that the next DEL or GC tries again.
+/// The device cannot be moved. Its record stays, so that the next DEL or GC tries again.
 /// A lease that does not need the device stays, too.
 pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
     let owner = request.attachment.owner();
@@ -115,7 +115,7 @@ fn remains(
     place: Option<&Place>,
     is_searched: bool,
 ) -> anyhow::Result<Option<String>> {
-    if matches!(place, Some(Place::Home | Place::Renamed { .. })) {
+    if matches!(place, Some(Place::Home | Place::Altered { .. })) {
         return Ok(None);
     }
     Ok(match Witness::find(owner)?.map(|it| it.presence()) {
@@ -141,9 +141,9 @@ pub(crate) fn return_device(
     let place = transfer::bring_back(&record, netns)?;
     transfer::report(&place, &record.device);
     match &place {
-        Place::Renamed { now, .. } => {
-            record.device.index = now.0;
-            record.device.other_name = Some(now.1.clone());
+        Place::Altered { now, .. } => {
+            record.device.index = now.index;
+            record.device.other_name = Some(now.name.clone());
             record.has_left = true;
             record.write(&retired.owner)?;
         }

@@ -73,8 +73,26 @@ pub(crate) fn expect_movable(host: &Connection, link: &Link) -> anyhow::Result<(
         bail!("{name} is the host's end of {owner}; choose another device");
     }
     let routes = host.default_routes_in_use()?;
-    if routes.iter().any(|it| it.uses(link.index)) {
-        note!("{name} has the host's default route, which is deleted when the device leaves");
+    let links = host.links()?;
+    let has_route = |user: &Link| routes.iter().any(|it| it.uses(user.index));
+    if users(link, &links).into_iter().any(has_route) {
+        note!("the host's default route uses {name}, and fails when the device leaves");
     }
     Ok(())
+}
+
+/// Returns `link` and the links that send through it: its bridge or bond, its VLANs, and theirs.
+fn users<'l>(link: &'l Link, links: &'l [Link]) -> Vec<&'l Link> {
+    let mut users = vec![link];
+    let is_next = |it: &&Link, users: &[&Link]| {
+        let is_above = |below: &&Link| {
+            let is_on = it.peer == Some(below.index) && it.peer_namespace.is_none();
+            is_on || below.master == Some(it.index)
+        };
+        users.iter().all(|user| user.index != it.index) && users.iter().any(is_above)
+    };
+    while let Some(next) = links.iter().find(|it| is_next(it, &users)) {
+        users.push(next);
+    }
+    users
 }

@@ -11,8 +11,7 @@ use anyhow::Context as _;
 use attach::{OwnerFiles, Writing};
 use cni::files::boot_id;
 use cni::{GOING_ON, or_note};
-use ipnetwork::IpNetwork;
-use netlink::{Address, Connection, Link, LinkChange, LinkKind, MacAddress, Multicast, found};
+use netlink::{Connection, Link, LinkChange, LinkKind, MacAddress, Multicast, SavedAddress, found};
 use netns::Netns;
 use serde::{Deserialize, Serialize};
 
@@ -26,6 +25,9 @@ pub(crate) struct Record {
     pub netns: PathBuf,
     /// The device has left the host. If this is false, ADD was interrupted, perhaps after the move.
     pub has_left: bool,
+    /// What named the device, as [`Selector`] displays it.
+    #[serde(default)]
+    pub selector: String,
     /// The device as it was.
     pub device: Former,
 }
@@ -36,7 +38,7 @@ pub(crate) struct Former {
     pub name: String,
     /// Index in the namespace where the device was last seen.
     pub index: u32,
-    /// Name on the host since a DEL that found the name of the device taken.
+    /// Name on the host since a DEL that could not restore the device as it was.
     pub other_name: Option<String>,
     kind: String,
     permanent_mac: Option<String>,
@@ -52,25 +54,28 @@ pub(crate) struct Former {
     pub alias: Option<String>,
     /// Name of the bridge, bond or VRF of the device.
     pub master: Option<String>,
-    pub addresses: Vec<IpNetwork>,
+    /// Addresses, except those that the kernel or a DHCP client adds again.
+    #[serde(default)]
+    pub saved_addresses: Vec<SavedAddress>,
 }
 
 impl Record {
-    /// Describes `link`, which has these addresses and is about to move to the sandbox `netns`.
-    /// Leaves out addresses that the kernel or a DHCP client adds again.
-    pub fn new(link: &Link, addresses: &[Address], netns: &Path) -> anyhow::Result<Self> {
+    /// Describes `link`, which is about to move to the sandbox `netns`, except for its addresses and
+    /// its master.
+    pub fn new(link: &Link, netns: &Path) -> anyhow::Result<Self> {
         Ok(Self {
             boot: boot_id()?,
             netns: netns.to_owned(),
             has_left: false,
-            device: Former::of(link, addresses),
+            selector: String::new(),
+            device: Former::of(link),
         })
     }
 
     /// Describes `link` in the sandbox `netns`, which the reference moved there. Only its name on the
     /// host is known.
     pub fn of_reference(link: &Link, name: String, netns: &Path) -> anyhow::Result<Self> {
-        let mut record = Self::new(link, &[], netns)?;
+        let mut record = Self::new(link, netns)?;
         record.has_left = true;
         record.device.alias = None;
         record.device.is_up = false;
@@ -97,15 +102,17 @@ impl Record {
     /// Returns whether `selector` names the device, as far as the record shows that.
     pub fn is_named(&self, selector: &Selector) -> bool {
         let former = &self.device;
-        match selector {
-            Selector::Name(name) => former.name == *name,
-            Selector::Mac(mac) => former.mac == Some(mac.to_string()),
-            Selector::Directory(directory) => {
-                let directory = directory.file_name().and_then(|it| it.to_str());
-                directory.is_some() && directory == former.parent_device.as_deref()
+        let is_same = self.selector == selector.to_string();
+        is_same
+            || match selector {
+                Selector::Name(name) => former.name == *name,
+                Selector::Mac(mac) => former.mac == Some(mac.to_string()),
+                Selector::Directory(directory) => {
+                    let directory = directory.file_name().and_then(|it| it.to_str());
+                    directory.is_some() && directory == former.parent_device.as_deref()
+                }
+                Selector::UserSpace => false,
             }
-            Selector::UserSpace => false,
-        }
     }
 
     /// Writes the first record of the attachment `owner`, in place of a void one. Returns `false`, and
@@ -138,11 +145,9 @@ impl Record {
 }
 
 impl Former {
-    /// Describes `link`, except for its master.
-    pub fn of(link: &Link, addresses: &[Address]) -> Self {
+    /// Describes `link`, except for its addresses and its master.
+    pub fn of(link: &Link) -> Self {
         let text = |mac: Option<MacAddress>| mac.map(|it| it.to_string());
-        let is_fixed = |it: &&Address| !it.is_link_local && !it.expires;
-        let fixed = addresses.iter().filter(is_fixed).map(|it| it.address);
         Self {
             name: link.name.clone(),
             index: link.index,
@@ -160,7 +165,7 @@ impl Former {
             transmit_queue: link.transmit_queue,
             alias: link.alias.clone(),
             master: None,
-            addresses: fixed.collect(),
+            saved_addresses: Vec::new(),
         }
     }
 
@@ -225,7 +230,7 @@ impl Former {
         Ok(same.into_iter().next())
     }
 
-    fn has_identity(&self) -> bool {
+    pub fn has_identity(&self) -> bool {
         let has_mark = self.permanent_mac.is_some() || self.parent_device.is_some();
         self.is_physical() && has_mark
     }

@@ -2,10 +2,9 @@
 
 use std::path::Path;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use cni::{GOING_ON, note, or_note};
-use ipnetwork::IpNetwork;
-use netlink::{Connection, Dad, Link, LinkChange, Request, created};
+use netlink::{Connection, Dad, Link, LinkChange, Request, SavedAddress, created, found};
 use netns::Netns;
 
 use crate::record::{self, Former, Record};
@@ -15,8 +14,8 @@ use crate::record::{self, Former, Record};
 pub(crate) enum Place {
     /// On the host, as it was.
     Home,
-    /// On the host, with another name, because another link has its name now.
-    Renamed { now: (u32, String), other: String },
+    /// On the host, but not as it was.
+    Altered { now: Box<Link>, reasons: String },
     /// Neither on the host nor in a known sandbox.
     Missing,
 }
@@ -26,7 +25,8 @@ pub(crate) enum Place {
 /// where the kernel puts the hardware of a deleted namespace.
 ///
 /// # Errors
-/// The kernel refuses a request. The device may then be back, but not as it was.
+/// The kernel refuses to move the device, or does not answer. The device may then be back, but not as
+/// it was.
 pub(crate) fn bring_back(record: &Record, netns: Option<&Path>) -> anyhow::Result<Place> {
     let former = &record.device;
     let host = Connection::open()?;
@@ -37,14 +37,11 @@ pub(crate) fn bring_back(record: &Record, netns: Option<&Path>) -> anyhow::Resul
             continue;
         };
         if let Some(link) = former.find_in(&sandbox, &own)? {
-            let link = carry(former, &link, (&sandbox, &host, &own))?;
-            return restore(&host, &link, former);
+            let carried = carry(former, &link, (&sandbox, &host, &own))?;
+            return restore(&host, carried, former);
         }
     }
-    match former.find_on_host(&host)? {
-        Some(link) => restore(&host, &link, former),
-        None => Ok(Place::Missing),
-    }
+    restore(&host, former.find_on_host(&host)?, former)
 }
 
 /// Restores hardware that is on the host although its record says that it has left: the kernel put it
@@ -53,12 +50,9 @@ pub(crate) fn bring_back(record: &Record, netns: Option<&Path>) -> anyhow::Resul
 pub(crate) fn reclaim(host: &Connection) -> anyhow::Result<Vec<(String, Record)>> {
     let mut away = Vec::new();
     for (owner, record) in Record::all()? {
-        let found = record
-            .device
-            .find_on_host(host)?
-            .filter(|_| record.has_left);
-        let restored = found.map(|link| restore(host, &link, &record.device));
-        if let Some(Place::Home) = or_note(restored.transpose(), GOING_ON).flatten() {
+        let found = record.device.find_on_host(host)?;
+        let restored = restore(host, found.filter(|_| record.has_left), &record.device);
+        if let Some(Place::Home) = or_note(restored, GOING_ON) {
             record::files().retire(&owner).remove()?;
         } else {
             away.push((owner, record));
@@ -92,40 +86,60 @@ pub(crate) fn unreturned() -> anyhow::Result<Vec<String>> {
 }
 
 /// Moves `link` from the sandbox to the host, by its former name if that is free. Renames the link
-/// first if possible, so programs of the host see no other name.
+/// first if possible, so programs of the host see no other name. Returns `None` if another process
+/// has taken the device from the host meanwhile.
 fn carry(
     former: &Former,
     link: &Link,
     (sandbox, host, own): (&Connection, &Connection, &Netns),
-) -> anyhow::Result<Link> {
+) -> anyhow::Result<Option<Link>> {
     let name = match host.find_link(&former.name)? {
         Some(_) => format!("dev{}", link.index),
         None => former.name.clone(),
     };
     let down = Request::change_link_number(link.index, &LinkChange::Down);
     sandbox.attempt(&[down, Request::rename_link(link.index, &name)])?;
-    let moved = sandbox.execute([Request::move_link(link.index, own, &name)]);
-    let named = host.find_link(&name)?;
+    let alias = former.alias.as_deref().unwrap_or_default();
+    let moved = sandbox.execute([Request::move_link(link.index, own, &name, alias)]);
+    // Another link may have got the name before the move.
+    let is_device = |it: &Link| former.is_like(it) && (former.has_identity() || moved.is_ok());
+    let named = host.find_link(&name)?.filter(is_device);
     let elsewhere = || former.find_on_host(host);
-    if let Some(link) = named.map_or_else(elsewhere, |it| Ok(Some(it)))? {
-        return Ok(link);
+    let found = named.map_or_else(elsewhere, |it| Ok(Some(it)))?;
+    if found.is_none() {
+        moved.with_context(|| format!("move {} back to the host", former.name))?;
     }
-    moved.with_context(|| format!("move {} back to the host", former.name))?;
-    bail!(
-        "moved {} to the host, but the host has no such link; look at `ip link`, then repeat DEL",
-        former.name
-    )
+    Ok(found)
 }
 
-/// Gives `link`, a link of the host, the name, the settings, the addresses and the state of
-/// `former`. Changes nothing that it has already. Tries all steps.
+/// Makes `link`, a link of the host, as `former` was. Tries twice, because a refusal may be
+/// temporary.
 ///
 /// # Errors
-/// All refusals of the kernel.
-pub(crate) fn restore(host: &Connection, link: &Link, former: &Former) -> anyhow::Result<Place> {
-    let (mut place, mut requests) = (Place::Home, Vec::new());
+/// The kernel does not answer.
+fn restore(host: &Connection, mut link: Option<Link>, former: &Former) -> anyhow::Result<Place> {
+    let mut refusals = Vec::new();
+    for _ in 0..2 {
+        // Another verb may have restored the device, and moved it to another sandbox.
+        let Some(there) = &link else {
+            return Ok(Place::Missing);
+        };
+        refusals = apply(host, there, former)?;
+        if refusals.is_empty() {
+            return Ok(Place::Home);
+        }
+        link = host.find_link_by_index(there.index)?;
+    }
+    let (now, reasons) = (link.map(Box::new), refusals.join("; "));
+    Ok(now.map_or(Place::Missing, |now| Place::Altered { now, reasons }))
+}
+
+/// Gives `link` the name, the settings, the addresses and the state of `former`. Changes nothing that
+/// it has already. Tries all steps, and returns why some were not possible.
+fn apply(host: &Connection, link: &Link, former: &Former) -> anyhow::Result<Vec<String>> {
+    let (mut refusals, mut requests) = (Vec::new(), Vec::new());
     let change = |it: &LinkChange<'_>| Request::change_link_number(link.index, it);
-    let now = Former::of(link, &[]);
+    let now = Former::of(link);
     let (mut settings, now) = (former.settings(), now.settings());
     settings.retain(|it| !now.contains(it));
     let is_mac = |it: &LinkChange<'_>| matches!(it, LinkChange::Mac(_));
@@ -134,37 +148,57 @@ pub(crate) fn restore(host: &Connection, link: &Link, former: &Former) -> anyhow
         // A kernel before 6.2 renames no link that is up, and many drivers keep the MAC of one.
         requests.push(change(&LinkChange::Down));
     }
-    if link.name != former.name {
-        match host.find_link(&former.name)? {
-            Some(other) => {
-                let now = (link.index, link.name.clone());
-                let other = other.kind.to_string();
-                place = Place::Renamed { now, other };
-            }
-            None => requests.push(Request::rename_link(link.index, &former.name)),
-        }
+    match renaming(host, link, former)? {
+        Ok(renaming) => requests.extend(renaming),
+        Err(refusal) => refusals.push(refusal),
     }
     requests.extend(settings.iter().map(change));
-    if let Some(name) = &former.master
-        && let Some(master) = host.find_link(name)?
-        && link.master != Some(master.index)
-    {
-        requests.push(change(&LinkChange::Master(master.index)));
+    if let Some(name) = &former.master {
+        match host.find_link(name)?.map(|it| it.index) {
+            None => refusals.push(format!("its master {name} is missing")),
+            Some(master) if link.master == Some(master) => {}
+            Some(master) => requests.push(change(&LinkChange::Master(master))),
+        }
     }
     let mut outcomes = host.attempt(&requests)?;
-    let there = host.addresses(link.index)?;
-    let is_missing = |it: &&IpNetwork| there.iter().all(|has| has.address != **it);
-    let missing = former.addresses.iter().filter(is_missing);
-    let add = |it: &IpNetwork| Request::add_address(link.index, *it, Dad::Perform);
+    let there = found(host.addresses(link.index))?.unwrap_or_default();
+    let is_missing = |it: &&SavedAddress| there.iter().all(|has| has.address != it.address.address);
+    let missing = former.saved_addresses.iter().filter(is_missing);
+    let add = |it: &SavedAddress| it.addition_to(link.index, Dad::Perform);
     let is_down = needs_down || !link.is_up;
     let up = (former.is_up && is_down).then(|| change(&LinkChange::Up));
     let requests: Vec<_> = missing.map(add).chain(up).collect();
-    outcomes.extend(host.attempt(&requests)?);
     // Another verb may restore the same device at the same time, and add an address first.
-    let outcomes = outcomes.into_iter().map(|it| created(it).map(drop));
-    cni::all(outcomes.map(|it| it.map_err(anyhow::Error::from)))
-        .with_context(|| format!("restore {}", former.name))?;
-    Ok(place)
+    let added = host.attempt(&requests)?.into_iter();
+    outcomes.extend(added.map(|it| created(it).map(drop)));
+    let refused = outcomes.into_iter().filter_map(Result::err);
+    refusals.extend(refused.map(|it| it.to_string()));
+    Ok(refusals)
+}
+
+/// Returns the requests that give `link` its former name, or why that is not possible.
+fn renaming(
+    host: &Connection,
+    link: &Link,
+    former: &Former,
+) -> anyhow::Result<Result<Vec<Request>, String>> {
+    let name = &former.name;
+    if link.name == *name {
+        return Ok(Ok(Vec::new()));
+    }
+    let rename = Request::rename_link(link.index, name);
+    Ok(match host.find_link(name)? {
+        None => Ok(vec![rename]),
+        // udev makes the name that it would have given to the link an alternative name.
+        Some(it) if it.index == link.index => Ok(vec![
+            Request::delete_alternative_name(link.index, name),
+            rename,
+        ]),
+        Some(other) => Err(format!(
+            "a {} link has its name: rename that link",
+            other.kind
+        )),
+    })
 }
 
 /// Reports what is not as it was.
@@ -172,12 +206,10 @@ pub(crate) fn report(place: &Place, former: &Former) {
     let name = &former.name;
     match place {
         Place::Home => {}
-        Place::Renamed {
-            now: (_, now),
-            other,
-        } => note!(
-            "{name} is back on the host as {now}, because a {other} link has its name: rename that \
-             link, and GC of the network restores the name"
+        Place::Altered { now, reasons } => note!(
+            "{name} is back on the host as {}, but not as it was: {reasons}; GC of the network or \
+             the next ADD tries again",
+            now.name
         ),
         Place::Missing if former.is_physical() => {
             note!("{name} is neither on the host nor in the sandbox: not restored");

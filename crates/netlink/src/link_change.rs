@@ -71,11 +71,13 @@ impl Request {
     }
 
     /// Returns a request that moves the link with this index to another namespace, where it is down
-    /// and called `name`. Equivalent to `ip link set … netns … name NAME`.
-    pub fn move_link(index: u32, namespace: &Netns, name: &str) -> Self {
+    /// and called `name`, and has this alias. Equivalent to `ip link set … netns … name NAME alias
+    /// ALIAS`.
+    pub fn move_link(index: u32, namespace: &Netns, name: &str, alias: &str) -> Self {
         let attributes = vec![
             LinkAttribute::NetNsFd(namespace.as_fd().as_raw_fd()),
             LinkAttribute::IfName(name.to_owned()),
+            LinkAttribute::IfAlias(alias.to_owned()),
         ];
         let operation = format!("move link number {index} to another namespace as {name}");
         Self::change(operation, RTM_NEWLINK, &message(index, attributes))

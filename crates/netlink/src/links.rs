@@ -4,7 +4,7 @@ use netlink_packet_route::AddressFamily;
 use netlink_packet_route::link::LinkMessage;
 use nix::libc::{
     IFLA_ALT_IFNAME, IFLA_EXT_MASK, IFLA_IFNAME, IFLA_INFO_KIND, IFLA_LINKINFO, IFLA_MASTER,
-    IFNAMSIZ, RTM_DELLINK, RTM_GETLINK,
+    IFLA_PROP_LIST, IFNAMSIZ, RTM_DELLINK, RTM_GETLINK,
 };
 
 use crate::attributes::Attributes;
@@ -150,6 +150,17 @@ impl Connection {
     }
 }
 
+impl Request {
+    /// Returns a request that deletes an alternative name of the link with this index. Equivalent to
+    /// `ip link property delete … altname NAME`.
+    pub fn delete_alternative_name(index: u32, name: &str) -> Self {
+        let names = Attributes::new().text(IFLA_ALT_IFNAME, name);
+        let message = question(index, Attributes::new().nest(IFLA_PROP_LIST, &names));
+        let operation = format!("delete the alternative name {name} of link number {index}");
+        Self::change(operation, RTM_DELLINKPROP, &message)
+    }
+}
+
 /// Returns the request that reads the link called `name`. The kernel also finds a link by an
 /// alternative name. It expects a name that is too long for any other in its own attribute.
 pub(crate) fn link_named(name: &str) -> Request {
@@ -174,6 +185,9 @@ fn question(index: u32, attributes: Attributes) -> Bytes {
     let header = [0, index, 0, 0].map(u32::to_ne_bytes);
     Bytes([header.as_flattened(), &attributes].concat())
 }
+
+/// `RTM_DELLINKPROP` in `include/uapi/linux/rtnetlink.h`.
+const RTM_DELLINKPROP: u16 = 109;
 
 /// `RTEXT_FILTER_SKIP_STATS`
 const SKIP_STATISTICS: u32 = 8;

@@ -7,7 +7,7 @@ use nix::libc::{RTM_GETADDR, RTM_NEWADDR};
 use serde::{Deserialize, Serialize};
 
 use crate::message::Bytes;
-use crate::{Address, Connection, Error, Message, Request};
+use crate::{Address, Connection, Dad, Error, Message, Request};
 
 /// An address with all attributes that the kernel reported, such as lifetimes and metric.
 ///
@@ -50,9 +50,17 @@ impl SavedAddress {
     /// Returns a request that adds the address again. The kernel performs duplicate address
     /// detection only if it had not ended for the address.
     pub fn addition(&self) -> Request {
+        let is_pending = self.address.is_tentative;
+        let dad = if is_pending { Dad::Perform } else { Dad::Skip };
+        self.addition_to(self.address.link, dad)
+    }
+
+    /// Returns a request that adds the address to the link with this index.
+    pub fn addition_to(&self, link: u32, dad: Dad) -> Request {
         let mut message = self.message.clone();
+        message.header.index = link;
         // The kernel ignores flags that are only a state.
-        if !self.address.is_tentative && self.address.address.is_ipv6() {
+        if dad == Dad::Skip && self.address.address.is_ipv6() {
             message.header.flags |= AddressHeaderFlags::Nodad;
             for attribute in &mut message.attributes {
                 if let AddressAttribute::Flags(flags) = attribute {

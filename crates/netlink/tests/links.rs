@@ -72,8 +72,9 @@ fn link_moves_to_another_namespace_with_a_new_name() {
         .connection
         .change_link("mv0", &[LinkChange::Master(host.bridge)]);
     assert!(joined.is_err(), "no bridge has a port above itself");
-    let there = Request::move_link(link.index, &host.sandbox, "eth0");
+    let there = Request::move_link(link.index, &host.sandbox, "eth0", "mv0");
     host.connection.execute([there]).unwrap();
     assert_eq!(host.connection.find_link("mv0").unwrap(), None);
-    assert_eq!(host.container.link("eth0").unwrap().mac, link.mac);
+    let moved = host.container.link("eth0").unwrap();
+    assert_eq!((moved.mac, moved.alias), (link.mac, Some("mv0".into())));
 }

@@ -1,0 +1,162 @@
+//! host-device: settings, addresses and concurrent verbs when the device comes back, and what ADD says
+//! before it leaves.
+
+use std::{fs, thread};
+
+use tests::faults::strace;
+use tests::{Host, Place as _, eventually};
+
+#[test]
+fn setting_that_cannot_be_restored_is_reported_and_restored_later() {
+    let host = Host::new();
+    let network = host.nic();
+    let bridge = "link add br0 address 02:00:00:00:05:0b type bridge";
+    host.ip(bridge);
+    host.ip("link set ens5 master br0");
+    let before = host.snapshot();
+    for (instead, reason) in [
+        ("link set lo up", "its master br0 is missing"),
+        ("link add br0 type veth peer name br1", "set the master of"),
+    ] {
+        let a = host.sandbox("a");
+        network.add(&a);
+        host.ip("link delete br0");
+        host.ip(instead);
+        let outcome = network.on("DEL", &a).run();
+        outcome.ok();
+        assert!(outcome.stderr.contains(reason), "{outcome:?}");
+        assert!(host.leases("pods").is_empty());
+        assert_eq!(host.link("ens5")["mtu"], 1400);
+        if host.has_link("br0") {
+            host.ip("link delete br0");
+        }
+        host.ip(bridge);
+        network.gc(&[]).ok();
+        host.snapshot().assert_same_as(&before);
+        a.remove();
+    }
+    let a = host.sandbox("a");
+    network.add(&a);
+    host.ip("link delete br0");
+    network.del(&a);
+    let b = host.sandbox("b");
+    network.add(&b);
+    network.del(&b);
+    let records = fs::read_dir("/run/cni/host-device").unwrap().count();
+    assert_eq!(records, 0);
+}
+
+#[test]
+fn addresses_come_back_with_their_order_and_attributes() {
+    let host = Host::new();
+    let network = host.nic();
+    for address in [
+        "2001:db8:5::10/64 metric 300",
+        "2001:db8:5::11/64 noprefixroute",
+        "192.0.2.10/24 broadcast 192.0.2.99 label ens5:x",
+        "10.9.0.1 peer 10.9.0.2/32",
+    ] {
+        host.ip(&format!("address add {address} dev ens5"));
+    }
+    let shown = || {
+        host.ip("address show dev ens5 scope global")
+            .replace(" tentative", "")
+    };
+    let (before, snapshot) = (shown(), host.snapshot());
+    let a = host.sandbox("a");
+    network.add(&a);
+    network.del(&a);
+    let of = |text: &str| -> Vec<String> {
+        let lines = text.lines().map(str::trim);
+        lines
+            .filter(|it| it.starts_with("inet"))
+            .map(str::to_owned)
+            .collect()
+    };
+    assert_eq!(of(&shown()), of(&before));
+    host.snapshot().assert_same_as(&snapshot);
+}
+
+/// Returns a wrapper that delays each request to the kernel.
+fn slow(host: &Host) -> Vec<String> {
+    let mut words = strace(&host.dir().join("trace"));
+    words.extend(["-e", "inject=sendto:delay_enter=200000"].map(str::to_owned));
+    words
+}
+
+#[test]
+fn link_that_gets_the_name_during_del_stays_as_it_is() {
+    let host = Host::new();
+    let network = host.nic();
+    let before = host.snapshot();
+    let a = host.sandbox("a");
+    network.add(&a);
+    let del = network.on("DEL", &a).under(&slow(&host));
+    thread::scope(|scope| {
+        scope.spawn(|| del.run());
+        assert!(eventually(|| a.has_link("ens5")), "the move follows");
+        host.ip("link add ens5 address 02:00:00:00:05:0b type bridge");
+    });
+    network.del(&a);
+    assert_eq!(host.mac("ens5"), "02:00:00:00:05:0b");
+    host.ip("link delete ens5");
+    network.gc(&[]).ok();
+    host.snapshot().assert_same_as(&before);
+}
+
+#[test]
+fn device_that_another_add_takes_during_del_is_left_to_it() {
+    let host = Host::new();
+    let network = host.nic();
+    let before = host.snapshot();
+    let a = host.sandbox("a");
+    network.add(&a);
+    let b = host.sandbox("b");
+    let del = network.on("DEL", &a).under(&slow(&host));
+    thread::scope(|scope| {
+        let del = scope.spawn(|| del.run());
+        assert!(eventually(|| network.on("ADD", &b).run().status.success()));
+        del.join().unwrap().ok();
+    });
+    assert_eq!(b.links(), ["eth0", "lo"]);
+    network.del(&b);
+    host.snapshot().assert_same_as(&before);
+}
+
+/// The sandbox has a link with the device's index, so the device gets another one there.
+#[test]
+fn device_with_a_new_index_comes_back_wherever_add_was_killed() {
+    let host = Host::new();
+    let network = host.nic();
+    let before = host.snapshot();
+    for number in 1.. {
+        let a = host.sandbox("a");
+        let index = &host.link("ens5")["ifindex"];
+        a.ip(&format!("link add other index {index} type bridge"));
+        let mut kill = strace(&host.dir().join("trace"));
+        kill.extend([
+            "-e".into(),
+            format!("inject=sendto:signal=KILL:when={number}"),
+        ]);
+        let outcome = network.on("ADD", &a).under(&kill).run();
+        network.del(&a);
+        host.snapshot().assert_same_as(&before);
+        a.remove();
+        if outcome.status.success() {
+            break;
+        }
+    }
+}
+
+#[test]
+fn device_below_the_default_route_is_reported() {
+    let host = Host::new();
+    let network = host.nic();
+    host.ip("link add br0 up type bridge");
+    host.ip("link set ens5 master br0");
+    host.ip("route add default via 192.0.2.1 dev br0 onlink");
+    let outcome = network.on("ADD", &host.sandbox("a")).run();
+    outcome.ok();
+    let note = "the host's default route uses ens5";
+    assert!(outcome.stderr.contains(note), "{outcome:?}");
+}
