@@ -152,7 +152,7 @@ impl<'a> Add<'a> {
         }
         records.retain(|it| it.0 != owner);
         let selector = &self.config.device;
-        let link = device::find(host, selector)?.with_context(|| {
+        let mut link = device::find(host, selector)?.with_context(|| {
             let held = records.iter().find(|it| it.1.is_named(selector));
             let next = match held {
                 Some((owner, record)) => {
@@ -166,8 +166,10 @@ impl<'a> Add<'a> {
         records.retain(|it| it.1.has_left && it.1.device.name == link.name);
         for (owner, record) in records {
             match record.device.find_on_host(host)? {
-                // The new record describes the device as it could be restored.
+                // It may have returned just now. The new record describes it as it could be restored.
                 Some(returned) if returned.index == link.index => {
+                    transfer::restore(host, Some(returned), &record.device)?;
+                    link = host.link_by_index(link.index)?;
                     record::files().retire(&owner).remove()?;
                 }
                 Some(returned) => bail!(

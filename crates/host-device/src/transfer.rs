@@ -117,7 +117,11 @@ fn carry(
 ///
 /// # Errors
 /// The kernel does not answer.
-fn restore(host: &Connection, mut link: Option<Link>, former: &Former) -> anyhow::Result<Place> {
+pub(crate) fn restore(
+    host: &Connection,
+    mut link: Option<Link>,
+    former: &Former,
+) -> anyhow::Result<Place> {
     let mut refusals = Vec::new();
     for _ in 0..2 {
         // Another verb may have restored the device, and moved it to another sandbox.
