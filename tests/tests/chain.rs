@@ -183,7 +183,7 @@ fn what_a_runtime_attached_is_found_by_its_namespace() {
     let (tool, bridge) = (host.tool(), host.bridge());
     tool.configure("pods", &[bridge.config().clone()]);
     let a = host.sandbox("a");
-    let unknown = "no result of container";
+    let unknown = "has no cached result of eth0 on network pods";
     fails(&tool.on("check", "pods", &a).run(), unknown);
     tool.remember("pods", (&a, &bridge.add(&a)));
     tool.on("check", "pods", &a).ok();

@@ -165,8 +165,8 @@ enum OfNetwork {
 struct Target {
     /// The network's name
     network: String,
-    /// The path of the sandbox's network namespace, such as /run/netns/a; of an attached container
-    /// also its ID or its first characters
+    /// The path of the sandbox's network namespace, such as /run/netns/a; check and del also take the
+    /// ID of an attached container, or its first characters
     netns: PathBuf,
 }
 

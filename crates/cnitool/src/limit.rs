@@ -42,8 +42,7 @@ impl Change {
     pub fn run(&self, settings: &Settings) -> anyhow::Result<()> {
         let directories = &settings.directories;
         let found = settings.attached(&self.network, &self.container)?;
-        let found = found.with_context(|| settings.lacks(&self.network, &self.container))?;
-        let attachment = &found.attachment;
+        let attachment = &found.map_or_else(|| self.unknown(settings), |it| Ok(it.attachment))?;
         let held = live_entry(directories, attachment)?;
         let network = held.entry.network_or_current(&directories.networks)?;
         let plugin = plugin(&network)?;
@@ -64,6 +63,18 @@ impl Change {
         })?;
         ensure!(is_replaced, "{attachment} was deleted meanwhile");
         Ok(())
+    }
+
+    /// Returns the attachment of a container that is not found by its names in the cache, if the command
+    /// line has its ID: the file may have the names of another one.
+    fn unknown(&self, settings: &Settings) -> anyhow::Result<Attachment> {
+        let id = self.container.to_str().and_then(|it| it.parse().ok());
+        let container = id.with_context(|| settings.lacks(&self.network, &self.container))?;
+        Ok(Attachment {
+            network: self.network.clone(),
+            container,
+            interface: settings.interface.clone(),
+        })
     }
 
     /// Returns the directions for which the command line has a new rate: `ingress`, `egress` or

@@ -73,7 +73,7 @@ impl Settings {
     }
 
     /// Returns the cached sandbox in `network` that `wanted` means: the path of its namespace, or the
-    /// container's ID or first characters of it.
+    /// container's ID or first characters of it. What exists as a file is a path.
     ///
     /// # Errors
     /// The cache cannot be read, or the characters begin several IDs.
@@ -90,7 +90,7 @@ impl Settings {
         });
         let whole = named.iter().find(|(it, _)| it.container.as_str() == text);
         match (whole, named.as_slice()) {
-            _ if text.is_empty() || text.contains('/') => {}
+            _ if text.is_empty() || text.contains('/') || wanted.exists() => {}
             (Some((attachment, entry)), _) | (None, [(attachment, entry)]) => {
                 return Ok(Some(entry.sandbox(attachment)));
             }
