@@ -256,14 +256,15 @@ impl Task {
     /// Sends a RELEASE and removes the address from the interface. If the interface is gone or cannot
     /// send, sends the RELEASE from the host. Returns the sender's name.
     async fn release_one(&mut self, lease: Lease) -> anyhow::Result<&'static str> {
-        let mut is_sent = false;
-        if let Ok(exchange) = Exchange::open(&mut self.record, &self.flags).await {
-            is_sent = !lease.is_confirmed() || exchange.release(&lease).await.is_ok();
-            self.change([Some(lease.clone()), None]).await?;
-        }
+        let is_sent = match Exchange::open(&mut self.record, &self.flags).await {
+            Ok(exchange) => !lease.is_confirmed() || exchange.release(&lease).await.is_ok(),
+            Err(_) => false,
+        };
+        let changed = self.change([Some(lease.clone()), None]).await;
         if is_sent {
-            return Ok("the interface");
+            return changed.map(|()| "the interface");
         }
+        // The interface may be gone, and its address with it.
         self.release_from_host(&lease)?;
         Ok("the host, not from the interface")
     }
