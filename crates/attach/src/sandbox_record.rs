@@ -125,7 +125,7 @@ pub trait SandboxRecord: Serialize + DeserializeOwned {
 fn find_and_revert<R: SandboxRecord>(request: &DelRequest) -> anyhow::Result<()> {
     let netns = request.netns.as_deref();
     let opened = netns.map(Connection::open_if_present).transpose()?;
-    let Some((namespace, inside)) = opened.flatten() else {
+    let Some((path, (namespace, inside))) = netns.zip(opened.flatten()) else {
         return Ok(());
     };
     let interface = request.attachment.interface.as_str();
@@ -135,8 +135,7 @@ fn find_and_revert<R: SandboxRecord>(request: &DelRequest) -> anyhow::Result<()>
     };
     // After a DEL that is repeated, another attachment may have the interface of this name.
     for record in R::files().owners()?.iter().filter_map(of_other) {
-        let sandbox = record.sandbox();
-        if sandbox.is_of(&inside, &sandbox.netns)? {
+        if record.sandbox().is_of(&inside, path)? {
             return Ok(());
         }
     }

@@ -1,5 +1,7 @@
 //! DEL and GC: remove links that live in sandboxes, then their leases and records.
 
+use std::path::{Path, PathBuf};
+
 use anyhow::{Context as _, bail};
 use cni::{Attachment, DelRequest, GcRequest, Verb, note};
 use netlink::{Connection, Link};
@@ -35,10 +37,10 @@ pub fn del<P: SandboxLink>(request: &DelRequest) -> anyhow::Result<()> {
     };
     let delete = || {
         cni::step("delete the link");
-        let Some(sandbox) = &sandbox else {
+        let Some((sandbox, path)) = sandbox.as_ref().zip(request.netns.as_deref()) else {
             return Ok(());
         };
-        delete_own::<P>(&request.attachment, sandbox)
+        delete_own::<P>(&request.attachment, (sandbox, path))
     };
     let is_early = sandbox.is_some() && uses_link(&request.network).unwrap_or_default();
     release_around(is_early, release, delete)?;
@@ -107,16 +109,16 @@ pub fn gc<P: SandboxLink>(request: &GcRequest) -> anyhow::Result<()> {
         }
     }
     let network = request.keeping(unknown.iter().map(|it| it.0.as_str()));
-    let network =
-        network.context("the leases stay, because a link whose name is too long may exist")?;
     let release = || {
         cni::step("release leases");
-        forward(&network, Verb::Gc)
+        let network = network.as_ref();
+        let network = network.context("the leases stay: a link whose tag has no names may exist");
+        forward(network?, Verb::Gc)
     };
     let delete = || {
         cni::step("delete links");
         cni::all(stale.iter().map(|(owner, sandbox)| match sandbox {
-            Some(sandbox) => delete_stale::<P>(owner, sandbox),
+            Some((sandbox, path)) => delete_stale::<P>(owner, (sandbox, path)),
             None => Ok(()),
         }))
     };
@@ -134,23 +136,26 @@ pub fn gc<P: SandboxLink>(request: &GcRequest) -> anyhow::Result<()> {
     cni::all(removed.into_iter().chain(unknown))
 }
 
-/// Returns a connection to the sandbox of an attachment; `None` if it is gone.
+/// Returns a connection to the sandbox of an attachment, and its path; `None` if it is gone.
 ///
 /// # Errors
 /// The sandbox may exist.
 fn present(
     owner: &str,
     witness: anyhow::Result<Option<Witness>>,
-) -> anyhow::Result<Option<Connection>> {
-    match witness?.map(|it| it.presence()) {
-        None | Some(Presence::Gone) => Ok(None),
-        Some(Presence::Present(_, sandbox)) => Ok(Some(sandbox)),
-        Some(Presence::Unknown(reason)) => bail!("the link of {owner} may exist: {reason}"),
+) -> anyhow::Result<Option<(Connection, PathBuf)>> {
+    let Some(witness) = witness? else {
+        return Ok(None);
+    };
+    match witness.presence() {
+        Presence::Gone => Ok(None),
+        Presence::Present(_, sandbox) => Ok(Some((sandbox, witness.netns))),
+        Presence::Unknown(reason) => bail!("the link of {owner} may exist: {reason}"),
     }
 }
 
 /// Deletes the link of an attachment whose record proves the sandbox.
-fn delete_stale<P: SandboxLink>(owner: &str, sandbox: &Connection) -> anyhow::Result<()> {
+fn delete_stale<P: SandboxLink>(owner: &str, sandbox: (&Connection, &Path)) -> anyhow::Result<()> {
     let attachment = Attachment::of_owner(owner);
     let attachment = attachment.with_context(|| format!("{owner} is no tag of an attachment"))?;
     delete_own::<P>(&attachment, sandbox)
@@ -159,16 +164,19 @@ fn delete_stale<P: SandboxLink>(owner: &str, sandbox: &Connection) -> anyhow::Re
 /// Deletes the link of the attachment. It may have no alias, after a killed ADD, or another one, which a
 /// process in the sandbox set. If it has the tag of another attachment that is in this sandbox, it is
 /// that one's.
-fn delete_own<P: SandboxLink>(attachment: &Attachment, sandbox: &Connection) -> anyhow::Result<()> {
+fn delete_own<P: SandboxLink>(
+    attachment: &Attachment,
+    sandbox: (&Connection, &Path),
+) -> anyhow::Result<()> {
     let owner = attachment.owner();
     let is_own = |it: &Link| P::makes_link(it) && !is_of_other(it, &owner, sandbox);
-    delete_named(sandbox, attachment, is_own)
+    delete_named(sandbox.0, attachment, is_own)
 }
 
 /// Returns whether the link is that of another attachment, whose record names this sandbox.
-fn is_of_other(link: &Link, owner: &str, sandbox: &Connection) -> bool {
+fn is_of_other(link: &Link, owner: &str, (sandbox, path): (&Connection, &Path)) -> bool {
     let other = link.alias.as_deref().filter(|it| *it != owner);
     // A process in the sandbox can set any alias, but writes no records.
     let witness = other.and_then(|it| Witness::find(it).ok().flatten());
-    witness.is_some_and(|it| it.is_of(sandbox, &it.netns).unwrap_or(true))
+    witness.is_some_and(|it| it.is_of(sandbox, path).unwrap_or(true))
 }
