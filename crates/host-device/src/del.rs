@@ -115,7 +115,7 @@ fn remains(
     place: Option<&Place>,
     is_searched: bool,
 ) -> anyhow::Result<Option<String>> {
-    if matches!(place, Some(Place::Home | Place::Altered { .. })) {
+    if matches!(place, Some(Place::Home | Place::Renamed { .. })) {
         return Ok(None);
     }
     Ok(match Witness::find(owner)?.map(|it| it.presence()) {
@@ -141,7 +141,7 @@ pub(crate) fn return_device(
     let place = transfer::bring_back(&record, netns)?;
     transfer::report(&place, &record.device);
     match &place {
-        Place::Altered { now, .. } => {
+        Place::Renamed { now, .. } => {
             record.device.index = now.index;
             record.device.other_name = Some(now.name.clone());
             record.has_left = true;
@@ -180,8 +180,13 @@ fn return_unrecorded(request: &DelRequest, netns: &Path) -> anyhow::Result<()> {
         );
         return Ok(());
     }
-    let record = Record::of_reference(&link, former, netns)?;
+    let mut record = Record::of_reference(&link, former, netns)?;
     let place = transfer::bring_back(&record, None)?;
     transfer::report(&place, &record.device);
+    if let Place::Renamed { now, .. } = &place {
+        record.device.index = now.index;
+        record.device.other_name = Some(now.name.clone());
+        record.write(&request.attachment.owner())?;
+    }
     Ok(())
 }

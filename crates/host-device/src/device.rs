@@ -87,6 +87,7 @@ fn users<'l>(link: &'l Link, links: &'l [Link]) -> Vec<&'l Link> {
     let is_next = |it: &&Link, users: &[&Link]| {
         let is_above = |below: &&Link| {
             let is_on = it.peer == Some(below.index) && it.peer_namespace.is_none();
+            let is_on = is_on && it.kind != LinkKind::Veth;
             is_on || below.master == Some(it.index)
         };
         users.iter().all(|user| user.index != it.index) && users.iter().any(is_above)

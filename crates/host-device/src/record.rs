@@ -38,7 +38,7 @@ pub(crate) struct Former {
     pub name: String,
     /// Index in the namespace where the device was last seen.
     pub index: u32,
-    /// Name on the host since a DEL that could not restore the device as it was.
+    /// Name on the host since a DEL that found the name of the device taken.
     pub other_name: Option<String>,
     kind: String,
     permanent_mac: Option<String>,

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::Context as _;
 use cni::{GOING_ON, note, or_note};
-use netlink::{Connection, Dad, Link, LinkChange, Request, SavedAddress, created, found};
+use netlink::{Connection, Link, LinkChange, Request, SavedAddress, created, found};
 use netns::Netns;
 
 use crate::record::{self, Former, Record};
@@ -12,10 +12,10 @@ use crate::record::{self, Former, Record};
 /// Where a device is after [`bring_back`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// On the host, as it was.
+    /// On the host, as it was, except for what the kernel refuses.
     Home,
-    /// On the host, but not as it was.
-    Altered { now: Box<Link>, reasons: String },
+    /// On the host, but with another name.
+    Renamed { now: Box<Link>, reasons: String },
     /// Neither on the host nor in a known sandbox.
     Missing,
 }
@@ -97,6 +97,7 @@ fn carry(
         Some(_) => format!("dev{}", link.index),
         None => former.name.clone(),
     };
+    let is_index_taken = host.find_link_by_index(link.index)?.is_some();
     let down = Request::change_link_number(link.index, &LinkChange::Down);
     sandbox.attempt(&[down, Request::rename_link(link.index, &name)])?;
     let alias = former.alias.as_deref().unwrap_or_default();
@@ -105,7 +106,12 @@ fn carry(
     let is_device = |it: &Link| former.is_like(it) && (former.has_identity() || moved.is_ok());
     let named = host.find_link(&name)?.filter(is_device);
     let elsewhere = || former.find_on_host(host);
-    let found = named.map_or_else(elsewhere, |it| Ok(Some(it)))?;
+    let mut found = named.map_or_else(elsewhere, |it| Ok(Some(it)))?;
+    if found.is_none() && moved.is_ok() && !is_index_taken {
+        // Another program may have renamed it at once. The kernel keeps the index.
+        let same = host.find_link_by_index(link.index)?;
+        found = same.filter(|it| former.is_like(it));
+    }
     if found.is_none() {
         moved.with_context(|| format!("move {} back to the host", former.name))?;
     }
@@ -134,8 +140,18 @@ pub(crate) fn restore(
         }
         link = host.find_link_by_index(there.index)?;
     }
-    let (now, reasons) = (link.map(Box::new), refusals.join("; "));
-    Ok(now.map_or(Place::Missing, |now| Place::Altered { now, reasons }))
+    let reasons = refusals.join("; ");
+    Ok(match link.map(Box::new) {
+        None => Place::Missing,
+        Some(now) if now.name != former.name => Place::Renamed { now, reasons },
+        Some(_) => {
+            note!(
+                "{} is back on the host, but not as it was: {reasons}",
+                former.name
+            );
+            Place::Home
+        }
+    })
 }
 
 /// Gives `link` the name, the settings, the addresses and the state of `former`. Changes nothing that
@@ -168,7 +184,7 @@ fn apply(host: &Connection, link: &Link, former: &Former) -> anyhow::Result<Vec<
     let there = found(host.addresses(link.index))?.unwrap_or_default();
     let is_missing = |it: &&SavedAddress| there.iter().all(|has| has.address != it.address.address);
     let missing = former.saved_addresses.iter().filter(is_missing);
-    let add = |it: &SavedAddress| it.addition_to(link.index, Dad::Perform);
+    let add = |it: &SavedAddress| it.addition_to(link.index);
     let is_down = needs_down || !link.is_up;
     let up = (former.is_up && is_down).then(|| change(&LinkChange::Up));
     let requests: Vec<_> = missing.map(add).chain(up).collect();
@@ -210,9 +226,9 @@ pub(crate) fn report(place: &Place, former: &Former) {
     let name = &former.name;
     match place {
         Place::Home => {}
-        Place::Altered { now, reasons } => note!(
-            "{name} is back on the host as {}, but not as it was: {reasons}; GC of the network or \
-             the next ADD tries again",
+        Place::Renamed { now, reasons } => note!(
+            "{name} is back on the host as {}: {reasons}; GC of the network or the next ADD tries \
+             again",
             now.name
         ),
         Place::Missing if former.is_physical() => {

@@ -52,13 +52,23 @@ impl SavedAddress {
     pub fn addition(&self) -> Request {
         let is_pending = self.address.is_tentative;
         let dad = if is_pending { Dad::Perform } else { Dad::Skip };
-        self.addition_to(self.address.link, dad)
+        self.request(self.message.clone(), dad)
     }
 
-    /// Returns a request that adds the address to the link with this index.
-    pub fn addition_to(&self, link: u32, dad: Dad) -> Request {
+    /// Returns a request that adds the address to the link with this index, and with it the route to
+    /// its network, which may have been left to another program (`noprefixroute`).
+    pub fn addition_to(&self, link: u32) -> Request {
         let mut message = self.message.clone();
         message.header.index = link;
+        for attribute in &mut message.attributes {
+            if let AddressAttribute::Flags(flags) = attribute {
+                flags.remove(AddressFlags::Noprefixroute);
+            }
+        }
+        self.request(message, Dad::Perform)
+    }
+
+    fn request(&self, mut message: AddressMessage, dad: Dad) -> Request {
         // The kernel ignores flags that are only a state.
         if dad == Dad::Skip && self.address.address.is_ipv6() {
             message.header.flags |= AddressHeaderFlags::Nodad;
