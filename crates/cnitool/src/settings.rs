@@ -83,25 +83,27 @@ impl Settings {
         wanted: &Path,
     ) -> anyhow::Result<Option<Sandbox>> {
         let cache = &self.directories.cache;
+        let by_path = || cache.find(&self.sandbox(network, wanted)?);
         let text = wanted.to_str().unwrap_or_default();
+        if text.is_empty() || text.contains('/') || wanted.exists() {
+            return by_path();
+        }
         let mut named = cache.of_network(network)?;
         named.retain(|(it, _)| {
             it.interface == self.interface && it.container.as_str().starts_with(text)
         });
         let whole = named.iter().find(|(it, _)| it.container.as_str() == text);
         match (whole, named.as_slice()) {
-            _ if text.is_empty() || text.contains('/') || wanted.exists() => {}
             (Some((attachment, entry)), _) | (None, [(attachment, entry)]) => {
-                return Ok(Some(entry.sandbox(attachment)));
+                Ok(Some(entry.sandbox(attachment)))
             }
-            (None, []) => {}
+            (None, []) => by_path(),
             (None, several) => bail!(
                 "{text} means {} containers of network {network}: give more characters of the ID, which \
                  cnitool ps --json prints",
                 several.len()
             ),
         }
-        cache.find(&self.sandbox(network, wanted)?)
     }
 
     /// Returns the error message for a sandbox that [`Self::attached`] does not find.
