@@ -184,17 +184,13 @@ impl Part {
     /// Plans the next synchronization without an event. What fails may fail for ever, so the pauses
     /// become longer.
     fn look_again(&mut self, is_done: bool) {
-        let pause = if is_done {
-            self.config.mode.interval()
+        let (pause, next) = if is_done {
+            (self.config.mode.interval(), RETRY)
         } else {
-            self.pause
-        };
-        self.pause = if is_done {
-            RETRY
-        } else {
-            (2 * pause).min(LONGEST_RETRY)
+            (self.pause, (2 * self.pause).min(LONGEST_RETRY))
         };
         self.retry = Instant::now() + pause;
+        self.pause = next;
     }
 
     /// Lets pods of the cluster reach each other without masquerading.
