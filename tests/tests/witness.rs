@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use tests::leaks::age;
-use tests::{Host, Network, Place as _, Sandbox, Tool};
+use tests::{Host, Network, Place as _, Sandbox, Tool, eventually};
 
 /// Attaches sandboxes to a network of macvlan, by a runtime whose cache the tools do not know.
 fn attached<'h>(host: &'h Host, pods: &[&Sandbox]) -> Tool<'h> {
@@ -62,9 +62,60 @@ fn pod_whose_process_ended_is_reported_and_stays() {
     assert!(a.pings("10.1.0.1") && host.leases("pods").len() == 1);
 }
 
-/// The kernel gives the number of an ended process to another one.
+/// As with nerdctl, whose paths are those of processes. The kernel gives the numbers of an ended
+/// process and of its namespace to others.
 #[test]
-fn path_that_leads_to_another_process_proves_nothing() {
+fn sandbox_of_an_ended_process_is_gone_although_another_has_its_numbers() {
+    let host = Host::new();
+    let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
+    let (inhabitant, other) = (a.inhabitant(), b.inhabitant());
+    let tool = attached(&host, &[]);
+    let on = |verb, pod| host.card().call(verb).container(pod).ifname("eth0");
+    let record = |pod| format!("/run/cni/witness/cni:pods:{pod}:eth0");
+    let read = |pod| {
+        let text = fs::read_to_string(record(pod)).unwrap();
+        serde_json::from_str::<Value>(&text).unwrap()
+    };
+    on("ADD", "a").netns(inhabitant.netns()).ok();
+    a.remove();
+    age(&host.lease_dir());
+    assert_eq!(states(&tool), [("a".into(), "live".into())]);
+    drop(inhabitant);
+    assert!(eventually(|| states(&tool) == [("a".into(), "gone".into())]));
+    on("ADD", "b").netns(other.netns()).ok();
+    age(&host.lease_dir());
+    let (mut of_a, of_b) = (read("a"), read("b"));
+    for key in ["netns", "numbered"] {
+        of_a[key] = of_b[key].clone();
+    }
+    fs::write(record("a"), of_a.to_string()).unwrap();
+    assert_eq!(
+        states(&tool),
+        [("a".into(), "gone".into()), ("b".into(), "live".into())]
+    );
+    on("DEL", "a").ok();
+    assert!(b.pings("10.1.0.1") && has_record("b") && !has_record("a"));
+    assert!(host.leases("pods").keys().eq(["10.1.0.3"]));
+}
+
+/// A process that ended may have sent what still waits for a neighbour's address.
+#[test]
+fn del_without_a_path_waits_for_the_end_of_the_sandbox() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let network = host.card();
+    let inhabitant = a.inhabitant();
+    let call = |verb| network.call(verb).container("a").ifname("eth0");
+    call("ADD").netns(inhabitant.netns()).ok();
+    assert!(!a.pings("10.1.0.77"));
+    a.remove();
+    drop(inhabitant);
+    call("DEL").ok();
+    assert!(host.leases("pods").is_empty() && !has_record("a"));
+}
+
+#[test]
+fn sandbox_is_found_by_a_process_in_it_although_its_path_leads_to_another() {
     let host = Host::new();
     let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
     let (inhabitant, other) = (a.inhabitant(), b.inhabitant());
@@ -76,10 +127,12 @@ fn path_that_leads_to_another_process_proves_nothing() {
     let paths = [&inhabitant, &other].map(|it| it.netns().display().to_string());
     let text = fs::read_to_string(record).unwrap();
     fs::write(record, text.replace(&paths[0], &paths[1])).unwrap();
-    assert_eq!(states(&tool), [("a".into(), "unknown".into())]);
+    assert_eq!(states(&tool), [("a".into(), "live".into())]);
     let del = host.card().call("DEL").container("a").ifname("eth0");
     del.netns(other.netns()).ok();
     assert!(a.pings("10.1.0.1") && host.leases("pods").len() == 1);
+    drop(inhabitant);
+    assert_eq!(states(&tool), [("a".into(), "unknown".into())]);
 }
 
 #[test]
@@ -87,7 +140,7 @@ fn sandbox_of_other_mounts_is_not_judged_by_its_missing_path() {
     let host = Host::new();
     let a = host.sandbox("a");
     let tool = attached(&host, &[&a]);
-    let script = "umount /run/netns/a && rm /run/netns/a && exec \"$@\"";
+    let script = "mount -t tmpfs none /run/netns && exec \"$@\"";
     let elsewhere = ["unshare", "--mount", "sh", "-c", script, "sh"].map(str::to_owned);
     let gc = tool.run(&["gc", "pods"]).under(&elsewhere);
     gc.expect_failure(&["may be live"]);
@@ -115,11 +168,12 @@ fn lease_over_the_link_stays_if_the_path_leads_to_another_process() {
     let paths = [&inhabitant, &other].map(|it| it.netns().display().to_string());
     let text = fs::read_to_string(record).unwrap();
     fs::write(record, text.replace(&paths[0], &paths[1])).unwrap();
+    drop(inhabitant);
     call("DEL", &other);
     network.gc(&[]).error().expect(100, &["may exist"]);
     assert_eq!(fs::read_to_string("/run/calls").unwrap(), "ADD\nGC\n");
     assert!(a.pings("10.1.0.1"));
-    call("DEL", &inhabitant);
+    call("DEL", &a.inhabitant());
     assert_eq!(fs::read_to_string("/run/calls").unwrap(), "ADD\nGC\nDEL\n");
     assert!(!a.has_link("eth0") && !has_record("a"));
 }

@@ -1,14 +1,16 @@
 //! Witnesses: records of the sandboxes of links that have no end on the host.
 //!
 //! Such a link leaves nothing on the host that proves that it exists. So ADD records the sandbox
-//! before it makes the link, and DEL and GC remove the record after the link. The record identifies
-//! the namespace by its cookie, a number that the kernel gives no other namespace of this boot
-//! (`SO_NETNS_COOKIE`, Linux 5.14). On an older kernel, only device and inode identify it, and the
-//! kernel reuses inodes. A sandbox whose state is unknown counts as existing.
+//! before it makes the link, and DEL and GC remove the record after the link.
+//!
+//! The path of a sandbox may lead to another namespace later, or to none while processes keep the
+//! sandbox. So ADD lets the kernel number the namespace (nsid): as long as a namespace exists, the host
+//! finds it by its number. A sandbox whose state is unknown counts as existing.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use cni::files::{boot_id, identity};
@@ -25,14 +27,44 @@ pub struct Witness {
     pub netns: PathBuf,
     /// The link and its parent, in words.
     pub link: String,
-    /// The cookie of the namespace; `None` if the kernel has none.
-    cookie: Option<u64>,
-    /// Device and inode of the namespace.
-    file: Option<(u64, u64)>,
+    #[serde(flatten)]
+    namespace: Identity,
+    /// The namespace of the plugin at ADD, and the number (nsid) that it uses for the sandbox.
+    numbered: Option<(Identity, i32)>,
     /// ID of the boot (random(4)).
     boot: String,
     /// The mount namespace in which [`Self::netns`] is a path.
     mounts: Option<PathBuf>,
+}
+
+/// What identifies a namespace. The cookie is a number that the kernel gives no other namespace of
+/// this boot (`SO_NETNS_COOKIE`, Linux 5.14). On an older kernel, only device and inode identify it,
+/// and the kernel reuses inodes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Identity {
+    /// `None` if the kernel has no cookies.
+    cookie: Option<u64>,
+    /// Device and inode, without a cookie.
+    file: Option<(u64, u64)>,
+}
+
+impl Identity {
+    /// Returns the identity of the namespace at `path`, to which `connection` leads.
+    fn of(connection: &Connection, path: &Path) -> Self {
+        let cookie = connection.namespace_cookie();
+        let file = || identity(fs::metadata(path));
+        Self {
+            cookie,
+            file: cookie.map_or_else(file, |_| None),
+        }
+    }
+
+    fn is_same(&self, other: &Self) -> bool {
+        match (self.cookie, other.cookie) {
+            (Some(one), Some(other)) => one == other,
+            _ => self.file.is_some() && self.file == other.file,
+        }
+    }
 }
 
 /// Whether the sandbox of a [`Witness`] exists.
@@ -46,17 +78,22 @@ pub enum Presence {
 }
 
 impl Witness {
-    /// Returns the record of an attachment whose `link` is in the namespace at `netns`, to which
-    /// `connection` leads.
+    /// Returns the record of an attachment whose `link` is in `namespace`. The connections lead to the
+    /// host's namespace, in which the calling thread is, and to that one.
     ///
     /// # Errors
-    /// The boot ID cannot be read.
-    pub fn new(netns: &Path, connection: &Connection, link: String) -> anyhow::Result<Self> {
+    /// The boot ID cannot be read, or the kernel does not number the namespace.
+    pub fn new(
+        (host, inside): (&Connection, &Connection),
+        namespace: &Netns,
+        link: String,
+    ) -> anyhow::Result<Self> {
+        let number = host.number_namespace(namespace)?;
         Ok(Self {
-            netns: netns.to_owned(),
+            netns: namespace.path().to_owned(),
             link,
-            cookie: connection.namespace_cookie(),
-            file: identity(fs::metadata(netns)),
+            namespace: Identity::of(inside, namespace.path()),
+            numbered: number.map(|it| (Identity::of(host, Path::new(OWN)), it)),
             boot: boot_id()?,
             mounts: mounts(),
         })
@@ -112,23 +149,88 @@ impl Witness {
 
     /// Returns whether the sandbox exists.
     pub fn presence(&self) -> Presence {
-        let path = self.netns.display();
-        let is_of_this_boot = boot_id().is_ok_and(|it| it == self.boot);
-        match Connection::open_if_present(&self.netns) {
+        let opened = Connection::open_if_present(&self.netns);
+        match opened {
             Ok(Some((namespace, connection)))
-                if is_of_this_boot && self.has_identity(&connection, &self.netns) =>
+                if self.is_of_this_boot() && self.has_identity(&connection, &self.netns) =>
             {
                 Presence::Present(namespace, connection)
             }
+            opened => {
+                let numbered = self.presence_by_number().ok().flatten();
+                let opened = opened.map(|it| it.is_some());
+                numbered.unwrap_or_else(|| self.presence_by_path(opened))
+            }
+        }
+    }
+
+    /// Returns [`Self::presence`] for DEL. After the last process of a sandbox, packets that wait for a
+    /// neighbour's address may keep it for a moment, so this function waits if it sees no process.
+    pub fn presence_at_del(&self) -> Presence {
+        let ends = || {
+            let host = Connection::open()?;
+            let number = self.number(&host);
+            number.map_or(Ok(false), |it| host.has_no_namespace_within(it, PATIENCE))
+        };
+        match self.presence() {
+            Presence::Unknown(_) if ends().unwrap_or_default() => Presence::Gone,
+            presence => presence,
+        }
+    }
+
+    /// Returns the number that the host uses for the sandbox; `None` if `connection` leads to another
+    /// namespace than the plugin at ADD was in.
+    fn number(&self, connection: &Connection) -> Option<i32> {
+        let own = Identity::of(connection, Path::new(OWN));
+        let (observer, number) = self.numbered.as_ref()?;
+        (observer.is_same(&own) && self.is_of_this_boot()).then_some(*number)
+    }
+
+    fn is_of_this_boot(&self) -> bool {
+        boot_id().is_ok_and(|it| it == self.boot)
+    }
+
+    /// Looks for the sandbox by its number. Returns `None` if the calling thread is in another namespace
+    /// than the plugin at ADD, or sees no process of the namespace that has the number now.
+    fn presence_by_number(&self) -> anyhow::Result<Option<Presence>> {
+        let host = Connection::open()?;
+        let Some(number) = self.number(&host) else {
+            return Ok(None);
+        };
+        if !host.has_namespace(number)? {
+            return Ok(Some(Presence::Gone));
+        }
+        let Some(task) = host.task_in(number, &Vec::from_iter(netns::tasks()?))? else {
+            return Ok(None);
+        };
+        let path = PathBuf::from(format!("/proc/{task}/ns/net"));
+        let Some((namespace, inside)) = Connection::open_if_present(&path)? else {
+            return Ok(None);
+        };
+        // The task may have left the namespace meanwhile.
+        let is_numbered = host.namespace_id(&namespace)? == Some(number);
+        Ok(is_numbered.then(|| {
+            if self.has_identity(&inside, &path) {
+                Presence::Present(namespace, inside)
+            } else {
+                Presence::Gone
+            }
+        }))
+    }
+
+    /// Judges by whether a namespace was `opened` at the path, which is not that of this record.
+    fn presence_by_path(&self, opened: Result<bool, netlink::Error>) -> Presence {
+        let path = self.netns.display();
+        match opened {
             // The path of a process, or a link to it, may lead to another process by now, while
             // yet others keep the namespace.
             Ok(_) if self.is_of_process() => Presence::Unknown(format!(
                 "{path} leads to the sandbox no more, but other processes may keep it"
             )),
-            Ok(Some(_)) if is_of_this_boot => Presence::Gone,
-            Ok(Some(_)) => Presence::Unknown(format!("{path} is a sandbox, but the boot differs")),
-            Ok(None) if self.mounts.is_some() && self.mounts == mounts() => Presence::Gone,
-            Ok(None) => Presence::Unknown(format!(
+            Ok(true) if self.is_of_this_boot() => Presence::Gone,
+            Ok(true) => Presence::Unknown(format!("{path} is a sandbox, but the boot differs")),
+            Ok(false) if self.mounts.is_some() && self.mounts == mounts() => Presence::Gone,
+            Ok(false) => Presence::Unknown(format!(
                 "{path} is missing, but this process sees other mounts than the plugin at ADD"
             )),
             Err(error) => Presence::Unknown(format!("{:#}", anyhow::Error::from(error))),
@@ -163,18 +265,11 @@ impl Witness {
 
     /// Returns whether both records are of the same namespace.
     pub(crate) fn is_same_sandbox(&self, other: &Self) -> bool {
-        let is_same = match (self.cookie, other.cookie) {
-            (Some(one), Some(other)) => one == other,
-            _ => self.file.is_some() && self.file == other.file,
-        };
-        is_same && self.boot == other.boot
+        self.namespace.is_same(&other.namespace) && self.boot == other.boot
     }
 
     fn has_identity(&self, connection: &Connection, path: &Path) -> bool {
-        match (self.cookie, connection.namespace_cookie()) {
-            (Some(then), Some(now)) => then == now,
-            _ => self.file.is_some() && self.file == identity(fs::metadata(path)),
-        }
+        self.namespace.is_same(&Identity::of(connection, path))
     }
 
     /// Returns whether the path is that of a process, or a link to one. The file of a namespace below
@@ -196,3 +291,9 @@ fn mounts() -> Option<PathBuf> {
 }
 
 const DIRECTORY: &str = "/run/cni/witness";
+
+/// The network namespace of the calling thread.
+const OWN: &str = "/proc/thread-self/ns/net";
+
+/// Time for which DEL waits for the end of a sandbox. The kernel looks for a neighbour for three seconds.
+const PATIENCE: Duration = Duration::from_secs(4);

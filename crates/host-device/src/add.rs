@@ -66,7 +66,7 @@ impl<'a> Add<'a> {
         let owner = request.attachment.owner();
         let sandbox = Connection::open_in(self.namespace).map_err(Error::sandbox)?;
         let words = "device of a program".to_owned();
-        Witness::new(&request.netns, &sandbox, words)?.write(&owner)?;
+        Witness::new((&Connection::open()?, &sandbox), self.namespace, words)?.write(&owner)?;
         undo.push("remove the record", move || Witness::remove(&owner));
         if self.uses_device {
             self.release_at_rollback(undo);
@@ -214,7 +214,7 @@ impl<'a> Add<'a> {
             Witness::remove(&of_undo)
         });
         let words = format!("device {}", link.name);
-        Witness::new(&request.netns, sandbox, words)?.write(&owner)?;
+        Witness::new((host, sandbox), self.namespace, words)?.write(&owner)?;
         cni::step("move the device");
         let interface = request.attachment.interface.as_str();
         away.set(true);

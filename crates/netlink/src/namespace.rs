@@ -2,15 +2,17 @@
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::time::{Duration, Instant};
 
 use netlink_packet_route::nsid::{NsidAttribute, NsidMessage};
 use netns::Netns;
-use nix::libc::{self, RTM_GETNSID, RTM_NEWNSID};
+use nix::libc::{self, RTM_GETNSID, RTM_NEWNSID, RTNLGRP_NSID};
 use nix::sys::socket::getsockopt;
 use nix::{getsockopt_impl, sockopt_impl};
 
+use crate::error::{created, found};
 use crate::message::values;
-use crate::{Connection, Error, Message, Request};
+use crate::{Connection, Error, Message, Protocol, ReceiveError, Request};
 
 sockopt_impl!(
     /// The cookie of a socket's network namespace.
@@ -35,9 +37,69 @@ impl Connection {
     /// # Errors
     /// [`Error::Refused`].
     pub fn namespace_id(&self, other: &Netns) -> Result<Option<i32>, Error> {
-        let file = u32::try_from(other.as_fd().as_raw_fd()).unwrap_or(u32::MAX);
-        let request = [lookup(NsidAttribute::Fd(file))];
+        let request = [lookup(file_of(other))];
         Ok(self.objects(&request, of_answer)?.first().copied())
+    }
+
+    /// Returns the number (nsid) that the namespace of this connection uses for the namespace `other`.
+    /// The kernel assigns one if there is none, and keeps it as long as `other` exists. It then gives
+    /// the number to another namespace. Equivalent to `ip netns set NAME auto`.
+    ///
+    /// # Errors
+    /// [`Error::Refused`].
+    pub fn number_namespace(&self, other: &Netns) -> Result<Option<i32>, Error> {
+        let mut message = NsidMessage::default();
+        message.attributes = vec![file_of(other), NsidAttribute::Id(NOT_ASSIGNED)];
+        let assign = Request::change("number a namespace".to_owned(), RTM_NEWNSID, &message);
+        let mut outcomes = self
+            .outcomes(&[assign, lookup(file_of(other))])?
+            .into_iter();
+        outcomes.next().map(created).transpose()?;
+        let answers = outcomes.next().transpose()?;
+        Ok(answers.iter().flatten().find_map(of_answer))
+    }
+
+    /// Returns whether a namespace exists for which the namespace of this connection uses the number
+    /// `id` (nsid).
+    ///
+    /// # Errors
+    /// [`Error::Refused`].
+    pub fn has_namespace(&self, id: i32) -> Result<bool, Error> {
+        let request = [lookup(NsidAttribute::Id(id))];
+        Ok(found(self.objects(&request, of_answer))?.is_some())
+    }
+
+    /// Waits up to `patience` until no namespace has the number `id` (nsid), as in
+    /// [`Self::has_namespace`]. Returns whether this is so. This connection is in the calling thread's
+    /// namespace.
+    ///
+    /// # Errors
+    /// [`Error::Open`] and [`Error::Refused`].
+    pub fn has_no_namespace_within(&self, id: i32, patience: Duration) -> Result<bool, Error> {
+        let events = Self::to(Protocol::Route, &[RTNLGRP_NSID])?;
+        let end = Instant::now() + patience;
+        while self.has_namespace(id)? {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(false);
+            }
+            let waited = events.socket.notification(left);
+            if let Err(ReceiveError::Socket(source)) = waited {
+                return Err(Error::Open { source });
+            }
+        }
+        Ok(true)
+    }
+
+    /// Returns the first of these tasks, which are IDs of processes or threads, that is in the
+    /// namespace for which the namespace of this connection uses the number `id` (nsid).
+    ///
+    /// # Errors
+    /// [`Error::Refused`] and [`Error::Unanswered`].
+    pub fn task_in(&self, id: i32, tasks: &[u32]) -> Result<Option<u32>, Error> {
+        let of_tasks = self.namespaces_by_task(tasks)?;
+        let mut of_tasks = tasks.iter().zip(of_tasks);
+        Ok(of_tasks.find(|it| it.1 == Some(id)).map(|it| *it.0))
     }
 
     /// Returns the numbers (nsid) that the namespace of this connection uses for the namespaces of
@@ -48,17 +110,25 @@ impl Connection {
     /// # Errors
     /// [`Error::Refused`] and [`Error::Unanswered`].
     pub fn namespaces_of(&self, tasks: &[u32]) -> Result<BTreeSet<i32>, Error> {
+        Ok(self
+            .namespaces_by_task(tasks)?
+            .into_iter()
+            .flatten()
+            .collect())
+    }
+
+    fn namespaces_by_task(&self, tasks: &[u32]) -> Result<Vec<Option<i32>>, Error> {
         let of_task = |it: &u32| lookup(NsidAttribute::Pid(*it));
         let requests: Vec<_> = tasks.iter().map(of_task).collect();
-        let mut ids = BTreeSet::new();
-        for outcome in self.outcomes(&requests)? {
-            match outcome {
-                Err(error) if error.is_not_found() => {}
-                answers => ids.extend(answers?.iter().filter_map(of_answer)),
-            }
-        }
-        Ok(ids)
+        let outcomes = self.outcomes(&requests)?.into_iter();
+        let ids = outcomes.map(|it| Ok(found(it)?.and_then(|it| it.iter().find_map(of_answer))));
+        ids.collect()
     }
+}
+
+fn file_of(namespace: &Netns) -> NsidAttribute {
+    let file = u32::try_from(namespace.as_fd().as_raw_fd());
+    NsidAttribute::Fd(file.unwrap_or(u32::MAX))
 }
 
 fn lookup(namespace: NsidAttribute) -> Request {
@@ -69,6 +139,8 @@ fn lookup(namespace: NsidAttribute) -> Request {
 
 fn of_answer(answer: &Message) -> Option<i32> {
     let answer: NsidMessage = answer.read(RTM_NEWNSID)?;
-    // The number -1 is NETNSA_NSID_NOT_ASSIGNED.
-    values!(answer.attributes, NsidAttribute::Id).find(|id| *id >= 0)
+    values!(answer.attributes, NsidAttribute::Id).find(|id| *id != NOT_ASSIGNED)
 }
+
+/// `NETNSA_NSID_NOT_ASSIGNED` of `linux/net_namespace.h`; in a request, the kernel chooses.
+const NOT_ASSIGNED: i32 = -1;

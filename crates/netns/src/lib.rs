@@ -5,7 +5,9 @@
 mod error;
 mod namespace;
 mod sysctl;
+mod tasks;
 
 pub use error::Error;
 pub use namespace::{Netns, is_away};
 pub use sysctl::Sysctl;
+pub use tasks::tasks;

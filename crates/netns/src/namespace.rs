@@ -46,6 +46,11 @@ impl Netns {
         }
     }
 
+    /// Returns the path at which the namespace was opened.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Opens the calling thread's own namespace.
     ///
     /// # Errors

@@ -5,12 +5,11 @@
 //! of the runtime that listens at a socket, if the client's pid namespace shows that process.
 
 use std::collections::BTreeSet;
-use std::fs;
-use std::io;
 use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
 
 use netlink::Connection;
+use netns::tasks;
 use nix::errno::Errno;
 use nix::sys::socket::sockopt::PeerCredentials;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, getsockopt, socket};
@@ -40,32 +39,4 @@ fn listener(path: &Path) -> Result<u32, Errno> {
     connect(client.as_raw_fd(), &UnixAddr::new(path)?)?;
     let peer = getsockopt(&client, PeerCredentials)?;
     Ok(u32::try_from(peer.pid()).unwrap_or(0))
-}
-
-/// Returns the IDs of all threads that `/proc` shows. A thread may have entered another namespace
-/// than its process.
-fn tasks() -> io::Result<BTreeSet<u32>> {
-    let mut tasks = BTreeSet::new();
-    for process in numbers(Path::new("/proc"))? {
-        let threads = numbers(&PathBuf::from(format!("/proc/{process}/task")));
-        match threads {
-            Err(error) if is_ended(&error) => {}
-            threads => tasks.extend(threads?),
-        }
-    }
-    Ok(tasks)
-}
-
-/// Returns the names in the directory that are numbers.
-fn numbers(directory: &Path) -> io::Result<Vec<u32>> {
-    let mut numbers = Vec::new();
-    for entry in fs::read_dir(directory)? {
-        let name = entry?.file_name();
-        numbers.extend(name.to_str().and_then(|it| it.parse::<u32>().ok()));
-    }
-    Ok(numbers)
-}
-
-fn is_ended(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(Errno::ESRCH as i32)
 }

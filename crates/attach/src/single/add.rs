@@ -133,7 +133,7 @@ impl Add<'_> {
     fn make(&self, sandbox: &Sandbox<'_>, parent: Option<&Link>) -> anyhow::Result<Link> {
         cni::step("record the sandbox");
         let words = self.desired.words(parent);
-        let witness = Witness::new(&self.request.netns, sandbox.connection(), words)?;
+        let witness = Witness::new((self.host, sandbox.connection()), self.namespace, words)?;
         self.expect_nothing_elsewhere(&witness)?;
         self.made.record.set(true);
         witness.write(&self.owner)?;

@@ -67,7 +67,7 @@ fn sandbox_of(
 /// Returns why the link may still exist, although the request does not lead to its sandbox; `None` if
 /// it does not.
 fn remains(witness: Option<&Witness>) -> Option<String> {
-    match witness?.presence() {
+    match witness?.presence_at_del() {
         Presence::Gone => None,
         Presence::Unknown(reason) => Some(reason),
         Presence::Present(..) => Some("its sandbox exists".to_owned()),
@@ -149,7 +149,7 @@ fn present(
     };
     match witness.presence() {
         Presence::Gone => Ok(None),
-        Presence::Present(_, sandbox) => Ok(Some((sandbox, witness.netns))),
+        Presence::Present(namespace, sandbox) => Ok(Some((sandbox, namespace.path().to_owned()))),
         Presence::Unknown(reason) => bail!("the link of {owner} may exist: {reason}"),
     }
 }
