@@ -333,6 +333,22 @@ fn del_leaves_an_interface_of_another_sandbox_alone() {
     assert!(!pod.record().exists());
 }
 
+/// The kernel reuses the inode of a namespace, for example for a container that is started again.
+#[test]
+fn del_leaves_a_sandbox_with_the_inode_of_a_former_one_alone() {
+    let host = Host::new();
+    let pod = Pod::new(&host, "a");
+    let tuning = pod.tuning(&every_setting());
+    tuning.add(&pod.sandbox);
+    let text = fs::read_to_string(pod.record()).unwrap();
+    let mut record: Value = serde_json::from_str(&text).unwrap();
+    record["cookie"] = json!(1);
+    fs::write(pod.record(), record.to_string()).unwrap();
+    tuning.del(&pod.sandbox);
+    assert_eq!(pod.link(), tuned());
+    assert!(!pod.record().exists());
+}
+
 #[test]
 fn two_in_one_chain_restore_what_was_before_both() {
     let host = Host::new();

@@ -7,7 +7,7 @@ use cni::{AddRequest, Answer, Answered, Error, Undo, files};
 use netlink::Connection;
 use netns::{Netns, Sysctl};
 
-use crate::record::{self, Record};
+use crate::record::{self, Namespace, Record};
 use crate::{Config, Settings, allowlist};
 
 /// Sets the sysctls, changes the interface, and reports its new MAC and MTU in the result.
@@ -31,7 +31,7 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
         let record = Record {
             former: Settings::of(&link),
             owner: request.attachment.owner(),
-            sandbox: record::sandbox(&request.netns),
+            namespace: Namespace::of(&connection, &request.netns),
         };
         let path = record::path(&config.data_dir, &request.attachment);
         keep(&record, &path, &mut undo)?;

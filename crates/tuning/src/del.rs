@@ -4,7 +4,7 @@ use cni::{DelRequest, files, note, note_failure};
 use netlink::{Connection, found};
 
 use crate::config;
-use crate::record::{self, Record};
+use crate::record::{self, Namespace, Record};
 
 /// Restores the interface's settings from the record that ADD wrote, and removes the record.
 /// Restores nothing if the request names no sandbox, or if the record names another sandbox.
@@ -42,11 +42,11 @@ fn restore(request: &DelRequest, record: &Record) -> anyhow::Result<()> {
     let Some(netns) = &request.netns else {
         return Ok(());
     };
-    let now = record::sandbox(netns);
-    if now.is_some() && record.sandbox.is_some() && now != record.sandbox {
+    let Some((_, connection)) = Connection::open_if_present(netns)? else {
         return Ok(());
-    }
-    if let Some((_, connection)) = Connection::open_if_present(netns)? {
+    };
+    let now = Namespace::of(&connection, netns);
+    if record.namespace.is_same(&now) != Some(false) {
         let interface = request.attachment.interface.as_str();
         note_failure(found(record.former.apply(&connection, interface)).map(drop));
     }

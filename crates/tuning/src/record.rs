@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use cni::files::{self, Links, if_present, make_directory, read_regular};
 use cni::{Attachment, GcRequest, note};
+use netlink::Connection;
 use nix::fcntl::{AT_FDCWD, AtFlags, OFlag};
 use nix::unistd::linkat;
 use serde::{Deserialize, Serialize};
@@ -31,8 +32,37 @@ pub(crate) struct Record {
     /// Go plugin ignores this key.
     #[serde(default)]
     pub owner: String,
-    /// Inode of the sandbox's namespace; `None` if it is unknown. The Go plugin ignores this key.
-    pub sandbox: Option<u64>,
+    /// The sandbox. The Go plugin ignores its keys.
+    #[serde(flatten)]
+    pub namespace: Namespace,
+}
+
+/// What identifies a sandbox's namespace. The kernel reuses inodes, but not cookies
+/// (`SO_NETNS_COOKIE`, Linux 5.14).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Namespace {
+    /// Inode; `None` if it is unknown.
+    #[serde(rename = "sandbox")]
+    inode: Option<u64>,
+    /// `None` if the kernel has no cookies, and in a record of an earlier release.
+    cookie: Option<u64>,
+}
+
+impl Namespace {
+    /// Returns what identifies the namespace at `netns`, to which `connection` leads.
+    pub fn of(connection: &Connection, netns: &Path) -> Self {
+        Self {
+            inode: fs::metadata(netns).ok().map(|it| it.ino()),
+            cookie: connection.namespace_cookie(),
+        }
+    }
+
+    /// Returns whether both are the same namespace; `None` if this is unknown.
+    pub fn is_same(&self, other: &Self) -> Option<bool> {
+        let pairs = [(self.cookie, other.cookie), (self.inode, other.inode)];
+        let mut known = pairs.into_iter().filter_map(|(one, other)| one.zip(other));
+        known.next().map(|(one, other)| one == other)
+    }
 }
 
 impl Record {
@@ -54,7 +84,7 @@ impl Record {
 
     /// Returns whether both records belong to the same attachment and sandbox.
     pub fn is_like(&self, other: &Self) -> bool {
-        (&self.owner, self.sandbox) == (&other.owner, other.sandbox)
+        self.owner == other.owner && self.namespace.is_same(&other.namespace) == Some(true)
     }
 
     /// Returns whether the record may belong to `attachment`. The path of the record does not prove
@@ -106,11 +136,6 @@ impl Record {
 pub(crate) fn path(directory: &Path, attachment: &Attachment) -> PathBuf {
     let (container, interface) = (&attachment.container, &attachment.interface);
     directory.join(format!("{container}_{interface}.json"))
-}
-
-/// Returns the inode of the sandbox's namespace; `None` if the path cannot be read.
-pub(crate) fn sandbox(netns: &Path) -> Option<u64> {
-    fs::metadata(netns).ok().map(|it| it.ino())
 }
 
 /// Returns whether `path` itself is a regular file, and no link.
