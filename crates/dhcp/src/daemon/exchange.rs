@@ -37,12 +37,13 @@ pub(crate) enum Verdict {
 impl Exchange {
     /// Opens a socket in the sandbox. Brings the interface up if it is down.
     pub(crate) async fn open(record: &mut Record, flags: &Flags) -> anyhow::Result<Self> {
-        let opened = at_interface(record, &flags.prefix, |connection, link| {
+        let number = transaction();
+        let opened = at_interface(record, &flags.prefix, move |connection, link| {
             if !link.is_up {
                 connection.execute([Request::change_link(&link.name, &LinkChange::Up)])?;
             }
             let mac = link.mac.context("the interface has no MAC")?;
-            let socket = socket::open(link.index).context("open a socket for DHCP")?;
+            let socket = socket::open(link.index, number).context("open a socket for DHCP")?;
             // Links of one master share its MAC, so an answer to this MAC alone reaches none of them.
             Ok((socket, mac, matches!(link.kind, LinkKind::Ipvlan(_))))
         });
@@ -55,7 +56,7 @@ impl Exchange {
             socket: FrameSocket::new(socket)?,
             client,
             timing: flags.timing,
-            number: transaction(),
+            number,
         })
     }
 

@@ -12,24 +12,26 @@ use socket2::{Domain, Protocol, SockFilter, Socket, Type};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// A socket that receives the DHCP messages of one interface and sends any frame over it.
+/// A socket that receives the answers of one transaction and sends any frame over its interface.
 #[derive(Debug)]
 pub(crate) struct FrameSocket(Option<AsyncFd<Socket>>);
 
-/// Opens a socket for the link with this index. Must run in the namespace of the link.
+/// Opens a socket for the link with this index, which receives the answers with the transaction number
+/// `number`. Must run in the namespace of the link.
 ///
 /// # Errors
 /// `CAP_NET_RAW` is missing, the link does not exist, or the namespace has more than 10,000 links or
 /// addresses.
-pub(crate) fn open(link: u32) -> anyhow::Result<Socket> {
+pub(crate) fn open(link: u32, number: u32) -> anyhow::Result<Socket> {
     let protocol = i32::from(u16::try_from(ETH_P_IP).unwrap_or_default().to_be());
     let socket = Socket::new(
         Domain::PACKET,
         Type::RAW.nonblocking(),
         Some(Protocol::from(protocol)),
     )?;
-    // Without the filter, the packets of a busy container would fill the buffer.
-    socket.attach_filter(&MESSAGES)?;
+    // Without the filter, the packets of a busy container would fill the buffer, and a flood to port
+    // 68 would keep the daemon busy.
+    socket.attach_filter(&answers(number))?;
     // getifaddrs(3) keeps lists of any length in memory, and a pod decides how long they are.
     let connection = Connection::open_wary()?;
     connection.links()?;
@@ -95,27 +97,37 @@ impl Drop for FrameSocket {
 /// Size of the largest frame in bytes; the kernel cuts longer ones.
 const LARGEST: usize = 9216;
 
-/// Accepts UDP packets to port 68 that are no later fragment. `tcpdump -dd 'udp dst port 68'` prints
-/// a filter like this.
-const MESSAGES: [SockFilter; 9] = [
-    // The protocol in the IPv4 header is UDP.
-    SockFilter::new(LOAD_BYTE, 0, 0, 23),
-    SockFilter::new(IS_EQUAL, 0, 6, 17),
-    // The packet is the first fragment.
-    SockFilter::new(LOAD_HALF, 0, 0, 20),
-    SockFilter::new(HAS_BITS, 4, 0, 0x1fff),
-    // The port behind the IPv4 header is 68.
-    SockFilter::new(HEADER_LENGTH, 0, 0, 14),
-    SockFilter::new(LOAD_HALF_BEHIND, 0, 0, 16),
-    SockFilter::new(IS_EQUAL, 0, 1, 68),
-    SockFilter::new(RETURN, 0, 0, 0xffff),
-    SockFilter::new(RETURN, 0, 0, 0),
-];
+/// Returns a filter that accepts answers of DHCP servers with the transaction number `number`, and no
+/// fragments. `tcpdump -dd 'udp dst port 68 and udp[8] = 2 and udp[12:4] = NUMBER'` prints one like it.
+const fn answers(number: u32) -> [SockFilter; 13] {
+    [
+        // The protocol in the IPv4 header is UDP.
+        SockFilter::new(LOAD_BYTE, 0, 0, 23),
+        SockFilter::new(IS_EQUAL, 0, 10, 17),
+        // The packet is not fragmented.
+        SockFilter::new(LOAD_HALF, 0, 0, 20),
+        SockFilter::new(HAS_BITS, 8, 0, 0x3fff),
+        // The port behind the IPv4 header is 68.
+        SockFilter::new(HEADER_LENGTH, 0, 0, 14),
+        SockFilter::new(LOAD_HALF_BEHIND, 0, 0, 16),
+        SockFilter::new(IS_EQUAL, 0, 5, 68),
+        // The operation is BOOTREPLY.
+        SockFilter::new(LOAD_BYTE_BEHIND, 0, 0, 22),
+        SockFilter::new(IS_EQUAL, 0, 3, 2),
+        // The transaction is this one.
+        SockFilter::new(LOAD_WORD_BEHIND, 0, 0, 26),
+        SockFilter::new(IS_EQUAL, 0, 1, number),
+        SockFilter::new(RETURN, 0, 0, 0xffff),
+        SockFilter::new(RETURN, 0, 0, 0),
+    ]
+}
 
 // Instructions, from linux/bpf_common.h.
 const LOAD_BYTE: u16 = 0x30;
 const LOAD_HALF: u16 = 0x28;
+const LOAD_BYTE_BEHIND: u16 = 0x50;
 const LOAD_HALF_BEHIND: u16 = 0x48;
+const LOAD_WORD_BEHIND: u16 = 0x40;
 const HEADER_LENGTH: u16 = 0xb1;
 const IS_EQUAL: u16 = 0x15;
 const HAS_BITS: u16 = 0x45;
