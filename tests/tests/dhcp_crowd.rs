@@ -1,5 +1,6 @@
-//! `dhcp` in a network with foreign packets.
+//! `dhcp` in a network with foreign packets, and with many clients.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::net::{Ipv4Addr, UdpSocket};
 use std::os::fd::AsFd as _;
@@ -9,7 +10,7 @@ use nix::sys::signal::Signal;
 use nix::sys::socket::setsockopt;
 use nix::sys::socket::sockopt::BindToDevice;
 use tests::dhcp::{ACK, DISCOVER, Daemon, OFFER, REQUEST, Server, network};
-use tests::{Host, Place as _, Sandbox, eventually};
+use tests::{Host, Place as _, Sandbox, at_once, eventually};
 
 const ADDRESS: [u8; 4] = [10, 6, 0, 50];
 
@@ -86,4 +87,41 @@ fn foreign_packets_do_not_reach_the_daemon() {
         add.join().unwrap()
     });
     assert_eq!(added["ips"][0]["address"], "10.6.0.50/24");
+}
+
+/// The server is silent until it knows all clients. Meanwhile, a client beyond the first 32 asks only
+/// after another one had to repeat its question.
+#[test]
+fn some_of_many_clients_wait_for_their_turn() {
+    let host = Host::new();
+    let network = network(&host).with("type", "dhcp");
+    let a = host.sandbox("a");
+    let numbers: Vec<_> = (0..40).collect();
+    for number in &numbers {
+        let pair = format!("port{number} type veth peer name eth{number} netns a");
+        host.ip(&format!("link add {pair}"));
+        host.ip(&format!("link set port{number} master cni0 up"));
+        a.ip(&format!("link set eth{number} up"));
+    }
+    let mut known = BTreeSet::new();
+    let server = Server::start(move |query| {
+        known.insert(query.text(61));
+        match query.kind {
+            _ if known.len() < 40 => Vec::new(),
+            DISCOVER => vec![query.lease(OFFER, ADDRESS, 60)],
+            REQUEST => vec![query.lease(ACK, ADDRESS, 60)],
+            _ => Vec::new(),
+        }
+    });
+    let _daemon = Daemon::start(&host);
+    at_once(&numbers, |number| {
+        let interface = format!("eth{number}");
+        network.on("ADD", &a).ifname(&interface).ok()
+    });
+    let mut asked = BTreeMap::new();
+    for query in server.seen_of(DISCOVER) {
+        *asked.entry(query.text(61)).or_insert(0) += 1;
+        let repeating = asked.values().filter(|it| **it > 1).count();
+        assert!(asked.len() <= 32 + repeating, "{asked:?}");
+    }
 }

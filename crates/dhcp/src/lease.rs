@@ -8,9 +8,9 @@ use anyhow::{Context as _, ensure};
 use cni::AddResult;
 use cni::result::{IpConfig, Route};
 use ipnetwork::{IpNetwork, Ipv4Network, ipv4_mask_to_prefix};
-use nix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
+use crate::clock::{jittered, now};
 use crate::config::{ROUTERS, SUBNET_MASK};
 use crate::reply::Reply;
 
@@ -59,6 +59,7 @@ impl Lease {
         let rebind = seconds(REBINDING_TIME).filter(|it| !it.is_zero() && *it < time);
         let rebind = rebind.unwrap_or(time * 7 / 8);
         let renew = seconds(RENEWAL_TIME).filter(|it| !it.is_zero() && *it <= rebind);
+        let renew = jittered(renew.unwrap_or(time / 2));
         let now = now()?;
         Ok(Self {
             address: Ipv4Network::new(address, prefix)?,
@@ -66,7 +67,7 @@ impl Lease {
             routes: routes(reply, gateway),
             server,
             server_mac: reply.from.0,
-            renew: now + renew.unwrap_or((time / 2).min(rebind)),
+            renew: now + renew.min(rebind),
             rebind: now + rebind,
             end: now + time,
         })
@@ -180,13 +181,6 @@ fn v4(address: IpAddr) -> Option<Ipv4Addr> {
         IpAddr::V4(address) => hop(address),
         IpAddr::V6(_) => None,
     }
-}
-
-/// Returns the time since boot, which no change of the clock affects.
-pub(crate) fn now() -> anyhow::Result<Duration> {
-    Ok(clock_gettime(ClockId::CLOCK_BOOTTIME)
-        .context("read the time since boot")?
-        .into())
 }
 
 pub(crate) const BROADCAST_MAC: [u8; 6] = [0xff; 6];

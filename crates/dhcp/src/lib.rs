@@ -11,6 +11,7 @@ use cni::{Plugin, SpecVersion};
 use facts::Facts;
 
 mod client;
+mod clock;
 mod config;
 mod daemon;
 #[cfg(fuzzing)]

@@ -169,10 +169,6 @@ impl Ask<'_> {
     }
 }
 
-pub(crate) fn transaction() -> u32 {
-    Message::default().xid()
-}
-
 fn raw(code: u8, value: Vec<u8>) -> DhcpOption {
     DhcpOption::Unknown(UnknownOption::new(code.into(), value))
 }

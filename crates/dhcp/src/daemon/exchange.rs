@@ -1,19 +1,22 @@
 //! Questions to a server, and its answers.
 
 use std::cmp::min;
+use std::iter;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use cni::note;
 use dhcproto::v4::MessageType;
 use netlink::{LinkChange, LinkKind, Request};
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::flags::{Flags, Timing};
 use super::sandbox::at_interface;
 use super::socket::{self, FrameSocket};
+use crate::clock::{jittered, random};
 use crate::lease::Lease;
-use crate::message::{Ask, Client, transaction};
+use crate::message::{Ask, Client};
 use crate::record::Record;
 use crate::reply::Reply;
 
@@ -24,6 +27,8 @@ pub(crate) struct Exchange {
     client: Client,
     timing: Timing,
     number: u32,
+    /// `None` without a turn, or after a message that no server has answered in time.
+    turn: Option<SemaphorePermit<'static>>,
 }
 
 #[derive(Debug)]
@@ -35,9 +40,18 @@ pub(crate) enum Verdict {
 }
 
 impl Exchange {
+    /// Waits for a turn, then does the same as [`Self::open`].
+    pub(crate) async fn in_turn(record: &mut Record, flags: &Flags) -> anyhow::Result<Self> {
+        let turn = TURNS.acquire().await?;
+        Ok(Self {
+            turn: Some(turn),
+            ..Self::open(record, flags).await?
+        })
+    }
+
     /// Opens a socket in the sandbox. Brings the interface up if it is down.
     pub(crate) async fn open(record: &mut Record, flags: &Flags) -> anyhow::Result<Self> {
-        let number = transaction();
+        let number = random();
         let opened = at_interface(record, &flags.prefix, move |connection, link| {
             if !link.is_up {
                 connection.execute([Request::change_link(&link.name, &LinkChange::Up)])?;
@@ -57,6 +71,7 @@ impl Exchange {
             client,
             timing: flags.timing,
             number,
+            turn: None,
         })
     }
 
@@ -66,12 +81,12 @@ impl Exchange {
     /// # Errors
     /// No server grants one until `end`, the interface fails, or `before` does.
     pub(crate) async fn acquire(
-        &self,
+        &mut self,
         hint: Option<std::net::Ipv4Addr>,
         end: Instant,
         mut before: impl FnMut(&Lease) -> anyhow::Result<()>,
     ) -> anyhow::Result<Lease> {
-        for pause in self.delays() {
+        for pause in self.timing.delays() {
             let Verdict::Granted(offer) = self.ask(Ask::Discover(hint), end).await? else {
                 continue;
             };
@@ -86,22 +101,23 @@ impl Exchange {
                 Err(error) if patience == end => return Err(error),
                 Err(error) => self.note(format_args!("{error:#}")),
             }
+            self.turn = None;
             sleep_until(min(end, Instant::now() + pause)).await;
         }
         bail!("no DHCP server answers")
     }
 
     /// Asks until an answer arrives.
-    pub(crate) async fn ask(&self, ask: Ask<'_>, end: Instant) -> anyhow::Result<Verdict> {
+    pub(crate) async fn ask(&mut self, ask: Ask<'_>, end: Instant) -> anyhow::Result<Verdict> {
         let (frame, (_, name)) = (self.client.frame(ask, self.number)?, ask.kind());
-        for delay in self.delays() {
+        for delay in self.timing.delays() {
             let sent = self.socket.send(&frame).await;
             sent.with_context(|| format!("send {name}"))?;
             let next = min(end, Instant::now() + delay);
             match timeout_at(next, self.verdict(ask)).await {
                 Ok(verdict) => return verdict,
                 Err(_) if next == end => break,
-                Err(_) => {}
+                Err(_) => self.turn = None,
             }
         }
         bail!("no DHCP server answers {name}")
@@ -139,18 +155,22 @@ impl Exchange {
         }
     }
 
-    /// Returns the waits before a message is repeated, as in the Go plugin: about two seconds four
-    /// times, then 4, 8, 16 … seconds.
-    fn delays(&self) -> impl Iterator<Item = Duration> {
-        let most = min(self.timing.resend_max, self.timing.timeout);
-        let jitter = Duration::from_millis((self.number % 2000).into());
-        let quick = std::iter::repeat_n(Duration::from_secs(1) + jitter, 4);
-        let slow = (2..).map(|power| Duration::from_secs(1 << power.min(16)));
-        quick.chain(slow).map(move |it| it.min(most))
-    }
-
     fn note(&self, text: std::fmt::Arguments<'_>) {
         let id = self.client.id.get(1..).unwrap_or_default();
         note!("{}: {text}", String::from_utf8_lossy(id));
     }
 }
+
+impl Timing {
+    /// Returns the waits before a message is repeated, as in the Go plugin: about two seconds four
+    /// times, then 4, 8, 16 … seconds.
+    fn delays(self) -> impl Iterator<Item = Duration> {
+        let most = min(self.resend_max, self.timeout);
+        let powers = iter::repeat_n(1, 4).chain(2..=16).chain(iter::repeat(16));
+        powers.map(move |power| jittered(most.min(Duration::from_secs(1 << power))))
+    }
+}
+
+/// Turns of the exchanges that run at once, so that hundreds of attachments do not ask together. An
+/// exchange gives its turn back when it ends, or when a server lets it wait.
+static TURNS: Semaphore = Semaphore::const_new(32);

@@ -9,14 +9,15 @@ use anyhow::anyhow;
 use cni::note;
 use netlink::MacAddress;
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::exchange::{Exchange, Verdict};
 use super::flags::Flags;
 use super::interface::change;
 use super::sandbox::{Gone, at_interface, look};
-use crate::lease::{Lease, now};
-use crate::message::{Ask, Client, SERVER_PORT, transaction};
+use crate::clock::{jittered, now, random};
+use crate::lease::Lease;
+use crate::message::{Ask, Client, SERVER_PORT};
 use crate::record::Record;
 
 pub(crate) type Released = oneshot::Sender<anyhow::Result<()>>;
@@ -108,7 +109,7 @@ impl Task {
     }
 
     async fn acquire(&mut self) -> anyhow::Result<Lease> {
-        let exchange = Exchange::open(&mut self.record, &self.flags).await?;
+        let mut exchange = Exchange::in_turn(&mut self.record, &self.flags).await?;
         let end = Instant::now() + self.flags.timing.resend_timeout;
         let (files, record) = (self.flags.records(), &mut self.record);
         let offered = record.offered.as_ref().map(|it| it.address.ip());
@@ -149,22 +150,23 @@ impl Task {
             let lease = self.acquire().await?;
             return self.replace(Some(lease)).await;
         };
-        let now = now()?;
-        if now >= lease.end {
+        let until = |time: Duration| anyhow::Ok(time.saturating_sub(now()?));
+        let early = until(lease.renew)?;
+        if !early.is_zero() {
+            return self.wait(early).await;
+        }
+        let opened = Exchange::in_turn(&mut self.record, &self.flags);
+        let Ok(exchange) = timeout(until(lease.end)?, opened).await else {
             self.expired = Some(lease.address.ip());
             return self.lose("it has expired").await;
-        }
-        if now < lease.renew {
-            return self.wait(lease.renew.saturating_sub(now)).await;
-        }
+        };
         let (ask, end) = match () {
             () if !lease.is_confirmed() => (Ask::Reboot(&lease), lease.end),
-            () if now < lease.rebind => (Ask::Renew(&lease), lease.rebind),
+            () if now()? < lease.rebind => (Ask::Renew(&lease), lease.rebind),
             () => (Ask::Rebind(&lease), lease.end),
         };
-        let exchange = Exchange::open(&mut self.record, &self.flags).await?;
-        let end = Instant::now() + min(end.saturating_sub(now), self.flags.timing.timeout);
-        match exchange.ask(ask, end).await? {
+        let end = Instant::now() + min(until(end)?, self.flags.timing.timeout);
+        match exchange?.ask(ask, end).await? {
             Verdict::Granted(lease) => self.replace(Some(lease)).await,
             Verdict::Refused(reason) => {
                 self.expired = None;
@@ -232,10 +234,10 @@ impl Task {
     fn pause(&self, deadline: Option<Duration>) -> Duration {
         match deadline.zip(now().ok()) {
             Some((deadline, now)) => match deadline.saturating_sub(now) {
-                left if left > SHORTEST * 2 => left / 2,
+                left if left > SHORTEST * 2 => jittered(left / 2),
                 left => left,
             },
-            None => self.flags.timing.resend_max,
+            None => jittered(self.flags.timing.resend_max),
         }
     }
 
@@ -283,7 +285,7 @@ impl Task {
     fn release_from_host(&self, lease: &Lease) -> anyhow::Result<()> {
         let mac = self.record.seen.as_ref().map_or([0; 6], |it| it.mac);
         let client = Client::of(&self.record.asked, MacAddress(mac));
-        let message = client.payload(Ask::Release(lease), transaction())?;
+        let message = client.payload(Ask::Release(lease), random())?;
         let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
         socket.send_to(&message, (lease.server, SERVER_PORT))?;
         Ok(())
