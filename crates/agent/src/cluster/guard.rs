@@ -128,10 +128,15 @@ pub(super) async fn next(deletions: &mut Option<Events<()>>) -> anyhow::Result<(
 }
 
 /// Describes the table. Its name, sets and chains do not depend on `vxlan`. All packets of pods traverse
-/// the chains in prerouting and postrouting, and most leave each rule after one comparison.
+/// the chains in prerouting and postrouting. Most leave each rule there after one comparison, so what
+/// concerns few packets is in chains that the rules lead to.
 fn table(vxlan: Option<Vxlan>) -> Table {
     let [arrived, to_host, sent] = match vxlan {
-        Some(vxlan) => [arrived(vxlan), to_this_node(vxlan), sent(vxlan)],
+        Some(vxlan) => [
+            vec![out_of_tunnel(), spoofed(vxlan)],
+            vec![to_port(vxlan, "packets to the tunnel port").goto(TO_THIS_NODE)],
+            vec![to_port(vxlan, "packets to the tunnel port").goto(SENT_TO_PORT)],
+        ],
         None => [claimed(), Vec::new(), unencrypted()],
     };
     let nodes =
@@ -142,6 +147,9 @@ fn table(vxlan: Option<Vxlan>) -> Table {
         name: "cni-cluster",
         sets: nodes.into_iter().chain(pods).collect(),
         chains: vec![
+            Chain::regular(INNER, inner()),
+            Chain::regular(TO_THIS_NODE, to_this_node()),
+            Chain::regular(SENT_TO_PORT, sent_to_port()),
             Chain::filter("tunnel", Hook::Prerouting, RAW, arrived),
             Chain::filter("tunnel-port", Hook::Input, BEFORE_FILTER, to_host),
             Chain::filter("sent", Hook::Postrouting, BEFORE_NAT, sent),
@@ -149,24 +157,31 @@ fn table(vxlan: Option<Vxlan>) -> Table {
     }
 }
 
-/// Returns the rules for packets that arrive with VXLAN.
-fn arrived(vxlan: Vxlan) -> Vec<Rule> {
-    let inner = PODS.map(|(version, set)| {
-        Rule::new("a packet out of a tunnel comes from a pod CIDR of another node")
-            .when(Field::InputName, TUNNELS)
-            .when_ip(version)
-            .when_not_in(&[Field::Source(version)], set)
-            .drop()
-    });
-    // Before Linux 5.19, rules can compare the link only here.
-    let spoofed = to_port(
+fn out_of_tunnel() -> Rule {
+    let rule = Rule::new("packets out of a tunnel").when(Field::InputName, TUNNELS);
+    rule.goto(INNER)
+}
+
+/// Before Linux 5.19, rules can compare the link only when packets arrive.
+fn spoofed(vxlan: Vxlan) -> Rule {
+    to_port(
         vxlan,
         "a node's packets arrive through the link that leads to the node",
     )
     .when_source_is_elsewhere()
     .when_to_host()
-    .drop();
-    inner.into_iter().chain([spoofed]).collect()
+    .drop()
+}
+
+/// Returns the rules for packets out of a tunnel.
+fn inner() -> Vec<Rule> {
+    let rules = PODS.map(|(version, set)| {
+        Rule::new("a packet out of a tunnel comes from a pod CIDR of another node")
+            .when_ip(version)
+            .when_not_in(&[Field::Source(version)], set)
+            .drop()
+    });
+    rules.to_vec()
 }
 
 /// Returns the rules for packets that claim the address of another node's pod.
@@ -197,33 +212,33 @@ fn unencrypted() -> Vec<Rule> {
 
 /// Returns the rules for packets to this node's tunnel port: they come from the address of a node, and
 /// go to that of this node, not to another one, such as a virtual address.
-fn to_this_node(vxlan: Vxlan) -> Vec<Rule> {
+fn to_this_node() -> Vec<Rule> {
     let nodes = FAMILIES.into_iter().map(|(version, set)| {
-        to_port(vxlan, "nodes send to the InternalIP")
+        Rule::new("nodes send to the InternalIP")
             .when_ip(version)
             .when_in(&[Field::Source(version)], set)
             .when_in(&[Field::Destination(version)], set)
             .return_to_caller()
     });
-    let others = to_port(vxlan, "only nodes send to the tunnel port").drop();
+    let others = Rule::new("only nodes send to the tunnel port").drop();
     nodes.chain([others]).collect()
 }
 
-/// Returns the rules for packets to the tunnel port of a node, before they are masqueraded: only the
-/// tunnel sends them, with this node's address. Packets of pods, of processes of this node, and those
-/// that came out of the tunnel for a Service are dropped. The link that a packet came from is known
-/// here since Linux 5.7 ("netfilter: Support iif matches in POSTROUTING"): the tunnel's device, for
-/// packets that it made.
-fn sent(vxlan: Vxlan) -> Vec<Rule> {
+/// Returns the rules for packets to a tunnel port, before they are masqueraded: only the tunnel sends
+/// them to a node, with this node's address. Packets of pods, of processes of this node, and those that
+/// came out of the tunnel for a Service are dropped. The link that a packet came from is known here
+/// since Linux 5.7 ("netfilter: Support iif matches in POSTROUTING"): the tunnel's device, for packets
+/// that it made.
+fn sent_to_port() -> Vec<Rule> {
     let made = FAMILIES.map(|(version, set)| {
-        to_port(vxlan, "the tunnel sends with this node's address")
+        Rule::new("the tunnel sends with this node's address")
             .when(Field::InputName, TUNNELS)
             .when_ip(version)
             .when_in(&[Field::Source(version)], set)
             .return_to_caller()
     });
     let others = FAMILIES.map(|(version, set)| {
-        to_port(vxlan, "only the tunnel sends to the tunnel port of a node")
+        Rule::new("only the tunnel sends to the tunnel port of a node")
             .when_ip(version)
             .when_in(&[Field::Destination(version)], set)
             .drop()
@@ -263,6 +278,11 @@ const FAMILIES: [(IpVersion, &str); 2] = [(IpVersion::V4, "nodes-v4"), (IpVersio
 
 /// The set of the networks of other nodes' pods of each family.
 const PODS: [(IpVersion, &str); 2] = [(IpVersion::V4, "pods-v4"), (IpVersion::V6, "pods-v6")];
+
+/// Chains of packets out of a tunnel, and of packets to a tunnel port.
+const INNER: &str = "inner";
+const TO_THIS_NODE: &str = "to-this-node";
+const SENT_TO_PORT: &str = "sent-to-port";
 
 /// The comment of the sets' elements.
 const OWNER: &str = "cni-agent";
