@@ -3,9 +3,9 @@
 //! Such a link leaves nothing on the host that proves that it exists. So ADD records the sandbox
 //! before it makes the link, and DEL and GC remove the record after the link.
 //!
-//! The path of a sandbox may lead to another namespace later, or to none while processes keep the
-//! sandbox. So ADD lets the kernel number the namespace (nsid): as long as a namespace exists, the host
-//! finds it by its number. A sandbox whose state is unknown counts as existing.
+//! The path of a sandbox may lead to another namespace later, or to none while processes or sockets keep
+//! the sandbox. So ADD lets the kernel number the namespace (nsid): as long as a namespace exists, the
+//! host finds it by its number. A sandbox whose state is unknown counts as existing.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use cni::files::{boot_id, identity};
-use netlink::Connection;
+use netlink::{Connection, Link, found};
 use netns::Netns;
 use serde::{Deserialize, Serialize};
 
@@ -29,8 +29,9 @@ pub struct Witness {
     pub link: String,
     #[serde(flatten)]
     namespace: Identity,
-    /// The namespace of the plugin at ADD, and the number (nsid) that it uses for the sandbox.
-    numbered: Option<(Identity, i32)>,
+    /// The cookie of the plugin's namespace, and the number (nsid) that it uses for the sandbox; `None`
+    /// if the kernel has no cookies, or if the plugin may not change that namespace.
+    numbered: Option<(u64, i32)>,
     /// ID of the boot (random(4)).
     boot: String,
     /// The mount namespace in which [`Self::netns`] is a path.
@@ -78,25 +79,29 @@ pub enum Presence {
 }
 
 impl Witness {
-    /// Returns the record of an attachment whose `link` is in `namespace`. The connections lead to the
-    /// host's namespace, in which the calling thread is, and to that one.
+    /// Returns the record of an attachment whose `link` is in `namespace`, to which `inside` leads.
     ///
     /// # Errors
-    /// The boot ID cannot be read, or the kernel does not number the namespace.
-    pub fn new(
-        (host, inside): (&Connection, &Connection),
-        namespace: &Netns,
-        link: String,
-    ) -> anyhow::Result<Self> {
-        let number = host.number_namespace(namespace)?;
+    /// The boot ID cannot be read.
+    pub fn new(namespace: &Netns, inside: &Connection, link: String) -> anyhow::Result<Self> {
         Ok(Self {
             netns: namespace.path().to_owned(),
             link,
             namespace: Identity::of(inside, namespace.path()),
-            numbered: number.map(|it| (Identity::of(host, Path::new(OWN)), it)),
+            numbered: None,
             boot: boot_id()?,
             mounts: mounts(),
         })
+    }
+
+    /// Adds the number that the namespace of `host`, which is the plugin's, uses for `namespace`.
+    ///
+    /// # Errors
+    /// The kernel refuses a request.
+    pub fn numbered(self, host: &Connection, namespace: &Netns) -> anyhow::Result<Self> {
+        let number = host.number_namespace(namespace)?;
+        let numbered = host.namespace_cookie().zip(number);
+        Ok(Self { numbered, ..self })
     }
 
     /// Returns the record of the attachment with the tag `owner`; `None` if it has none. A record
@@ -157,20 +162,23 @@ impl Witness {
                 Presence::Present(namespace, connection)
             }
             opened => {
-                let numbered = self.presence_by_number().ok().flatten();
                 let opened = opened.map(|it| it.is_some());
-                numbered.unwrap_or_else(|| self.presence_by_path(opened))
+                match self.presence_by_number() {
+                    Ok(Some(presence)) => presence,
+                    Ok(None) => self.presence_by_path(opened),
+                    Err(error) => Presence::Unknown(format!("{error:#}")),
+                }
             }
         }
     }
 
-    /// Returns [`Self::presence`] for DEL. After the last process of a sandbox, packets that wait for a
-    /// neighbour's address may keep it for a moment, so this function waits if it sees no process.
+    /// Returns [`Self::presence`] for DEL. After the last process of a sandbox, its sockets may keep it
+    /// for a moment, so this function waits if it sees no process.
     pub fn presence_at_del(&self) -> Presence {
         let ends = || {
             let host = Connection::open()?;
             let number = self.number(&host);
-            number.map_or(Ok(false), |it| host.has_no_namespace_within(it, PATIENCE))
+            number.map_or(Ok(false), |it| host.has_ended_within(it, PATIENCE))
         };
         match self.presence() {
             Presence::Unknown(_) if ends().unwrap_or_default() => Presence::Gone,
@@ -178,12 +186,32 @@ impl Witness {
         }
     }
 
+    /// Deletes the link with this alias that `is_made` accepts, although this process cannot enter the
+    /// sandbox. Returns whether there was one.
+    ///
+    /// # Errors
+    /// The kernel refuses to delete it.
+    pub fn delete_link(&self, alias: &str, is_made: fn(&Link) -> bool) -> anyhow::Result<bool> {
+        let host = Connection::open()?;
+        let Some(number) = self.number(&host) else {
+            return Ok(false);
+        };
+        // An error for the list: the namespace has ended meanwhile.
+        let links = host.links_in(number).unwrap_or_default();
+        let mut links = links.iter();
+        let link = links.find(|it| it.alias.as_deref() == Some(alias) && is_made(it));
+        if let Some(link) = link {
+            found(host.delete_link_in(number, link))?;
+        }
+        Ok(link.is_some())
+    }
+
     /// Returns the number that the host uses for the sandbox; `None` if `connection` leads to another
     /// namespace than the plugin at ADD was in.
     fn number(&self, connection: &Connection) -> Option<i32> {
-        let own = Identity::of(connection, Path::new(OWN));
-        let (observer, number) = self.numbered.as_ref()?;
-        (observer.is_same(&own) && self.is_of_this_boot()).then_some(*number)
+        let (observer, number) = self.numbered?;
+        let is_same = connection.namespace_cookie() == Some(observer);
+        (is_same && self.is_of_this_boot()).then_some(number)
     }
 
     fn is_of_this_boot(&self) -> bool {
@@ -292,8 +320,6 @@ fn mounts() -> Option<PathBuf> {
 
 const DIRECTORY: &str = "/run/cni/witness";
 
-/// The network namespace of the calling thread.
-const OWN: &str = "/proc/thread-self/ns/net";
-
-/// Time for which DEL waits for the end of a sandbox. The kernel looks for a neighbour for three seconds.
+/// Time for which DEL waits for the end of a sandbox. Packets that wait for a neighbour's address keep
+/// their socket for three seconds.
 const PATIENCE: Duration = Duration::from_secs(4);

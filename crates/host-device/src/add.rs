@@ -66,7 +66,9 @@ impl<'a> Add<'a> {
         let owner = request.attachment.owner();
         let sandbox = Connection::open_in(self.namespace).map_err(Error::sandbox)?;
         let words = "device of a program".to_owned();
-        Witness::new((&Connection::open()?, &sandbox), self.namespace, words)?.write(&owner)?;
+        let witness = Witness::new(self.namespace, &sandbox, words)?;
+        let host = Connection::open()?;
+        witness.numbered(&host, self.namespace)?.write(&owner)?;
         undo.push("remove the record", move || Witness::remove(&owner));
         if self.uses_device {
             self.release_at_rollback(undo);
@@ -214,7 +216,8 @@ impl<'a> Add<'a> {
             Witness::remove(&of_undo)
         });
         let words = format!("device {}", link.name);
-        Witness::new((host, sandbox), self.namespace, words)?.write(&owner)?;
+        let witness = Witness::new(self.namespace, sandbox, words)?;
+        witness.numbered(host, self.namespace)?.write(&owner)?;
         cni::step("move the device");
         let interface = request.attachment.interface.as_str();
         away.set(true);

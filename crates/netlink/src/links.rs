@@ -1,10 +1,10 @@
 //! Reads, creates and deletes links.
 
 use netlink_packet_route::AddressFamily;
-use netlink_packet_route::link::LinkMessage;
+use netlink_packet_route::link::{LinkAttribute, LinkMessage};
 use nix::libc::{
     IFLA_ALT_IFNAME, IFLA_EXT_MASK, IFLA_IFNAME, IFLA_INFO_KIND, IFLA_LINKINFO, IFLA_MASTER,
-    IFLA_PROP_LIST, IFNAMSIZ, RTM_DELLINK, RTM_GETLINK,
+    IFLA_PROP_LIST, IFLA_TARGET_NETNSID, IFNAMSIZ, RTM_DELLINK, RTM_GETLINK,
 };
 
 use crate::attributes::Attributes;
@@ -129,6 +129,25 @@ impl Connection {
     /// [`Error::Refused`]; [`Error::is_not_found`] holds if the link does not exist.
     pub fn delete_link(&self, link: &Link) -> Result<(), Error> {
         self.delete_index(link.index, format!("delete link {}", link.name))
+    }
+
+    /// Returns all links in the namespace for which the namespace of this connection uses the number
+    /// `id` (nsid).
+    ///
+    /// # Errors
+    /// [`Error::Refused`], also if there is no such namespace ([`Error::is_no_namespace`]).
+    pub fn links_in(&self, id: i32) -> Result<Vec<Link>, Error> {
+        self.links_like(Attributes::new().word(IFLA_TARGET_NETNSID, id.cast_unsigned()))
+    }
+
+    /// Deletes a link of [`Self::links_in`].
+    ///
+    /// # Errors
+    /// [`Error::Refused`], also if the link does not exist.
+    pub fn delete_link_in(&self, id: i32, link: &Link) -> Result<(), Error> {
+        let operation = format!("delete link {} in namespace {id}", link.name);
+        let message = message(link.index, vec![LinkAttribute::IfNetnsId(id)]);
+        self.execute([Request::change(operation, RTM_DELLINK, &message)])
     }
 
     pub(crate) fn delete_index(&self, index: u32, operation: String) -> Result<(), Error> {

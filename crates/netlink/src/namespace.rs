@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use netlink_packet_route::nsid::{NsidAttribute, NsidMessage};
 use netns::Netns;
-use nix::libc::{self, RTM_GETNSID, RTM_NEWNSID, RTNLGRP_NSID};
+use nix::errno::Errno;
+use nix::libc::{self, RTM_DELNSID, RTM_GETNSID, RTM_NEWNSID, RTNLGRP_NSID};
 use nix::sys::socket::getsockopt;
 use nix::{getsockopt_impl, sockopt_impl};
 
@@ -43,7 +44,8 @@ impl Connection {
 
     /// Returns the number (nsid) that the namespace of this connection uses for the namespace `other`.
     /// The kernel assigns one if there is none, and keeps it as long as `other` exists. It then gives
-    /// the number to another namespace. Equivalent to `ip netns set NAME auto`.
+    /// the number to another namespace. Equivalent to `ip netns set NAME auto`. Returns `None` if this
+    /// process may not change the namespace of this connection.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -54,7 +56,10 @@ impl Connection {
         let mut outcomes = self
             .outcomes(&[assign, lookup(file_of(other))])?
             .into_iter();
-        outcomes.next().map(created).transpose()?;
+        match outcomes.next().map(created).transpose() {
+            Err(error) if error.errno() == Some(Errno::EPERM) => {}
+            assigned => drop(assigned?),
+        }
         let answers = outcomes.next().transpose()?;
         Ok(answers.iter().flatten().find_map(of_answer))
     }
@@ -69,23 +74,22 @@ impl Connection {
         Ok(found(self.objects(&request, of_answer))?.is_some())
     }
 
-    /// Waits up to `patience` until no namespace has the number `id` (nsid), as in
-    /// [`Self::has_namespace`]. Returns whether this is so. This connection is in the calling thread's
-    /// namespace.
+    /// Waits up to `patience` until the namespace ends that has the number `id` (nsid) now. Returns
+    /// whether it has ended. This connection is in the calling thread's namespace.
     ///
     /// # Errors
     /// [`Error::Open`] and [`Error::Refused`].
-    pub fn has_no_namespace_within(&self, id: i32, patience: Duration) -> Result<bool, Error> {
+    pub fn has_ended_within(&self, id: i32, patience: Duration) -> Result<bool, Error> {
         let events = Self::to(Protocol::Route, &[RTNLGRP_NSID])?;
         let end = Instant::now() + patience;
         while self.has_namespace(id)? {
             let left = end.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Ok(false);
-            }
-            let waited = events.socket.notification(left);
-            if let Err(ReceiveError::Socket(source)) = waited {
-                return Err(Error::Open { source });
+            match events.socket.notification(left) {
+                // Another namespace may have the number already.
+                Ok(event) if id_in(&event, RTM_DELNSID) == Some(id) => return Ok(true),
+                Err(ReceiveError::Socket(source)) => return Err(Error::Open { source }),
+                _ if left.is_zero() => return Ok(false),
+                _ => {}
             }
         }
         Ok(true)
@@ -138,7 +142,11 @@ fn lookup(namespace: NsidAttribute) -> Request {
 }
 
 fn of_answer(answer: &Message) -> Option<i32> {
-    let answer: NsidMessage = answer.read(RTM_NEWNSID)?;
+    id_in(answer, RTM_NEWNSID)
+}
+
+fn id_in(message: &Message, kind: u16) -> Option<i32> {
+    let answer: NsidMessage = message.read(kind)?;
     values!(answer.attributes, NsidAttribute::Id).find(|id| *id != NOT_ASSIGNED)
 }
 

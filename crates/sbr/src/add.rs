@@ -31,11 +31,7 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
     }
     let owner = attachment.owner();
     let earlier = Record::of_earlier_add(&owner, &connection);
-    let sandbox = Witness::new(
-        (&Connection::open()?, &connection),
-        &namespace,
-        interface.to_string(),
-    )?;
+    let sandbox = Witness::new(&namespace, &connection, interface.to_string())?;
     let rules = earlier.as_ref().map(|it| it.rules.clone());
     let rules = rules.unwrap_or_default();
     let mut record = Record { sandbox, rules };

@@ -76,7 +76,7 @@ impl Join<'_> {
         cni::step("create the VRF");
         let interface = self.request.attachment.interface.to_string();
         let mut record = Record {
-            sandbox: Witness::new((&Connection::open()?, connection), namespace, interface)?,
+            sandbox: Witness::new(namespace, connection, interface)?,
             vrf: config.name.to_string(),
             moving: Some(port.clone()),
         };

@@ -101,17 +101,21 @@ impl Add<'_> {
     }
 
     /// Checks that no earlier ADD made the link in another sandbox, which exists: `witness` replaces
-    /// the record that proves this.
+    /// the record that proves this. Notes the record of a sandbox that may exist, for the rollback.
     fn expect_nothing_elsewhere(&self, witness: &Witness) -> anyhow::Result<()> {
         let earlier = Witness::find(&self.owner)?.filter(|it| !it.is_same_sandbox(witness));
-        match earlier.map(|it| (it.presence(), it.netns)) {
-            Some((Presence::Present(..), netns)) => anyhow::bail!(
+        let earlier = earlier.map(|it| (it.presence(), it));
+        if let Some((Presence::Present(..), it)) = &earlier {
+            anyhow::bail!(
                 "{} is attached already in the sandbox {}; DEL it first",
                 self.request.attachment,
-                netns.display()
-            ),
-            _ => Ok(()),
+                it.netns.display()
+            );
         }
+        let is_unknown = |it: &Presence| matches!(it, Presence::Unknown(_));
+        let unknown = earlier.filter(|it| is_unknown(&it.0)).map(|it| it.1);
+        self.made.earlier.replace(unknown);
+        Ok(())
     }
 
     /// Returns the link below, and checks that it can carry the MTU.
@@ -133,7 +137,8 @@ impl Add<'_> {
     fn make(&self, sandbox: &Sandbox<'_>, parent: Option<&Link>) -> anyhow::Result<Link> {
         cni::step("record the sandbox");
         let words = self.desired.words(parent);
-        let witness = Witness::new((self.host, sandbox.connection()), self.namespace, words)?;
+        let witness = Witness::new(self.namespace, sandbox.connection(), words)?
+            .numbered(self.host, self.namespace)?;
         self.expect_nothing_elsewhere(&witness)?;
         self.made.record.set(true);
         witness.write(&self.owner)?;
@@ -346,7 +351,10 @@ impl Add<'_> {
         if !self.made.record.get() || self.has_link()? {
             return Ok(());
         }
-        Witness::remove(&self.owner)?;
+        match self.made.earlier.take() {
+            Some(earlier) => earlier.write(&self.owner)?,
+            None => Witness::remove(&self.owner)?,
+        }
         match record {
             Some(record) if self.has_link()? => record.write(&self.owner),
             _ => Ok(()),

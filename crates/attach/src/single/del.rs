@@ -13,8 +13,9 @@ use crate::witness::{Presence, Witness};
 
 /// Deletes the link and releases the lease. What is missing counts as removed.
 ///
-/// Without the sandbox, the record of ADD decides: if it does not prove that the link is gone, DEL
-/// succeeds and keeps the lease and the record. Without a record, as after an ADD of the Go plugin
+/// Without the sandbox, the record of ADD decides: if it does not prove that the link is gone, and if the
+/// link cannot be found by the sandbox's number, DEL succeeds and keeps the lease and the record. So it
+/// does if processes are in the sandbox. Without a record, as after an ADD of the Go plugin
 /// or after a reboot, the link counts as gone.
 ///
 /// # Errors
@@ -26,7 +27,7 @@ pub fn del<P: SandboxLink>(request: &DelRequest) -> anyhow::Result<()> {
     let witness = Witness::find(&owner)?;
     let sandbox = sandbox_of(request, witness.as_ref())?;
     if sandbox.is_none()
-        && let Some(reason) = remains(witness.as_ref())
+        && let Some(reason) = remains::<P>(request, witness.as_ref())?
     {
         note!("the lease of {owner} stays, because its link may exist: {reason}");
         return Ok(());
@@ -64,14 +65,27 @@ fn sandbox_of(
     Ok(Some(sandbox).filter(|_| is_own))
 }
 
-/// Returns why the link may still exist, although the request does not lead to its sandbox; `None` if
-/// it does not.
-fn remains(witness: Option<&Witness>) -> Option<String> {
-    match witness?.presence_at_del() {
+/// Looks after the link if the request does not lead to its sandbox: deletes it if the request leads to
+/// no other one, and if nothing is seen in its sandbox, which sockets may keep. Returns why the link may
+/// still exist; `None` if it does not.
+fn remains<P: SandboxLink>(
+    request: &DelRequest,
+    witness: Option<&Witness>,
+) -> anyhow::Result<Option<String>> {
+    let Some(witness) = witness else {
+        return Ok(None);
+    };
+    if !request.netns.as_ref().is_some_and(|it| it.exists())
+        && let Presence::Unknown(_) = witness.presence()
+        && witness.delete_link(&request.attachment.owner(), P::makes_link)?
+    {
+        return Ok(None);
+    }
+    Ok(match witness.presence_at_del() {
         Presence::Gone => None,
         Presence::Unknown(reason) => Some(reason),
         Presence::Present(..) => Some("its sandbox exists".to_owned()),
-    }
+    })
 }
 
 /// Deletes the link that the attachment names, and the one that ADD has not renamed yet, as far as

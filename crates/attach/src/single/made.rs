@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 
 use netlink::{Connection, Error, Link};
 
+use crate::Witness;
 use crate::rollback::Leased;
 
 /// What this ADD has made. The rollback removes nothing else, because it may be a concurrent ADD's.
@@ -11,7 +12,10 @@ use crate::rollback::Leased;
 pub(super) struct Made {
     pub link: RefCell<Option<MadeLink>>,
     pub lease: Leased,
+    /// Whether this ADD has written, or is about to write, the record of the sandbox.
     pub record: Cell<bool>,
+    /// The record that it replaces, if that one's sandbox may exist.
+    pub earlier: RefCell<Option<Witness>>,
 }
 
 /// How the rollback finds the link.
