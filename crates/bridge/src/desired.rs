@@ -69,7 +69,7 @@ impl Topology for Config {
         self.frame_filter.compare(&bridge, found)?;
         let vlan_link = match HostEnd::find(host, &bridge, self.gateway_vlan())? {
             HostEnd::Bridge => None,
-            HostEnd::Link(link) => Some(link),
+            HostEnd::Link(link) => Some(*link),
             HostEnd::LinkMissing(_) | HostEnd::VlanMissing(_) => {
                 found.add("the host's end of the VLAN is gone".to_owned());
                 None

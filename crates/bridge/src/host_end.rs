@@ -22,7 +22,7 @@ pub(crate) enum HostEnd<'a> {
     /// The bridge itself: it receives and sends the VLAN's frames without a tag.
     Bridge,
     /// The existing link `<bridge>.<vlan>`.
-    Link(Link),
+    Link(Box<Link>),
     /// Only the link `<bridge>.<vlan>` is missing: the bridge itself already receives the VLAN's
     /// frames with their tag (`bridge vlan show`).
     LinkMissing(&'a Access),
@@ -48,7 +48,7 @@ impl<'a> HostEnd<'a> {
         };
         if let Some(link) = host.find_link(access.gateway_link.as_str())? {
             expect_end(host, bridge, &link, access)?;
-            return Ok(Self::Link(link));
+            return Ok(Self::Link(Box::new(link)));
         }
         let carried = host.port_vlans(bridge.index)?;
         Ok(Self::without_link(&carried, access)?)
@@ -97,7 +97,7 @@ impl<'a> HostEnd<'a> {
     ) -> anyhow::Result<Option<Link>> {
         let link = match self {
             Self::Bridge => return Ok(None),
-            Self::Link(link) => link,
+            Self::Link(link) => *link,
             Self::LinkMissing(access) => make_link(host, bridge, access)?,
             Self::VlanMissing(access) => receive_and_make_link(host, bridge, access)?,
         };

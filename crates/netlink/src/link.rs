@@ -3,10 +3,11 @@
 use netlink_packet_core::Nla as _;
 use netlink_packet_route::link::{InfoBridge, IpVlanMode, LinkAttribute, LinkMessage, MacVlanMode};
 use nix::libc::{
-    ARPHRD_LOOPBACK, IFF_ALLMULTI, IFF_PROMISC, IFF_UP, IFLA_ADDRESS, IFLA_AF_SPEC, IFLA_CARRIER,
-    IFLA_IFALIAS, IFLA_IFNAME, IFLA_INFO_DATA, IFLA_INFO_KIND, IFLA_INFO_SLAVE_DATA,
-    IFLA_INFO_SLAVE_KIND, IFLA_LINK, IFLA_LINK_NETNSID, IFLA_LINKINFO, IFLA_MASTER, IFLA_MTU,
-    IFLA_OPERSTATE, IFLA_PARENT_DEV_NAME, IFLA_PERM_ADDRESS, IFLA_TXQLEN, RTM_NEWLINK,
+    ARPHRD_LOOPBACK, IFF_ALLMULTI, IFF_PROMISC, IFF_UP, IFLA_ADDRESS, IFLA_AF_SPEC,
+    IFLA_ALT_IFNAME, IFLA_CARRIER, IFLA_IFALIAS, IFLA_IFNAME, IFLA_INFO_DATA, IFLA_INFO_KIND,
+    IFLA_INFO_SLAVE_DATA, IFLA_INFO_SLAVE_KIND, IFLA_LINK, IFLA_LINK_NETNSID, IFLA_LINKINFO,
+    IFLA_MASTER, IFLA_MTU, IFLA_OPERSTATE, IFLA_PARENT_DEV_NAME, IFLA_PERM_ADDRESS, IFLA_PROP_LIST,
+    IFLA_TXQLEN, RTM_NEWLINK,
 };
 
 use tun::Tap;
@@ -21,6 +22,8 @@ pub struct Link {
     pub index: u32,
     /// Name; unique in its namespace.
     pub name: String,
+    /// Further names, by which the kernel also finds the link; unique in its namespace.
+    pub alternative_names: Vec<String>,
     /// Kind of link.
     pub kind: LinkKind,
     /// Ethernet address, if the link has one.
@@ -205,6 +208,10 @@ impl Link {
     fn read(&mut self, kind: u16, value: &[u8]) {
         match kind {
             IFLA_IFNAME => self.name = text(value),
+            IFLA_PROP_LIST => {
+                let names = attributes(value).filter(|it| it.kind == IFLA_ALT_IFNAME);
+                self.alternative_names = names.map(|it| text(it.value)).collect();
+            }
             IFLA_ADDRESS => self.mac = value.try_into().ok().map(MacAddress),
             IFLA_PERM_ADDRESS => self.permanent_mac = value.try_into().ok().map(MacAddress),
             IFLA_PARENT_DEV_NAME => self.parent_device = Some(text(value)),

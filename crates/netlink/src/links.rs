@@ -170,14 +170,24 @@ impl Connection {
 }
 
 impl Request {
+    /// Returns a request that gives the link with this index an alternative name. Equivalent to `ip
+    /// link property add … altname NAME`.
+    pub fn add_alternative_name(index: u32, name: &str) -> Self {
+        let operation = format!("add the alternative name {name} to link number {index}");
+        Self::change(operation, RTM_NEWLINKPROP, &alternative_name(index, name))
+    }
+
     /// Returns a request that deletes an alternative name of the link with this index. Equivalent to
     /// `ip link property delete … altname NAME`.
     pub fn delete_alternative_name(index: u32, name: &str) -> Self {
-        let names = Attributes::new().text(IFLA_ALT_IFNAME, name);
-        let message = question(index, Attributes::new().nest(IFLA_PROP_LIST, &names));
         let operation = format!("delete the alternative name {name} of link number {index}");
-        Self::change(operation, RTM_DELLINKPROP, &message)
+        Self::change(operation, RTM_DELLINKPROP, &alternative_name(index, name))
     }
+}
+
+fn alternative_name(index: u32, name: &str) -> Bytes {
+    let names = Attributes::new().text(IFLA_ALT_IFNAME, name);
+    question(index, Attributes::new().nest(IFLA_PROP_LIST, &names))
 }
 
 /// Returns the request that reads the link called `name`. The kernel also finds a link by an
@@ -205,7 +215,8 @@ fn question(index: u32, attributes: Attributes) -> Bytes {
     Bytes([header.as_flattened(), &attributes].concat())
 }
 
-/// `RTM_DELLINKPROP` in `include/uapi/linux/rtnetlink.h`.
+// Of `include/uapi/linux/rtnetlink.h`.
+const RTM_NEWLINKPROP: u16 = 108;
 const RTM_DELLINKPROP: u16 = 109;
 
 /// `RTEXT_FILTER_SKIP_STATS`

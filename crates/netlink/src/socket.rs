@@ -376,11 +376,11 @@ pub(crate) fn extended_message(bytes: &[u8]) -> Option<String> {
 /// kernel answers after it has freed the link.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(30);
 
-/// Size in bytes of a thread's receive buffer: twice the size of the longest datagram in a list (32
-/// KiB: `netlink_recvmsg` in `net/netlink/af_netlink.c`). If the buffer is smaller than 32 KiB, the
-/// kernel splits a list into more datagrams. For each datagram of a list of elements, the kernel
-/// walks the `nf_tables` set from the start.
-const LONGEST_ANSWER: usize = 64 << 10;
+/// Size in bytes of a thread's receive buffer. The description of a link with many alternative names
+/// takes 65 KiB. Any other datagram takes at most 32 KiB (`netlink_recvmsg` in
+/// `net/netlink/af_netlink.c`): into a smaller buffer, the kernel splits a list into more datagrams.
+/// For each datagram of a list of elements, the kernel walks the `nf_tables` set from the start.
+const LONGEST_ANSWER: usize = 96 << 10;
 
 /// Length in bytes of a datagram that every kernel accepts with the default size of the send
 /// buffer. A longer datagram needs a larger send buffer.
