@@ -108,6 +108,27 @@ fn gc_returns_only_devices_of_unlisted_attachments() {
 }
 
 #[test]
+fn gc_keeps_the_lease_of_an_unknown_sandbox_alone() {
+    let host = Host::new();
+    let network = host.nic();
+    let before = host.snapshot();
+    host.ip("link add ens6 type veth peer name other");
+    let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
+    let inhabitant = a.inhabitant();
+    let add = network.call("ADD").container("a").ifname("eth0");
+    add.netns(inhabitant.netns()).ok();
+    network.clone().with("device", "ens6").add(&b);
+    drop(inhabitant);
+    b.remove();
+    assert!(tests::eventually(|| !host.has_link("other")));
+    network.gc(&[]).error().expect(100, &["may exist"]);
+    assert!(host.leases("pods").keys().eq(["10.1.0.2"]) && a.pings("10.1.0.1"));
+    network.del(&a);
+    host.snapshot().assert_same_as(&before);
+    assert!(host.leases("pods").is_empty());
+}
+
+#[test]
 fn device_whose_name_is_taken_comes_back_and_gets_its_name_later() {
     let host = Host::new();
     let network = host.nic();
@@ -139,6 +160,23 @@ fn device_whose_name_is_taken_comes_back_and_gets_its_name_later() {
     host.ip("link delete ens5");
     // udev does so for the name that it would have given to the device.
     host.ip(&format!("link property add dev {now} altname ens5"));
+    network.gc(&[]).ok();
+    host.snapshot().assert_same_as(&before);
+}
+
+#[test]
+fn device_that_the_host_renamed_after_its_return_gets_its_name_later() {
+    let host = Host::new();
+    let network = host.nic();
+    let before = host.snapshot();
+    let (a, _) = added(&host, &network, "a");
+    host.ip("link add ens5 type bridge");
+    network.del(&a);
+    let names = host.links();
+    let now = names.iter().find(|it| it.starts_with("dev")).unwrap();
+    host.ip(&format!("link set {now} down"));
+    host.ip(&format!("link set {now} name lan0"));
+    host.ip("link delete ens5");
     network.gc(&[]).ok();
     host.snapshot().assert_same_as(&before);
 }

@@ -4,7 +4,7 @@
 use std::{fs, thread};
 
 use tests::faults::strace;
-use tests::{Host, Place as _, eventually};
+use tests::{Host, Place as _, Removal, eventually};
 
 #[test]
 fn setting_that_cannot_be_restored_is_reported_and_forgotten() {
@@ -70,6 +70,58 @@ fn addresses_come_back_with_their_order_and_attributes() {
     };
     assert_eq!(of(&shown()), of(&before));
     host.snapshot().assert_same_as(&snapshot);
+}
+
+/// The kernel moves no link with an alternative name that the other namespace has.
+#[test]
+fn alternative_names_of_the_sandbox_do_not_hold_the_device() {
+    let host = Host::new();
+    let network = host.nic();
+    host.ip("link property add dev ens5 altname enp0s5 altname rack5");
+    host.ip("link property add dev switch altname taken");
+    let before = host.snapshot();
+    let names = || host.link("ens5")["altnames"].clone();
+    for (removal, name) in Removal::ALL.iter().zip(["a", "b", "c"]) {
+        let a = host.sandbox(name);
+        network.add(&a);
+        a.ip("link property del dev eth0 altname enp0s5");
+        a.ip("link property add dev eth0 altname switch altname taken altname ens5 altname own");
+        // As many as the kernel accepts.
+        a.sh("seq -f 'link property add dev eth0 altname a%0120g' 600 | ip -batch - || true");
+        match removal {
+            Removal::Del => network.del(&a),
+            Removal::DelForgotten => drop(network.on("DEL", &a).without("CNI_NETNS").ok()),
+            Removal::Gc => drop(network.gc(&[]).ok()),
+        }
+        let mut names: Vec<String> = serde_json::from_value(names()).unwrap();
+        names.sort();
+        assert_eq!(names, ["enp0s5", "rack5"]);
+        host.snapshot().assert_same_as(&before);
+        a.remove();
+    }
+}
+
+/// As with nerdctl, whose paths are those of processes.
+#[test]
+fn device_comes_back_from_a_sandbox_whose_path_has_ended() {
+    let host = Host::new();
+    let network = host.nic();
+    let before = host.snapshot();
+    for removal in ["DEL", "GC"] {
+        let a = host.sandbox("a");
+        let (first, _other) = (a.inhabitant(), a.inhabitant());
+        let call = |verb| network.call(verb).container("a").ifname("eth0");
+        call("ADD").netns(first.netns()).ok();
+        drop(first);
+        if removal == "DEL" {
+            call("DEL").ok();
+        } else {
+            network.gc(&[]).ok();
+        }
+        host.snapshot().assert_same_as(&before);
+        assert!(host.leases("pods").is_empty());
+        a.remove();
+    }
 }
 
 /// Returns a wrapper that delays each request to the kernel.

@@ -46,22 +46,3 @@ pub fn uses_link(network: &Network) -> Result<bool, Error> {
     let role = network.ipam_type()?.and_then(|name| role(&name));
     Ok(role == Some(Role::Ipam { needs_link: true }))
 }
-
-/// Removes links and releases their leases: first the leases if `is_early`, because the IPAM plugin
-/// uses the links, otherwise the links, so that no address of an existing link is leased again.
-///
-/// # Errors
-/// The error of `remove`, after which no lease is released any more, or else that of `release`.
-pub fn release_around(
-    is_early: bool,
-    release: impl FnOnce() -> anyhow::Result<()>,
-    remove: impl FnOnce() -> anyhow::Result<()>,
-) -> anyhow::Result<()> {
-    if is_early {
-        let released = release();
-        remove()?;
-        return released;
-    }
-    remove()?;
-    release()
-}

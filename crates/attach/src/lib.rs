@@ -74,7 +74,7 @@ pub use gateway_conflict::{GatewayConflict, GatewayRefusal};
 pub use guard::{Guard, Removal, coded, dry_run, tables, take_back};
 pub use hardening::{HOST_EXPOSED, harden};
 pub use keys::{Backend, RawMtu, asked_mac, configured_mac};
-pub use lease::{Lease, release_around, uses_link};
+pub use lease::{Lease, uses_link};
 pub use masquerade::{
     MASQUERADE_TABLE, Masquerade, RawMasquerade, lacks_cluster_networks, set_cluster_networks,
     stands_by,

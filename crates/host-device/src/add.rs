@@ -10,11 +10,11 @@ use attach::{
 };
 use cni::result::Interface;
 use cni::{AddRequest, AddResult, Answer, Answered, Error, Undo};
-use netlink::{Carrier, Connection, Link, Request, SavedAddress};
+use netlink::{Carrier, Connection, Link, Request};
 use netns::Netns;
 
 use crate::config::{Config, Selector};
-use crate::record::{self, Record};
+use crate::record::{Record, presence};
 use crate::{del, device, transfer};
 
 /// Moves the device into the sandbox, brings it up, and gives it the leased addresses.
@@ -26,53 +26,53 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
     let config = Config::parse(&request.network)?;
     let lease = Lease::prepare(&request.network, Gateway::None)?;
     let namespace = Netns::open(&request.netns).map_err(Error::sandbox)?;
-    let (leased, away) = (Leased::default(), Cell::new(false));
-    let mut undo = Undo::default();
     let add = Add {
         request,
         config: &config,
         namespace: &namespace,
-        leased: &leased,
-        away: &away,
+        host: Connection::open()?,
+        owner: request.attachment.owner(),
+        leased: Leased::default(),
+        has_device: Cell::new(false),
         uses_device: uses_link(&request.network)?,
     };
-    // The rollback runs the newest step first: the device leaves before the address is free.
+    let mut undo = Undo::default();
+    // The rollback runs the newest step first.
     if !add.uses_device {
-        add.release_at_rollback(&mut undo);
+        undo.push("release the lease", || add.release_lease());
+    }
+    undo.push("return the device", || add.return_device());
+    if add.uses_device {
+        undo.push("release the lease", || add.release_lease());
     }
     let result = match config.device {
-        Selector::UserSpace => add.without_link(lease, &mut undo)?,
-        _ => add.with_device(lease, &mut undo)?,
+        Selector::UserSpace => add.without_link(lease),
+        _ => add.with_device(lease),
     };
-    Ok(answer.give_and_keep(&result, undo)?)
+    Ok(answer.give_and_keep(&result?, undo)?)
 }
 
 struct Add<'a> {
     request: &'a AddRequest,
     config: &'a Config,
     namespace: &'a Netns,
+    host: Connection,
+    /// The attachment's tag.
+    owner: String,
     /// Whether this ADD has a lease.
-    leased: &'a Leased,
-    /// Whether the device has left the host, or may have left it.
-    away: &'a Cell<bool>,
+    leased: Leased,
+    /// Whether this ADD has recorded a device, so the device may have left the host.
+    has_device: Cell<bool>,
     /// Whether the IPAM plugin uses the device to release the lease.
     uses_device: bool,
 }
 
-impl<'a> Add<'a> {
+impl Add<'_> {
     /// Returns the result for a PCI device that a program such as DPDK uses: there is no link.
-    fn without_link(&self, lease: Lease<'_>, undo: &mut Undo<'a>) -> anyhow::Result<AddResult> {
-        let request = self.request;
-        let owner = request.attachment.owner();
+    fn without_link(&self, lease: Lease<'_>) -> anyhow::Result<AddResult> {
         let sandbox = Connection::open_in(self.namespace).map_err(Error::sandbox)?;
-        let words = "device of a program".to_owned();
-        let witness = Witness::new(self.namespace, &sandbox, words)?;
-        let host = Connection::open()?;
-        witness.numbered(&host, self.namespace)?.write(&owner)?;
-        undo.push("remove the record", move || Witness::remove(&owner));
-        if self.uses_device {
-            self.release_at_rollback(undo);
-        }
+        self.has_device.set(true);
+        self.write_witness(&sandbox, "device of a program".to_owned())?;
         let lease = self.lease(lease)?;
         let addressing = Addressing::of_lease(lease.as_ref(), u32::MAX)?;
         let interface = Interface {
@@ -82,46 +82,23 @@ impl<'a> Add<'a> {
         Ok(self.result(interface, addressing, lease))
     }
 
-    /// Makes the rollback release the lease, if this ADD has one.
-    fn release_at_rollback(&self, undo: &mut Undo<'a>) {
-        let (request, leased, away) = (self.request, self.leased, self.away);
-        let uses_device = self.uses_device;
-        undo.push("release the lease", move || {
-            leased.release(&request.network, || {
-                let may_release = uses_device || !away.get();
-                let netns = request.netns.display();
-                ensure!(
-                    may_release,
-                    "the device is not back from {netns}: the lease stays until DEL"
-                );
-                Ok(())
-            })
-        });
-    }
-
-    fn with_device(&self, lease: Lease<'_>, undo: &mut Undo<'a>) -> anyhow::Result<AddResult> {
+    fn with_device(&self, lease: Lease<'_>) -> anyhow::Result<AddResult> {
         cni::step("find the device");
-        let interface = &self.request.attachment.interface;
-        let mut sandbox = Sandbox::open(self.namespace, interface)?;
-        if let Some(link) = sandbox.find_link()? {
-            let name = link.name;
+        let mut sandbox = Sandbox::open(self.namespace, &self.request.attachment.interface)?;
+        if let Some(Link { name, .. }) = sandbox.find_link()? {
             bail!("the sandbox has an interface {name} already; choose another name (CNI_IFNAME)");
         }
-        let host = Connection::open()?;
-        let link = self.claim(&host)?;
-        let (lease, early) = match lease {
-            Lease::AfterLink(_) => (lease, None),
-            lease => (Lease::None, self.lease(lease)?),
+        let link = self.claim()?;
+        let (early, late) = match lease {
+            Lease::AfterLink(_) => (None, Some(lease)),
+            lease => (self.lease(lease)?, None),
         };
         // An unusable lease is found out before the device moves.
         Addressing::of_lease(early.as_ref(), link.mtu)?;
-        let moved = self.move_in((&host, sandbox.connection()), &link, undo)?;
-        let lease = match lease {
-            Lease::None => early,
-            lease => {
-                if self.uses_device {
-                    self.release_at_rollback(undo);
-                }
+        let moved = self.move_in(sandbox.connection(), &link)?;
+        let lease = match late {
+            None => early,
+            Some(lease) => {
                 sandbox.bring_up(&moved, &Container::default())?;
                 self.lease(lease)?
             }
@@ -143,18 +120,15 @@ impl<'a> Add<'a> {
     }
 
     /// Returns the host's link that the configuration names, after it has restored returned devices.
-    fn claim(&self, host: &Connection) -> anyhow::Result<Link> {
+    fn claim(&self) -> anyhow::Result<Link> {
+        let (host, owner, selector) = (&self.host, &self.owner, &self.config.device);
         let mut records = transfer::reclaim(host)?;
-        let owner = self.request.attachment.owner();
-        if records.iter().any(|it| it.0 == owner && it.1.has_left) {
-            bail!(
-                "{} has a device already; DEL it first",
-                self.request.attachment
-            );
+        if records.iter().any(|it| it.0 == *owner && it.1.has_left) {
+            let attachment = &self.request.attachment;
+            bail!("{attachment} has a device already; DEL it first");
         }
-        records.retain(|it| it.0 != owner);
-        let selector = &self.config.device;
-        let mut link = device::find(host, selector)?.with_context(|| {
+        records.retain(|it| it.0 != *owner);
+        let link = device::find(host, selector)?.with_context(|| {
             let held = records.iter().find(|it| it.1.is_named(selector));
             let next = match held {
                 Some((owner, record)) => {
@@ -165,74 +139,85 @@ impl<'a> Add<'a> {
             };
             format!("the host has no {selector}; {next}")
         })?;
-        records.retain(|it| it.1.has_left && it.1.device.name == link.name);
-        for (owner, record) in records {
-            match record.device.find_on_host(host)? {
-                // It may have returned just now. The new record describes it as it could be restored.
-                Some(returned) if returned.index == link.index => {
-                    transfer::restore(host, Some(returned), &record.device)?;
-                    link = host.link_by_index(link.index)?;
-                    record::files().retire(&owner).remove()?;
-                }
-                Some(returned) => bail!(
+        // It may have returned just now. The new record describes it as it could be restored.
+        for (owner, record) in transfer::reclaim(host)? {
+            if record.has_left
+                && record.device.name == link.name
+                && let Some(returned) = record.device.find_on_host(host)?
+            {
+                bail!(
                     "{} is another link than the device of that name, which returned from {owner} as \
                      {}; rename that link",
                     link.name,
                     returned.name
-                ),
-                None => {}
+                );
             }
         }
+        let link = host.link_by_index(link.index)?;
         device::expect_movable(host, &link)?;
         Ok(link)
     }
 
     /// Moves `link` into the sandbox, by the name of the interface, and returns it there. Its alias is
     /// its former name: DEL of the reference looks there, as does DEL after ADD was killed.
-    fn move_in(
-        &self,
-        (host, sandbox): (&Connection, &Connection),
-        link: &Link,
-        undo: &mut Undo<'a>,
-    ) -> anyhow::Result<Link> {
+    fn move_in(&self, sandbox: &Connection, link: &Link) -> anyhow::Result<Link> {
         cni::step("record the device");
-        let (request, away) = (self.request, self.away);
-        let owner = request.attachment.owner();
-        let mut record = Record::new(link, &request.netns)?;
-        record.selector = self.config.device.to_string();
-        record.device.saved_addresses = host.saved_addresses(link.index)?;
-        let is_fixed = |it: &SavedAddress| !it.address.is_link_local && !it.address.expires;
-        record.device.saved_addresses.retain(is_fixed);
-        let master = link.master.map(|it| host.link_by_index(it)).transpose()?;
-        record.device.master = master.map(|it| it.name);
-        if !record.create(&owner)? {
+        let request = self.request;
+        let mut record = Record::new(&self.host, link, &request.netns, &self.config.device)?;
+        if !record.create(&self.owner)? {
             let attachment = &request.attachment;
             bail!("an ADD of {attachment} is running or was interrupted; DEL it first");
         }
-        let of_undo = owner.clone();
-        undo.push("return the device", move || {
-            del::return_device(record::files().retire(&of_undo), None)?;
-            away.set(false);
-            Witness::remove(&of_undo)
-        });
-        let words = format!("device {}", link.name);
-        let witness = Witness::new(self.namespace, sandbox, words)?;
-        witness.numbered(host, self.namespace)?.write(&owner)?;
+        self.has_device.set(true);
+        self.write_witness(sandbox, format!("device {}", link.name))?;
         cni::step("move the device");
         let interface = request.attachment.interface.as_str();
-        away.set(true);
         let move_it = Request::move_link(link.index, self.namespace, interface, &link.name);
-        let moved = host.execute([move_it]);
+        let moved = self.host.execute([move_it]);
         if moved.as_ref().is_err_and(netlink::Error::is_not_found) {
             // A concurrent ADD was faster.
-            self.claim(host)?;
+            self.claim()?;
         }
         moved?;
         let moved = sandbox.link(interface)?;
         record.has_left = true;
         record.device.index = moved.index;
-        record.write(&owner)?;
+        record.write(&self.owner)?;
         Ok(moved)
+    }
+
+    fn write_witness(&self, sandbox: &Connection, link: String) -> anyhow::Result<()> {
+        let witness = Witness::new(self.namespace, sandbox, link)?;
+        witness
+            .numbered(&self.host, self.namespace)?
+            .write(&self.owner)
+    }
+
+    /// Brings the device back and removes its records, if this ADD has recorded it.
+    fn return_device(&self) -> anyhow::Result<()> {
+        if !self.has_device.get() {
+            return Ok(());
+        }
+        let recorded = Record::retire(&self.owner)?;
+        let presence = presence(&self.owner, Witness::presence);
+        if let Some(reason) = del::return_device(recorded, presence, None)? {
+            bail!("the sandbox may exist ({reason})");
+        }
+        self.has_device.set(false);
+        Witness::remove(&self.owner)
+    }
+
+    /// Releases the lease, if this ADD has one.
+    fn release_lease(&self) -> anyhow::Result<()> {
+        let request = self.request;
+        self.leased.release(&request.network, || {
+            let netns = request.netns.display();
+            ensure!(
+                self.uses_device || !self.has_device.get(),
+                "the device is not back from {netns}: the lease stays until DEL"
+            );
+            Ok(())
+        })
     }
 
     fn result(
@@ -258,9 +243,6 @@ impl<'a> Add<'a> {
 /// Brings the device up, with its addresses and routes. Waits for its IPv6 addresses if the device
 /// has a carrier.
 fn configure(sandbox: &mut Sandbox<'_>, link: &Link, desired: &Container) -> anyhow::Result<Link> {
-    if desired.addressing.ips.is_empty() {
-        return sandbox.bring_up(link, desired);
-    }
     sandbox.configure(link, desired)?;
     let name = &link.name;
     let link = sandbox.find_link()?.with_context(|| {

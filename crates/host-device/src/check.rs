@@ -4,7 +4,7 @@ use attach::{compare_link, forward};
 use cni::{CheckRequest, Verb};
 
 use crate::config::{Config, Selector};
-use crate::record::{self, Record};
+use crate::record::Record;
 
 /// Calls CHECK of the IPAM plugin, then compares the device, its MAC, its addresses and its routes.
 /// Compares nothing of a device without a link, which a program such as DPDK uses.
@@ -25,10 +25,7 @@ pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
     compare_link(request, expected, |link, _, found| {
         let name = &link.name;
         // The reference writes no record.
-        let owner = request.attachment.owner();
-        let text = record::files().find(&owner).ok();
-        let record = text.map(|it| Record::parse(&owner, &it));
-        if let Some(record) = record.transpose()?.flatten() {
+        if let Some(record) = Record::find(&request.attachment.owner())? {
             found.unless(record.device.is_like(link), || {
                 let former = &record.device.name;
                 format!(

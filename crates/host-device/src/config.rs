@@ -43,22 +43,18 @@ impl Config {
     pub fn parse(network: &Network) -> Result<Self, Error> {
         let raw: RawConfig = network.config()?;
         let on_bus = on_bus(&raw.pci_bus_id, &network.key::<String>(DEVICE_ID)?)?;
-        let pci = on_bus.as_ref().filter(|it| it.1.starts_with(PCI));
-        let is_for_user_space = pci.map_or(Ok(false), |(key, it)| is_for_user_space(key, it))?;
-        let on_bus = on_bus.map(|it| it.1);
+        let named = Selector::parse(&raw)?;
+        let device = match on_bus {
+            Some(Selector::UserSpace) => on_bus,
+            _ => named.or(on_bus),
+        };
         let missing = || {
             let reason =
                 "one of \"device\", \"hwaddr\", \"kernelpath\" and \"pciBusID\" is required";
             Error::invalid("device", reason)
         };
-        let named = Selector::parse(&raw)?.or(on_bus.map(Selector::Directory));
-        let named = named.ok_or_else(missing)?;
         Ok(Self {
-            device: if is_for_user_space {
-                Selector::UserSpace
-            } else {
-                named
-            },
+            device: device.ok_or_else(missing)?,
             dns: keys::dns(raw.dns),
         })
     }
@@ -79,12 +75,12 @@ impl Selector {
     }
 }
 
-/// Returns the directory of the device that `pciBusID` names, and this key. The runtime's
-/// `device_id`, a PCI or auxiliary device, takes precedence.
+/// Returns the device that `pciBusID` names. The runtime's `device_id`, a PCI or auxiliary device,
+/// takes precedence.
 ///
 /// # Errors
-/// Code 7: there is no such device.
-fn on_bus(pci_bus_id: &str, device_id: &str) -> Result<Option<(&'static str, PathBuf)>, Error> {
+/// Code 7: there is no such device, or the PCI device has no driver.
+fn on_bus(pci_bus_id: &str, device_id: &str) -> Result<Option<Selector>, Error> {
     let (key, name, buses) = match (pci_bus_id, device_id) {
         ("", "") => return Ok(None),
         (name, "") => ("pciBusID", name, &[PCI][..]),
@@ -92,8 +88,11 @@ fn on_bus(pci_bus_id: &str, device_id: &str) -> Result<Option<(&'static str, Pat
     };
     for bus in buses {
         let directory = bus_directory(bus, name, key)?;
+        if *bus == PCI && directory.exists() && is_for_user_space(key, &directory)? {
+            return Ok(Some(Selector::UserSpace));
+        }
         if directory.exists() {
-            return Ok(Some((key, directory)));
+            return Ok(Some(Selector::Directory(directory)));
         }
     }
     let reason = format!(

@@ -2,12 +2,14 @@
 
 use std::path::Path;
 
-use attach::{Presence, Retired, Witness, forward, release_around, uses_link};
+use anyhow::bail;
+use attach::single::remove_stale;
+use attach::{Presence, Retired, Witness, forward, uses_link};
 use cni::{DelRequest, GcRequest, InterfaceName, Verb, note};
 use netlink::{Connection, LinkKind};
 
-use crate::record::{self, Record};
-use crate::transfer::{self, Place};
+use crate::record::{self, Record, presence};
+use crate::transfer;
 
 /// Brings the device back and releases the lease. The device may have another name in the sandbox,
 /// and the sandbox may be gone. If the IPAM plugin uses the device to release the lease, the lease
@@ -22,25 +24,30 @@ use crate::transfer::{self, Place};
 pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
     let owner = request.attachment.owner();
     let netns = request.netns.as_deref();
-    let retired = record::files().retire(&owner);
-    let has_device = retired.text().is_some() || netns.is_some();
-    let uses_device = uses_link(&request.network).unwrap_or_default();
-    let releases_early =
-        uses_device && has_device && has_sandbox(&owner, netns).unwrap_or_default();
+    let recorded = find_record(request)?;
+    let presence = presence(&owner, |witness| {
+        if let Some(path) = netns
+            && let Ok(Some((namespace, inside))) = Connection::open_if_present(path)
+            && witness.is_of(&inside, path).unwrap_or_default()
+        {
+            return Presence::Present(namespace, inside);
+        }
+        witness.presence_at_del()
+    });
+    let exists = match &presence {
+        Some(presence) => matches!(presence, Presence::Present(..)),
+        None => netns.is_some(),
+    };
+    let is_searched = recorded.1.is_some() || netns.is_some();
+    let is_early = is_searched && exists && uses_link(&request.network).unwrap_or_default();
     let release = || {
         cni::step("release the lease");
         forward(&request.network, Verb::Del)
     };
-    let early = if releases_early { release() } else { Ok(()) };
+    let early = if is_early { release() } else { Ok(()) };
     cni::step("return the device");
-    let place = return_device(retired, netns)?;
-    let is_searched = place.is_some() || netns.is_some();
-    if place.is_none()
-        && let Some(netns) = netns
-    {
-        return_unrecorded(request, netns)?;
-    }
-    if let Some(reason) = remains(&owner, place.as_ref(), is_searched)? {
+    let unsearched = (exists && !is_searched).then(|| "its sandbox exists".to_owned());
+    if let Some(reason) = return_device(recorded, presence, netns)?.or(unsearched) {
         note!(
             "the lease of {owner} stays, because its sandbox may exist ({reason}); `cnitool gc` \
              releases it later"
@@ -48,145 +55,109 @@ pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
         return Ok(());
     }
     early?;
-    if !releases_early {
+    if !is_early {
         release()?;
     }
     cni::step("remove the record");
     Witness::remove(&owner)
 }
 
-/// Returns whether the sandbox of `owner` exists, so that it may have the device. Without a record,
-/// as after an ADD of the reference, the sandbox is the one at `netns`.
-fn has_sandbox(owner: &str, netns: Option<&Path>) -> anyhow::Result<bool> {
-    match (Witness::find(owner)?, netns) {
-        (Some(witness), _) => Ok(matches!(witness.presence(), Presence::Present(..))),
-        (None, Some(netns)) => Ok(Connection::open_if_present(netns)?.is_some()),
-        (None, None) => Ok(false),
+/// Returns the record of the attachment. Writes one for a device that the reference moved into the
+/// sandbox: the alias of the device is its name on the host.
+///
+/// Processes in the sandbox can change the alias. So the device must be hardware, or its alias must
+/// be the key `device` of the configuration.
+fn find_record(request: &DelRequest) -> anyhow::Result<(Retired, Option<Record>)> {
+    let owner = request.attachment.owner();
+    let recorded = Record::retire(&owner)?;
+    if recorded.1.is_none()
+        && let Some(netns) = &request.netns
+        && let Some((_, sandbox)) = Connection::open_if_present(netns)?
+        && let Some(link) = sandbox.find_link(request.attachment.interface.as_str())?
+    {
+        let configured: String = request.network.key("device").unwrap_or_default();
+        let former = link.alias.clone().unwrap_or_default();
+        let is_trusted = link.kind == LinkKind::Physical || former == configured;
+        if former.parse::<InterfaceName>().is_ok() && is_trusted {
+            Record::of_reference(&link, former, netns)?.write(&owner)?;
+            return Record::retire(&owner);
+        }
+        note!(
+            "{} in the sandbox is no device that this plugin moved there: not moved",
+            link.name
+        );
     }
+    Ok(recorded)
 }
 
 /// Brings the devices of those attachments back that the runtime does not list, and calls GC of the
 /// IPAM plugin.
 ///
 /// # Errors
-/// All errors of the steps. GC releases no lease if a device cannot be brought back, or if an
-/// attachment may still use its lease.
+/// All errors of the steps. An attachment keeps its lease if its device cannot be brought back, or if
+/// its sandbox may exist.
 pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
-    let is_stale = request.stale();
     let mut owners = record::files().owners()?;
     owners.extend(Witness::all()?.into_keys());
-    owners.retain(|it| is_stale(it));
-    let release = || {
-        cni::step("release leases");
-        forward(&request.network, Verb::Gc)
-    };
-    let is_early =
-        uses_link(&request.network).unwrap_or_default() && owners.iter().all(|it| is_known(it));
-    release_around(is_early, release, || {
-        cni::step("return devices");
-        cni::all(owners.iter().map(|owner| {
-            let place = return_device(record::files().retire(owner), None)?;
-            match remains(owner, place.as_ref(), true)? {
-                Some(reason) => anyhow::bail!(
-                    "the leases stay, because the sandbox of {owner} may exist ({reason}); end it, \
-                     then repeat GC"
-                ),
-                None => Ok(()),
-            }
-        }))
-    })?;
-    cni::step("remove records");
-    cni::all(owners.iter().map(|owner| {
-        note!("removed {owner}, which the runtime does not list");
-        Witness::remove(owner)
-    }))
-}
-
-/// Returns whether the sandbox of `owner` exists, or is gone for certain.
-fn is_known(owner: &str) -> bool {
-    let witness = Witness::find(owner);
-    witness.is_ok_and(|it| !matches!(it.map(|it| it.presence()), Some(Presence::Unknown(_))))
-}
-
-/// Returns why processes in the sandbox of `owner` may use its lease; `None` if they cannot.
-/// `is_searched` says whether the device was looked for in the sandbox.
-fn remains(
-    owner: &str,
-    place: Option<&Place>,
-    is_searched: bool,
-) -> anyhow::Result<Option<String>> {
-    if matches!(place, Some(Place::Home | Place::Renamed { .. })) {
-        return Ok(None);
-    }
-    Ok(match Witness::find(owner)?.map(|it| it.presence()) {
-        Some(Presence::Unknown(reason)) => Some(reason),
-        Some(Presence::Present(..)) if !is_searched => Some("its sandbox exists".to_owned()),
-        _ => None,
+    remove_stale(request, "return devices", owners, |owner| {
+        let presence = presence(owner, Witness::presence);
+        if let Some(reason) = return_device(Record::retire(owner)?, presence, None)? {
+            bail!(
+                "the lease of {owner} stays, because its sandbox may exist ({reason}); end it, then \
+                 repeat GC"
+            );
+        }
+        Ok(())
     })
 }
 
-/// Brings the device of a retired record back and returns where it is; `None` without a valid
-/// record. Removes the record if the device is as it was, if another attachment has it, or if the
-/// record is void: invalid, of another boot, or of a deleted virtual link. Keeps it otherwise, for GC.
-pub(crate) fn return_device(
-    retired: Retired,
-    netns: Option<&Path>,
-) -> anyhow::Result<Option<Place>> {
-    let record = retired.text().map(|it| Record::parse(&retired.owner, it));
-    let record = record.transpose()?;
-    let Some(mut record) = record.flatten() else {
-        retired.remove()?;
-        return Ok(None);
-    };
-    let place = transfer::bring_back(&record, netns)?;
-    transfer::report(&place, &record.device);
-    match &place {
-        Place::Renamed { now, .. } => {
-            record.device.index = now.index;
-            record.device.other_name = Some(now.name.clone());
-            record.has_left = true;
-            record.write(&retired.owner)?;
-        }
-        Place::Missing if record.device.is_physical() && record.has_left => {}
-        Place::Home => {
-            // Without both records, a DEL after a killed one would not know that the lease is free.
-            Witness::retire(&retired.owner);
-            retired.remove()?;
-        }
-        Place::Missing => retired.remove()?,
-    }
-    Ok(Some(place))
-}
-
-/// Brings a device back that the reference moved into the sandbox: its alias is its name on the
-/// host.
+/// Brings the device of an attachment back, if the attachment has a valid record. Searches the sandbox,
+/// or the one at `netns` if this process cannot find the sandbox. Returns why processes there may use
+/// the lease; `None` if they cannot.
 ///
-/// Processes in the sandbox can change the alias. So the device must be hardware, or its alias must
-/// be the key `device` of the configuration.
-fn return_unrecorded(request: &DelRequest, netns: &Path) -> anyhow::Result<()> {
-    let Some((_, sandbox)) = Connection::open_if_present(netns)? else {
-        return Ok(());
+/// Removes the record if the device is as it was, if another attachment has it, or if the record is
+/// void: invalid, of another boot, or of a deleted virtual link. Keeps it otherwise, for GC.
+pub(crate) fn return_device(
+    (retired, record): (Retired, Option<Record>),
+    presence: Option<Presence>,
+    netns: Option<&Path>,
+) -> anyhow::Result<Option<String>> {
+    let owner = &retired.owner;
+    let (sandbox, unknown) = match presence {
+        Some(Presence::Present(_, sandbox)) => (Some(sandbox), None),
+        Some(Presence::Unknown(reason)) => (None, Some(reason)),
+        Some(Presence::Gone) | None => (None, None),
     };
-    let Some(link) = sandbox.find_link(request.attachment.interface.as_str())? else {
-        return Ok(());
-    };
-    let configured: String = request.network.key("device").unwrap_or_default();
-    let former = link.alias.clone().unwrap_or_default();
-    let is_trusted = link.kind == LinkKind::Physical || former == configured;
-    if former.parse::<InterfaceName>().is_err() || !is_trusted {
-        note!(
-            "{} in the sandbox is no device that this plugin moved there: not moved",
-            link.name
-        );
-        return Ok(());
+    let mut is_awaited = unknown.is_some();
+    if let Some(mut record) = record {
+        let sandbox = match sandbox {
+            None => Connection::open_if_present(netns.unwrap_or(&record.netns))?.map(|it| it.1),
+            found => found,
+        };
+        match transfer::bring_back(&record.device, sandbox.as_ref())? {
+            Some(now) if now.name == record.device.name => {
+                // Without both records, a DEL after a killed one would not know that the lease is free.
+                Witness::retire(owner);
+                retired.remove()?;
+                return Ok(None);
+            }
+            Some(now) => {
+                record.has_left = true;
+                record.device.index = now.index;
+                record.device.other_name = Some(now.name);
+                record.write(owner)?;
+                return Ok(None);
+            }
+            None => {
+                is_awaited |= record.has_left && record.device.is_physical();
+                if unknown.is_none() {
+                    note!("{} {}", record.device.name, record.device.absence());
+                }
+            }
+        }
     }
-    let mut record = Record::of_reference(&link, former, netns)?;
-    let place = transfer::bring_back(&record, None)?;
-    transfer::report(&place, &record.device);
-    if let Place::Renamed { now, .. } = &place {
-        record.device.index = now.index;
-        record.device.other_name = Some(now.name.clone());
-        record.write(&request.attachment.owner())?;
+    if !is_awaited {
+        retired.remove()?;
     }
-    Ok(())
+    Ok(unknown)
 }

@@ -8,7 +8,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use attach::{OwnerFiles, Writing};
+use attach::{OwnerFiles, Presence, Retired, Witness, Writing};
 use cni::files::boot_id;
 use cni::{GOING_ON, or_note};
 use netlink::{Connection, Link, LinkChange, LinkKind, MacAddress, Multicast, SavedAddress, found};
@@ -38,8 +38,11 @@ pub(crate) struct Former {
     pub name: String,
     /// Index in the namespace where the device was last seen.
     pub index: u32,
-    /// Name on the host since a DEL that found the name of the device taken.
+    /// Name that the device got on the host when a DEL found its own name taken. The host may have
+    /// renamed it since.
     pub other_name: Option<String>,
+    #[serde(default)]
+    pub alternative_names: Vec<String>,
     kind: String,
     permanent_mac: Option<String>,
     parent_device: Option<String>,
@@ -60,43 +63,74 @@ pub(crate) struct Former {
 }
 
 impl Record {
-    /// Describes `link`, which is about to move to the sandbox `netns`, except for its addresses and
-    /// its master.
-    pub fn new(link: &Link, netns: &Path) -> anyhow::Result<Self> {
+    /// Describes the host's `link`, which `selector` names and which is about to move to the sandbox
+    /// `netns`.
+    pub fn new(
+        host: &Connection,
+        link: &Link,
+        netns: &Path,
+        selector: &Selector,
+    ) -> anyhow::Result<Self> {
+        let master = link.master.map(|it| host.link_by_index(it)).transpose()?;
+        let mut saved_addresses = host.saved_addresses(link.index)?;
+        saved_addresses.retain(|it| !it.address.is_link_local && !it.address.expires);
         Ok(Self {
             boot: boot_id()?,
             netns: netns.to_owned(),
             has_left: false,
-            selector: String::new(),
-            device: Former::of(link),
+            selector: selector.to_string(),
+            device: Former {
+                master: master.map(|it| it.name),
+                saved_addresses,
+                ..Former::of(link)
+            },
         })
     }
 
     /// Describes `link` in the sandbox `netns`, which the reference moved there. Only its name on the
     /// host is known.
     pub fn of_reference(link: &Link, name: String, netns: &Path) -> anyhow::Result<Self> {
-        let mut record = Self::new(link, netns)?;
-        record.has_left = true;
-        record.device.alias = None;
-        record.device.is_up = false;
-        record.device.has_peer_on_host = false;
-        record.device.name = name;
-        Ok(record)
+        Ok(Self {
+            boot: boot_id()?,
+            netns: netns.to_owned(),
+            has_left: true,
+            selector: String::new(),
+            device: Former {
+                name,
+                alternative_names: Vec::new(),
+                alias: None,
+                is_up: false,
+                has_peer_on_host: false,
+                ..Former::of(link)
+            },
+        })
     }
 
-    /// Parses the text of the record of the attachment `owner`. Returns `None` if it is void: of
+    /// Returns the record of the attachment `owner`; `None` if there is none, or if it is void: of
     /// another boot, or invalid, which is reported on standard error.
     ///
     /// # Errors
     /// The boot's ID cannot be read.
-    pub fn parse(owner: &str, text: &str) -> anyhow::Result<Option<Self>> {
-        let record = serde_json::from_str(text);
-        let record = record.with_context(|| format!("parse the record of {owner} in {DIRECTORY}"));
-        let Some(record): Option<Self> = or_note(record, GOING_ON) else {
-            return Ok(None);
-        };
+    pub fn find(owner: &str) -> anyhow::Result<Option<Self>> {
+        Self::parse(owner, files().find(owner).ok().as_deref())
+    }
+
+    /// Retires the record of the attachment `owner`, and returns it as [`Self::find`] does.
+    ///
+    /// # Errors
+    /// As [`Self::find`].
+    pub fn retire(owner: &str) -> anyhow::Result<(Retired, Option<Self>)> {
+        let retired = files().retire(owner);
+        let record = Self::parse(owner, retired.text())?;
+        Ok((retired, record))
+    }
+
+    fn parse(owner: &str, text: Option<&str>) -> anyhow::Result<Option<Self>> {
         let boot = boot_id()?;
-        Ok(Some(record).filter(|it| it.boot == boot))
+        let record = text.map(serde_json::from_str).transpose();
+        let record = record.with_context(|| format!("parse the record of {owner} in {DIRECTORY}"));
+        let record: Option<Self> = or_note(record, GOING_ON).flatten();
+        Ok(record.filter(|it| it.boot == boot))
     }
 
     /// Returns whether `selector` names the device, as far as the record shows that.
@@ -105,7 +139,9 @@ impl Record {
         let is_same = self.selector == selector.to_string();
         is_same
             || match selector {
-                Selector::Name(name) => former.name == *name,
+                Selector::Name(name) => {
+                    former.name == *name || former.alternative_names.contains(name)
+                }
                 Selector::Mac(mac) => former.mac == Some(mac.to_string()),
                 Selector::Directory(directory) => {
                     let directory = directory.file_name().and_then(|it| it.to_str());
@@ -119,7 +155,7 @@ impl Record {
     /// changes nothing, if there is a valid one.
     pub fn create(&self, owner: &str) -> anyhow::Result<bool> {
         if let Ok(text) = files().find(owner)
-            && Self::parse(owner, &text)?.is_none()
+            && Self::parse(owner, Some(&text))?.is_none()
         {
             files().remove(owner)?;
         }
@@ -133,14 +169,13 @@ impl Record {
 
     /// Returns the valid records, each with its owner. Also returns retired ones.
     pub fn all() -> anyhow::Result<Vec<(String, Self)>> {
-        let mut valid = Vec::new();
-        for owner in files().owners()? {
+        let owners = files().owners()?.into_iter();
+        let records = owners.map(|owner| {
             let text = files().find_also_retired(&owner);
-            let record = text.map(|it| Self::parse(&owner, &it));
-            let record = record.transpose()?.flatten();
-            valid.extend(record.map(|it| (owner, it)));
-        }
-        Ok(valid)
+            let record = Self::parse(&owner, text.as_deref())?;
+            Ok(record.map(|it| (owner, it)))
+        });
+        records.filter_map(Result::transpose).collect()
     }
 }
 
@@ -152,6 +187,7 @@ impl Former {
             name: link.name.clone(),
             index: link.index,
             other_name: None,
+            alternative_names: link.alternative_names.clone(),
             kind: link.kind.to_string(),
             permanent_mac: text(link.permanent_mac),
             parent_device: link.parent_device.clone(),
@@ -221,13 +257,22 @@ impl Former {
     /// Returns the host's link that is this device. A virtual link is recognised only if it has not
     /// left, or if a DEL brought it back by another name.
     pub fn find_on_host(&self, host: &Connection) -> anyhow::Result<Option<Link>> {
-        let same = host.links()?.into_iter().filter(|it| self.is_like(it));
-        let mut same: Vec<_> = same.collect();
+        let mut same = host.links()?;
+        same.retain(|it| self.is_like(it));
         if !(self.has_identity() && same.len() == 1) {
-            let name = self.other_name.as_ref().unwrap_or(&self.name);
-            same.retain(|it| it.index == self.index && (self.has_identity() || it.name == *name));
+            let is_known = self.has_identity() || self.other_name.is_some();
+            same.retain(|it| it.index == self.index && (is_known || it.name == self.name));
         }
         Ok(same.into_iter().next())
+    }
+
+    /// Returns what the absence of the device from host and sandbox means.
+    pub fn absence(&self) -> &'static str {
+        if self.is_physical() {
+            "is neither on the host nor in the sandbox"
+        } else {
+            "is missing: it was a virtual link, which the kernel deletes with its sandbox"
+        }
     }
 
     pub fn has_identity(&self) -> bool {
@@ -242,6 +287,15 @@ impl Former {
             && self.permanent_mac == permanent_mac
             && self.parent_device == link.parent_device
             && self.peer == link.peer
+    }
+}
+
+/// Returns by `judge` whether the sandbox of the attachment `owner` exists; `None` if no ADD of this
+/// plugin recorded it.
+pub(crate) fn presence(owner: &str, judge: impl Fn(&Witness) -> Presence) -> Option<Presence> {
+    match Witness::find(owner) {
+        Ok(witness) => witness.as_ref().map(judge),
+        Err(error) => Some(Presence::Unknown(format!("{error:#}"))),
     }
 }
 

@@ -1,47 +1,32 @@
 //! Brings a device back to the host, and restores what it was.
 
-use std::path::Path;
-
 use anyhow::Context as _;
+use attach::{Presence, Witness};
 use cni::{GOING_ON, note, or_note};
 use netlink::{Connection, Link, LinkChange, Request, SavedAddress, created, found};
 use netns::Netns;
 
-use crate::record::{self, Former, Record};
+use crate::record::{self, Former, Record, presence};
 
-/// Where a device is after [`bring_back`].
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Place {
-    /// On the host, as it was, except for what the kernel refuses.
-    Home,
-    /// On the host, but with another name.
-    Renamed { now: Box<Link>, reasons: String },
-    /// Neither on the host nor in a known sandbox.
-    Missing,
-}
-
-/// Moves the device of `record` from the sandbox to the host and restores its name, settings,
-/// addresses and state. Searches the sandbox of the record and the one at `netns`, then the host,
-/// where the kernel puts the hardware of a deleted namespace.
+/// Moves the device from the sandbox to the host and restores its names, settings, addresses and state.
+/// Also looks for it on the host, where the kernel puts the hardware of a deleted namespace. Returns the
+/// link on the host, which has another name if another link has its name; `None` if the device is
+/// at neither place. Reports what is not as it was.
 ///
 /// # Errors
 /// The kernel refuses to move the device, or does not answer. The device may then be back, but not as
 /// it was.
-pub(crate) fn bring_back(record: &Record, netns: Option<&Path>) -> anyhow::Result<Place> {
-    let former = &record.device;
-    let host = Connection::open()?;
-    let own = Netns::own()?;
-    let other = netns.filter(|it| *it != record.netns);
-    for path in [record.netns.as_path()].into_iter().chain(other) {
-        let Some((_, sandbox)) = Connection::open_if_present(path)? else {
-            continue;
-        };
-        if let Some(link) = former.find_in(&sandbox, &own)? {
-            let carried = carry(former, &link, (&sandbox, &host, &own))?;
-            return restore(&host, carried, former);
-        }
-    }
-    restore(&host, former.find_on_host(&host)?, former)
+pub(crate) fn bring_back(
+    former: &Former,
+    sandbox: Option<&Connection>,
+) -> anyhow::Result<Option<Link>> {
+    let (host, own) = (Connection::open()?, Netns::own()?);
+    let carried = sandbox.map(|it| carry(former, (it, &host, &own)));
+    let link = match carried.transpose()?.flatten() {
+        None => former.find_on_host(&host)?,
+        carried => carried,
+    };
+    restore(&host, link, former)
 }
 
 /// Restores hardware that is on the host although its record says that it has left: the kernel put it
@@ -50,9 +35,10 @@ pub(crate) fn bring_back(record: &Record, netns: Option<&Path>) -> anyhow::Resul
 pub(crate) fn reclaim(host: &Connection) -> anyhow::Result<Vec<(String, Record)>> {
     let mut away = Vec::new();
     for (owner, record) in Record::all()? {
-        let found = record.device.find_on_host(host)?;
-        let restored = restore(host, found.filter(|_| record.has_left), &record.device);
-        if let Some(Place::Home) = or_note(restored, GOING_ON) {
+        let device = &record.device;
+        let link = device.find_on_host(host)?.filter(|_| record.has_left);
+        let restored = or_note(restore(host, link, device), GOING_ON).flatten();
+        if restored.is_some_and(|it| it.name == device.name) {
             record::files().retire(&owner).remove()?;
         } else {
             away.push((owner, record));
@@ -64,18 +50,19 @@ pub(crate) fn reclaim(host: &Connection) -> anyhow::Result<Vec<(String, Record)>
 /// Returns a message for each device that has left, and that neither the host has as it was nor its
 /// sandbox.
 pub(crate) fn unreturned() -> anyhow::Result<Vec<String>> {
-    let (mut messages, host) = (Vec::new(), Connection::open()?);
+    let (mut messages, host, own) = (Vec::new(), Connection::open()?, Netns::own()?);
     for (owner, record) in Record::all()?.into_iter().filter(|it| it.1.has_left) {
-        let (former, own) = (&record.device, Netns::own()?);
-        if let Some((_, sandbox)) = Connection::open_if_present(&record.netns)?
-            && former.find_in(&sandbox, &own)?.is_some()
+        let former = &record.device;
+        let presence = presence(&owner, Witness::presence);
+        if let Some(Presence::Present(_, sandbox)) = &presence
+            && former.find_in(sandbox, &own)?.is_some()
         {
             continue;
         }
         let place = match former.find_on_host(&host)? {
-            Some(link) => format!("is on the host as {}, but not as it was", link.name),
-            None if former.is_physical() => "is neither on the host nor in the sandbox".to_owned(),
-            None => "was a virtual link, which the kernel deleted with the sandbox".to_owned(),
+            Some(it) => format!("is on the host as {}, but not as it was", it.name),
+            None if matches!(presence, Some(Presence::Unknown(_))) => continue,
+            None => former.absence().to_owned(),
         };
         messages.push(format!(
             "device {}, which {owner} had, {place}",
@@ -85,32 +72,35 @@ pub(crate) fn unreturned() -> anyhow::Result<Vec<String>> {
     Ok(messages)
 }
 
-/// Moves `link` from the sandbox to the host, by its former name if that is free. Renames the link
-/// first if possible, so programs of the host see no other name. Returns `None` if another process
-/// has taken the device from the host meanwhile.
+/// Moves the device from the sandbox to the host, by its former name if that is free. Renames it first
+/// if possible, so programs of the host see no other name. Deletes its alternative names: processes in
+/// the sandbox can add some, and the kernel moves no link with one that the host has. Returns `None` if
+/// the device is not in the sandbox, or if another process has taken it from the host meanwhile.
 fn carry(
     former: &Former,
-    link: &Link,
     (sandbox, host, own): (&Connection, &Connection, &Netns),
 ) -> anyhow::Result<Option<Link>> {
+    let Some(link) = former.find_in(sandbox, own)? else {
+        return Ok(None);
+    };
     let name = match host.find_link(&former.name)? {
         Some(_) => format!("dev{}", link.index),
         None => former.name.clone(),
     };
     let is_index_taken = host.find_link_by_index(link.index)?.is_some();
-    let down = Request::change_link_number(link.index, &LinkChange::Down);
-    sandbox.attempt(&[down, Request::rename_link(link.index, &name)])?;
+    let names = link.alternative_names.iter();
+    let names = names.map(|it| Request::delete_alternative_name(link.index, it));
+    let mut requests = vec![Request::change_link_number(link.index, &LinkChange::Down)];
+    requests.extend(names.chain([Request::rename_link(link.index, &name)]));
+    sandbox.attempt(&requests)?;
     let alias = former.alias.as_deref().unwrap_or_default();
     let moved = sandbox.execute([Request::move_link(link.index, own, &name, alias)]);
-    // Another link may have got the name before the move.
-    let is_device = |it: &Link| former.is_like(it) && (former.has_identity() || moved.is_ok());
-    let named = host.find_link(&name)?.filter(is_device);
-    let elsewhere = || former.find_on_host(host);
-    let mut found = named.map_or_else(elsewhere, |it| Ok(Some(it)))?;
-    if found.is_none() && moved.is_ok() && !is_index_taken {
-        // Another program may have renamed it at once. The kernel keeps the index.
-        let same = host.find_link_by_index(link.index)?;
-        found = same.filter(|it| former.is_like(it));
+    let mut found = former.find_on_host(host)?;
+    if found.is_none() && moved.is_ok() {
+        // Another program may have renamed it at once. The kernel keeps the index if it can.
+        let is_it = |it: &Link| it.name == name || it.index == link.index && !is_index_taken;
+        let mut links = host.links()?.into_iter();
+        found = links.find(|it| former.is_like(it) && is_it(it));
     }
     if found.is_none() {
         moved.with_context(|| format!("move {} back to the host", former.name))?;
@@ -118,60 +108,56 @@ fn carry(
     Ok(found)
 }
 
-/// Makes `link`, a link of the host, as `former` was. Tries twice, because a refusal may be
-/// temporary.
+/// Makes `link`, a link of the host, as `former` was, and returns it; `None` if it is not there any more,
+/// because another verb has restored it and moved it to another sandbox. Tries twice, because a refusal
+/// may be temporary.
 ///
 /// # Errors
 /// The kernel does not answer.
-pub(crate) fn restore(
+fn restore(
     host: &Connection,
     mut link: Option<Link>,
     former: &Former,
-) -> anyhow::Result<Place> {
+) -> anyhow::Result<Option<Link>> {
     let mut refusals = Vec::new();
     for _ in 0..2 {
-        // Another verb may have restored the device, and moved it to another sandbox.
-        let Some(there) = &link else {
-            return Ok(Place::Missing);
+        let Some(now) = &link else {
+            return Ok(None);
         };
-        refusals = apply(host, there, former)?;
+        refusals = apply(host, now, former)?;
         if refusals.is_empty() {
-            return Ok(Place::Home);
+            let name = former.name.clone();
+            return Ok(Some(Link {
+                name,
+                ..now.clone()
+            }));
         }
-        link = host.find_link_by_index(there.index)?;
+        link = host.find_link_by_index(now.index)?;
     }
-    let reasons = refusals.join("; ");
-    Ok(match link.map(Box::new) {
-        None => Place::Missing,
-        Some(now) if now.name != former.name => Place::Renamed { now, reasons },
-        Some(_) => {
-            note!(
-                "{} is back on the host, but not as it was: {reasons}",
-                former.name
-            );
-            Place::Home
-        }
-    })
+    if let Some(now) = &link {
+        let (name, reasons) = (&former.name, refusals.join("; "));
+        let now = &now.name;
+        note!("{name} is back on the host as {now}, but not as it was: {reasons}");
+    }
+    Ok(link)
 }
 
-/// Gives `link` the name, the settings, the addresses and the state of `former`. Changes nothing that
+/// Gives `link` the names, the settings, the addresses and the state of `former`. Changes nothing that
 /// it has already. Tries all steps, and returns why some were not possible.
 fn apply(host: &Connection, link: &Link, former: &Former) -> anyhow::Result<Vec<String>> {
-    let (mut refusals, mut requests) = (Vec::new(), Vec::new());
     let change = |it: &LinkChange<'_>| Request::change_link_number(link.index, it);
     let now = Former::of(link);
     let (mut settings, now) = (former.settings(), now.settings());
     settings.retain(|it| !now.contains(it));
     let is_mac = |it: &LinkChange<'_>| matches!(it, LinkChange::Mac(_));
     let needs_down = link.name != former.name || settings.iter().any(is_mac);
-    if needs_down {
-        // A kernel before 6.2 renames no link that is up, and many drivers keep the MAC of one.
-        requests.push(change(&LinkChange::Down));
-    }
-    match renaming(host, link, former)? {
-        Ok(renaming) => requests.extend(renaming),
-        Err(refusal) => refusals.push(refusal),
-    }
+    // A kernel before 6.2 renames no link that is up, and many drivers keep the MAC of one.
+    let mut requests: Vec<_> = needs_down
+        .then(|| change(&LinkChange::Down))
+        .into_iter()
+        .collect();
+    let mut refusals = Vec::new();
+    requests.extend(names(host, link, former, &mut refusals)?);
     requests.extend(settings.iter().map(change));
     if let Some(name) = &former.master {
         match host.find_link(name)?.map(|it| it.index) {
@@ -196,47 +182,30 @@ fn apply(host: &Connection, link: &Link, former: &Former) -> anyhow::Result<Vec<
     Ok(refusals)
 }
 
-/// Returns the requests that give `link` its former name, or why that is not possible.
-fn renaming(
+/// Returns the requests that give `link` its former names. Adds a refusal if another link has its name.
+fn names(
     host: &Connection,
     link: &Link,
     former: &Former,
-) -> anyhow::Result<Result<Vec<Request>, String>> {
-    let name = &former.name;
-    if link.name == *name {
-        return Ok(Ok(Vec::new()));
-    }
-    let rename = Request::rename_link(link.index, name);
-    Ok(match host.find_link(name)? {
-        None => Ok(vec![rename]),
+    refusals: &mut Vec<String>,
+) -> anyhow::Result<Vec<Request>> {
+    let (index, name) = (link.index, &former.name);
+    let (has, had) = (&link.alternative_names, &former.alternative_names);
+    let surplus = has.iter().filter(|it| !had.contains(it));
+    let surplus = surplus.map(|it| Request::delete_alternative_name(index, it));
+    let lacking = had.iter().filter(|it| !has.contains(it));
+    let lacking = lacking.map(|it| Request::add_alternative_name(index, it));
+    let mut rename = None;
+    if link.name != *name {
         // udev makes the name that it would have given to the link an alternative name.
-        Some(it) if it.index == link.index => Ok(vec![
-            Request::delete_alternative_name(link.index, name),
-            rename,
-        ]),
-        Some(other) => Err(format!(
-            "a {} link has its name: rename that link",
-            other.kind
-        )),
-    })
-}
-
-/// Reports what is not as it was.
-pub(crate) fn report(place: &Place, former: &Former) {
-    let name = &former.name;
-    match place {
-        Place::Home => {}
-        Place::Renamed { now, reasons } => note!(
-            "{name} is back on the host as {}: {reasons}; GC of the network or the next ADD tries \
-             again",
-            now.name
-        ),
-        Place::Missing if former.is_physical() => {
-            note!("{name} is neither on the host nor in the sandbox: not restored");
+        match host.find_link(name)?.filter(|it| it.index != index) {
+            None => rename = Some(Request::rename_link(index, name)),
+            Some(other) => refusals.push(format!(
+                "a {} link has its name: rename that link, then GC of the network or the next ADD \
+                 tries again",
+                other.kind
+            )),
         }
-        Place::Missing => note!(
-            "{name} is not in the sandbox any more; it was a virtual link, which the kernel deletes \
-             with its namespace"
-        ),
     }
+    Ok(surplus.chain(rename).chain(lacking).collect())
 }

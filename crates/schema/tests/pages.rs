@@ -201,9 +201,13 @@ fn examples_of_the_pages_are_valid() {
     }
 }
 
-/// Returns the contents of the files in a folder of `crates`.
-fn sources(folder: &str) -> Vec<String> {
-    let files = fs::read_dir(top().join("crates").join(folder)).unwrap();
+/// Returns the contents of a file of `crates`, or of the files in a folder.
+fn sources(path: &str) -> Vec<String> {
+    let path = top().join("crates").join(path);
+    if path.is_file() {
+        return vec![fs::read_to_string(path).unwrap()];
+    }
+    let files = fs::read_dir(path).unwrap();
     let sources = files.map(|file| fs::read_to_string(file.unwrap().path()).unwrap_or_default());
     sources.collect()
 }
@@ -212,24 +216,33 @@ fn sources(folder: &str) -> Vec<String> {
 /// from the source of `attach`.
 fn steps(plugin: &str) -> BTreeSet<String> {
     let mut sources = sources(&format!("{plugin}/src"));
-    for (verb, folder) in [
+    for (verb, path) in [
         ("attach::plugin", "attach/src"),
         ("single::add", "attach/src/single"),
         ("single::plugin", "attach/src/single"),
+        (REMOVE_STALE, "attach/src/single/stale.rs"),
     ] {
         if sources.iter().any(|source| source.contains(verb)) {
-            sources.extend(self::sources(folder));
+            sources.extend(self::sources(path));
         }
     }
     let mut steps: BTreeSet<_> = ["answer".to_owned()].into();
     for source in sources {
-        for mark in ["cni::step(\"", "const STEP: &'static str = \""] {
+        let marks = [
+            "cni::step(\"",
+            "const STEP: &'static str = \"",
+            REMOVE_STALE,
+        ];
+        for mark in marks {
             let marked = source.split(mark).skip(1);
             steps.extend(marked.map(|it| it.split('"').next().unwrap().to_owned()));
         }
     }
     steps
 }
+
+/// The start of a call that marks a step.
+const REMOVE_STALE: &str = "remove_stale(request, \"";
 
 #[test]
 fn steps_are_named_as_the_log_names_them() {

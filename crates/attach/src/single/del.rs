@@ -7,8 +7,9 @@ use cni::{Attachment, DelRequest, GcRequest, Verb, note};
 use netlink::{Connection, Link};
 
 use super::desired::{SandboxLink, first_name};
-use crate::del::{finish, forward, start};
-use crate::lease::{release_around, uses_link};
+use super::stale::remove_stale;
+use crate::del::{finish, start};
+use crate::lease::uses_link;
 use crate::witness::{Presence, Witness};
 
 /// Deletes the link and releases the lease. What is missing counts as removed.
@@ -32,19 +33,20 @@ pub fn del<P: SandboxLink>(request: &DelRequest) -> anyhow::Result<()> {
         note!("the lease of {owner} stays, because its link may exist: {reason}");
         return Ok(());
     }
-    let release = || {
-        cni::step("release the lease");
-        finish(lease)
-    };
-    let delete = || {
-        cni::step("delete the link");
-        let Some((sandbox, path)) = sandbox.as_ref().zip(request.netns.as_deref()) else {
-            return Ok(());
-        };
-        delete_own::<P>(&request.attachment, (sandbox, path))
-    };
     let is_early = sandbox.is_some() && uses_link(&request.network).unwrap_or_default();
-    release_around(is_early, release, delete)?;
+    let (early, lease) = if is_early {
+        cni::step("release the lease");
+        (finish(lease), Ok(None))
+    } else {
+        (Ok(()), lease)
+    };
+    cni::step("delete the link");
+    if let Some((sandbox, path)) = sandbox.as_ref().zip(request.netns.as_deref()) {
+        delete_own::<P>(&request.attachment, (sandbox, path))?;
+    }
+    early?;
+    cni::step("release the lease");
+    finish(lease)?;
     cni::step("remove the record");
     Witness::remove(&owner)
 }
@@ -112,53 +114,23 @@ pub(super) fn delete_named(
 /// not list.
 ///
 /// # Errors
-/// At least one step failed, or the link of an attachment may still exist, whose lease and record stay.
+/// As [`remove_stale`]. A link may exist as long as the record does not prove the contrary.
 pub fn gc<P: SandboxLink>(request: &GcRequest) -> anyhow::Result<()> {
-    let is_stale = request.stale();
-    let (mut stale, mut unknown) = (Vec::new(), Vec::new());
-    for (owner, witness) in Witness::all()?.into_iter().filter(|it| is_stale(&it.0)) {
-        match present(&owner, witness) {
-            Ok(sandbox) => stale.push((owner, sandbox)),
-            Err(error) => unknown.push((owner, error)),
-        }
-    }
-    let network = request.keeping(unknown.iter().map(|it| it.0.as_str()));
-    let release = || {
-        cni::step("release leases");
-        let network = network.as_ref();
-        let network = network.context("the leases stay: a link whose tag has no names may exist");
-        forward(network?, Verb::Gc)
-    };
-    let delete = || {
-        cni::step("delete links");
-        cni::all(stale.iter().map(|(owner, sandbox)| match sandbox {
-            Some((sandbox, path)) => delete_stale::<P>(owner, (sandbox, path)),
+    let owners = Witness::all()?.into_keys();
+    remove_stale(request, "delete links", owners, |owner| {
+        match present(owner)? {
+            Some((sandbox, path)) => delete_stale::<P>(owner, (&sandbox, &path)),
             None => Ok(()),
-        }))
-    };
-    // `release` reports an invalid configuration.
-    let is_early = uses_link(&request.network).unwrap_or_default();
-    release_around(is_early, release, delete)?;
-    cni::step("remove records");
-    let removed = stale.iter().map(|(owner, _)| {
-        Witness::remove(owner)?;
-        note!("removed {owner}, which the runtime does not list");
-        Ok(())
-    });
-    let removed: Vec<_> = removed.collect();
-    let unknown = unknown.into_iter().map(|(_, error)| Err(error));
-    cni::all(removed.into_iter().chain(unknown))
+        }
+    })
 }
 
 /// Returns a connection to the sandbox of an attachment, and its path; `None` if it is gone.
 ///
 /// # Errors
 /// The sandbox may exist.
-fn present(
-    owner: &str,
-    witness: anyhow::Result<Option<Witness>>,
-) -> anyhow::Result<Option<(Connection, PathBuf)>> {
-    let Some(witness) = witness? else {
+fn present(owner: &str) -> anyhow::Result<Option<(Connection, PathBuf)>> {
+    let Some(witness) = Witness::find(owner)? else {
         return Ok(None);
     };
     match witness.presence() {

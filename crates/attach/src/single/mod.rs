@@ -12,6 +12,7 @@ mod check;
 mod del;
 mod desired;
 mod made;
+mod stale;
 mod tap;
 
 pub use add::add;
@@ -20,6 +21,7 @@ pub use del::{del, gc};
 pub use desired::{
     Addresses, Kind, Mac, Parent, Place, SandboxLink, Single, missing_features, mtu,
 };
+pub use stale::remove_stale;
 pub use tap::NewTap;
 
 /// Returns the plugin with this name, whose links `P` describes, with its page for operators.
