@@ -120,8 +120,8 @@ const NAMES: &[(&str, u8)] = &[
     ("vendor-class-identifier", 60),
 ];
 
-pub(crate) const SUBNET_MASK: u8 = 1;
-pub(crate) const ROUTERS: u8 = 3;
+const SUBNET_MASK: u8 = 1;
+const ROUTERS: u8 = 3;
 
 /// Longest value of an option in bytes: its length is one byte.
 const LONGEST: usize = 255;

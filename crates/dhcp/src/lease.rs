@@ -1,6 +1,5 @@
 //! A lease, as the server's answer describes it.
 
-use std::iter;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
@@ -11,8 +10,7 @@ use ipnetwork::{IpNetwork, Ipv4Network, ipv4_mask_to_prefix};
 use serde::{Deserialize, Serialize};
 
 use crate::clock::{jittered, now};
-use crate::config::{ROUTERS, SUBNET_MASK};
-use crate::reply::Reply;
+use crate::reply::{Reply, option};
 
 /// An address, what belongs to it, and how long it may be used.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,25 +38,31 @@ impl Lease {
     ///
     /// # Errors
     /// The answer lacks the server, a usable address or its subnet mask.
-    pub(crate) fn read(reply: &Reply) -> anyhow::Result<Self> {
+    pub(crate) fn read(reply: &Reply<'_>) -> anyhow::Result<Self> {
         let server = reply.server().context("it names no server")?;
-        let address = reply.address;
+        let address = reply.message.yiaddr();
         let is_usable = !(address.is_unspecified()
             || address.is_multicast()
             || address.is_broadcast()
             || address.is_loopback());
         ensure!(is_usable, "it has the address {address}");
-        let mask = reply.addresses(SUBNET_MASK).next();
-        let mask = mask.with_context(|| format!("it has no subnet mask for {address}"))?;
+        let mask = option!(reply, SubnetMask)
+            .with_context(|| format!("it has no subnet mask for {address}"))?;
         let prefix = ipv4_mask_to_prefix(mask).context("read the subnet mask")?;
-        let gateway = reply.addresses(ROUTERS).next();
-        let seconds = |code| reply.number(code).map(|it| Duration::from_secs(it.into()));
-        let time = seconds(LEASE_TIME).unwrap_or(DEFAULT_TIME);
+        let gateway = option!(reply, Router).and_then(|it| hop(*it.first()?));
+        let seconds = |it: u32| Duration::from_secs(it.into());
+        let time = option!(reply, AddressLeaseTime)
+            .map(seconds)
+            .unwrap_or(DEFAULT_TIME);
         ensure!(!time.is_zero(), "the lease of {address} has no time");
         // Some servers send 0, or the lease time, for times that the client shall choose.
-        let rebind = seconds(REBINDING_TIME).filter(|it| !it.is_zero() && *it < time);
+        let rebind = option!(reply, Rebinding)
+            .map(seconds)
+            .filter(|it| !it.is_zero() && *it < time);
         let rebind = rebind.unwrap_or(time * 7 / 8);
-        let renew = seconds(RENEWAL_TIME).filter(|it| !it.is_zero() && *it <= rebind);
+        let renew = option!(reply, Renewal)
+            .map(seconds)
+            .filter(|it| !it.is_zero() && *it <= rebind);
         let renew = jittered(renew.unwrap_or(time / 2));
         let now = now()?;
         Ok(Self {
@@ -124,37 +128,19 @@ impl Lease {
 
 /// Returns the routes of an answer. Classless routes (option 121) replace static ones (option 33)
 /// and the default route (RFC 3442).
-fn routes(reply: &Reply, gateway: Option<Ipv4Addr>) -> Vec<(Ipv4Network, Option<Ipv4Addr>)> {
-    let classless = reply.option(CLASSLESS_ROUTES).map(classless);
-    if let Some(routes) = classless.filter(|it| !it.is_empty()) {
-        return routes;
+fn routes(reply: &Reply<'_>, gateway: Option<Ipv4Addr>) -> Vec<(Ipv4Network, Option<Ipv4Addr>)> {
+    let route = |destination, prefix, gateway| Some((network(destination, prefix)?, hop(gateway)));
+    let classless = option!(reply, ClasslessStaticRoute).unwrap_or_default();
+    if !classless.is_empty() {
+        let routes = classless.into_iter();
+        let routes = routes.filter_map(|(to, by)| route(to.addr(), to.prefix_len(), by));
+        return routes.collect();
     }
-    let pairs: Vec<_> = reply.addresses(STATIC_ROUTES).collect();
-    let (pairs, _) = pairs.as_chunks::<2>();
-    let fixed = pairs.iter().filter_map(|[destination, gateway]| {
-        let network = network(*destination, class(*destination))?;
-        Some((network, hop(*gateway)))
-    });
-    let everywhere = network(Ipv4Addr::UNSPECIFIED, 0);
-    let default = everywhere.filter(|_| gateway.is_some());
-    fixed.chain(default.map(|it| (it, gateway))).collect()
-}
-
-/// Reads classless routes: the prefix length, its significant bytes, and the next hop. Returns those
-/// before the first one that is malformed.
-fn classless(mut bytes: &[u8]) -> Vec<(Ipv4Network, Option<Ipv4Addr>)> {
-    let routes = iter::from_fn(|| {
-        let (prefix, rest) = bytes.split_first()?;
-        let (significant, rest) = rest.split_at_checked(prefix.div_ceil(8).into())?;
-        let (gateway, rest) = rest.split_first_chunk::<4>()?;
-        bytes = rest;
-        let mut octets = [0; 4];
-        for (octet, byte) in octets.iter_mut().zip(significant) {
-            *octet = *byte;
-        }
-        Some((network(octets.into(), *prefix)?, hop((*gateway).into())))
-    });
-    routes.collect()
+    let fixed = option!(reply, StaticRoutingTable).unwrap_or_default();
+    let fixed = fixed.into_iter();
+    let fixed = fixed.filter_map(|(to, by)| route(to, class(to), by));
+    let default = gateway.and_then(|it| route(Ipv4Addr::UNSPECIFIED, 0, it));
+    fixed.chain(default).collect()
 }
 
 fn network(address: Ipv4Addr, prefix: u8) -> Option<Ipv4Network> {
@@ -184,12 +170,6 @@ fn v4(address: IpAddr) -> Option<Ipv4Addr> {
 }
 
 pub(crate) const BROADCAST_MAC: [u8; 6] = [0xff; 6];
-
-const STATIC_ROUTES: u8 = 33;
-const LEASE_TIME: u8 = 51;
-const RENEWAL_TIME: u8 = 58;
-const REBINDING_TIME: u8 = 59;
-const CLASSLESS_ROUTES: u8 = 121;
 
 /// Time of a lease for which the server names none, as in the Go plugin.
 const DEFAULT_TIME: Duration = Duration::from_hours(1);

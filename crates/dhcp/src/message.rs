@@ -155,9 +155,10 @@ impl Ask<'_> {
 
     /// Returns whether `reply` may answer this question: it is of the right kind and from the right
     /// server.
-    pub(crate) fn is_answered_by(self, reply: &Reply) -> bool {
-        let is_offer = reply.kind == MessageType::Offer;
-        let is_decision = matches!(reply.kind, MessageType::Ack | MessageType::Nak);
+    pub(crate) fn is_answered_by(self, reply: &Reply<'_>) -> bool {
+        let kind = reply.kind();
+        let is_offer = kind == Some(MessageType::Offer);
+        let is_decision = matches!(kind, Some(MessageType::Ack | MessageType::Nak));
         match self {
             Self::Discover(_) => is_offer,
             Self::Select(lease) | Self::Renew(lease) => {

@@ -136,10 +136,10 @@ impl Exchange {
             let Some(reply) = Reply::read(&frame) else {
                 continue;
             };
-            if reply.number != self.number || !ask.is_answered_by(&reply) {
+            if reply.message.xid() != self.number || !ask.is_answered_by(&reply) {
                 continue;
             }
-            if reply.kind == MessageType::Nak {
+            if reply.kind() == Some(MessageType::Nak) {
                 return Ok(Verdict::Refused(reply.reason()));
             }
             match Lease::read(&reply) {

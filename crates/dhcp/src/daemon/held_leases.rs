@@ -1,10 +1,10 @@
 //! The attachments of which the daemon keeps leases.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use cni::Attachment;
+use cni::{Attachment, ContainerId, InterfaceName, NetworkName};
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::timeout;
@@ -65,12 +65,6 @@ impl HeldLeases {
         task.release().await
     }
 
-    pub(crate) fn attachments(&self) -> Vec<Attachment> {
-        let entries = self.entries.lock();
-        let attachments = entries.values().map(|it| &it.record.asked.attachment);
-        attachments.cloned().collect()
-    }
-
     /// Returns the lease that the attachment of `record` has; gets one if it has none.
     pub(crate) async fn add(&self, record: Record) -> anyhow::Result<Lease> {
         let attachment = record.asked.attachment.clone();
@@ -120,5 +114,22 @@ impl HeldLeases {
         // The record of a task that never started cannot be read.
         let retired = self.flags.records().retire(&attachment.owner());
         retired.remove()
+    }
+
+    /// Releases the leases of `network`, except for those of the containers and interfaces in `valid`.
+    pub(crate) async fn collect(
+        &self,
+        network: &NetworkName,
+        valid: &HashSet<(ContainerId, InterfaceName)>,
+    ) -> anyhow::Result<()> {
+        let entries = self.entries.lock().clone().into_values();
+        let mut outcomes = Vec::new();
+        for attachment in entries.map(|it| it.record.asked.attachment) {
+            let names = (attachment.container.clone(), attachment.interface.clone());
+            if attachment.network == *network && !valid.contains(&names) {
+                outcomes.push(self.release(&attachment).await);
+            }
+        }
+        cni::all(outcomes)
     }
 }

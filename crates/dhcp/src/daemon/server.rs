@@ -1,6 +1,5 @@
 //! The daemon's socket: accepts clients, and answers their requests.
 
-use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
@@ -12,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail, ensure};
 use attach::OwnerFiles;
 use cni::files::{self, Hold};
-use cni::{ContainerId, InterfaceName, NetworkName, note};
+use cni::note;
 use listenfd::ListenFd;
 use netlink::{Connection, Link};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
@@ -210,27 +209,8 @@ async fn answer(held: &Arc<HeldLeases>, request: Request) -> anyhow::Result<Answ
         }
         Request::Del(attachment) => held.release(&attachment).await.map(|()| Answer::Done),
         Request::Status => Ok(Answer::Done),
-        Request::Gc(network, valid) => {
-            let collected = collect(held, &network, &valid).await;
-            collected.map(|()| Answer::Done)
-        }
+        Request::Gc(network, valid) => held.collect(&network, &valid).await.map(|()| Answer::Done),
     }
-}
-
-/// Releases the leases of `network`, except for those of the containers and interfaces in `valid`.
-async fn collect(
-    held: &Arc<HeldLeases>,
-    network: &NetworkName,
-    valid: &HashSet<(ContainerId, InterfaceName)>,
-) -> anyhow::Result<()> {
-    let mut outcomes = Vec::new();
-    for attachment in held.attachments() {
-        let names = (attachment.container.clone(), attachment.interface.clone());
-        if attachment.network == *network && !valid.contains(&names) {
-            outcomes.push(held.release(&attachment).await);
-        }
-    }
-    cni::all(outcomes)
 }
 
 /// Start of a request of the Go plugin.

@@ -5,7 +5,6 @@ use std::net::{Ipv4Addr, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::anyhow;
 use cni::note;
 use netlink::MacAddress;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -50,54 +49,42 @@ impl Task {
         }
     }
 
-    /// Keeps the lease until it is released, or the sandbox is proven gone. With `added`, first gets
-    /// a lease.
+    /// Lives until the lease is released, the sandbox is proven gone, or the ADD fails. Then releases
+    /// whatever a server may have granted.
     pub(crate) async fn run(
         mut self,
         mut requests: mpsc::Receiver<Released>,
         added: Option<Added>,
     ) {
-        if let Some(added) = added
-            && !self.begin(&mut requests, added).await
-        {
-            return;
-        }
-        let released = tokio::select! {
-            () = self.keep() => None,
-            Some(released) = requests.recv() => Some(released),
+        let (failed, released) = tokio::select! {
+            failed = self.live(added) => (failed, None),
+            Some(released) = requests.recv() => (None, Some(released)),
         };
         let outcome = self.release().await;
+        if let Some((added, error)) = failed {
+            added.send(Err(error)).ok();
+        }
         match released {
             Some(released) => drop(released.send(outcome)),
             None => self.note_failure(outcome),
         }
     }
 
-    /// Gets a lease for an ADD, and returns whether its client has the lease. If that fails, the
-    /// client hangs up, or a DEL comes first, releases whatever a server may have granted.
-    async fn begin(&mut self, requests: &mut mpsc::Receiver<Released>, mut added: Added) -> bool {
-        let obtained = tokio::select! {
-            obtained = self.obtain() => obtained,
-            () = added.closed() => Err(anyhow!("the client has hung up")),
-            Some(released) = requests.recv() => {
-                released.send(self.release().await).ok();
-                Err(anyhow!("the lease was released meanwhile"))
+    /// Keeps the lease until the sandbox is proven gone. With `added`, first gets a lease, unless the
+    /// client hangs up. Returns a failed ADD, and why it failed.
+    async fn live(&mut self, added: Option<Added>) -> Option<(Added, anyhow::Error)> {
+        if let Some(mut added) = added {
+            let obtained = tokio::select! {
+                obtained = self.obtain() => obtained,
+                () = added.closed() => return None,
+            };
+            match obtained {
+                Err(error) => return Some((added, error)),
+                Ok(lease) => added.send(Ok(lease)).ok()?,
             }
-        };
-        let is_obtained = obtained.is_ok();
-        if !is_obtained {
-            self.give_up().await;
         }
-        let is_answered = added.send(obtained).is_ok();
-        if is_obtained && !is_answered {
-            self.give_up().await;
-        }
-        is_obtained && is_answered
-    }
-
-    async fn give_up(&mut self) {
-        let released = self.release().await;
-        self.note_failure(released);
+        self.keep().await;
+        None
     }
 
     async fn obtain(&mut self) -> anyhow::Result<Lease> {
@@ -232,11 +219,10 @@ impl Task {
     /// Returns the time until the next attempt: half of the time until `deadline` (RFC 2131, 4.4.5),
     /// and all of it at the end.
     fn pause(&self, deadline: Option<Duration>) -> Duration {
-        match deadline.zip(now().ok()) {
-            Some((deadline, now)) => match deadline.saturating_sub(now) {
-                left if left > SHORTEST * 2 => jittered(left / 2),
-                left => left,
-            },
+        let left = deadline.zip(now().ok());
+        match left.map(|(deadline, now)| deadline.saturating_sub(now)) {
+            Some(left) if left <= SHORTEST * 2 => left,
+            Some(left) => jittered(left / 2),
             None => jittered(self.flags.timing.resend_max),
         }
     }
