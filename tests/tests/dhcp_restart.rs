@@ -58,7 +58,7 @@ fn lease_that_expired_while_no_daemon_ran_is_replaced() {
     let network = network(&host);
     let daemon = Daemon::start(&host);
     let a = host.sandbox("a");
-    let server = Server::leasing(&[ADDRESS], 1);
+    let server = Server::leasing(&[ADDRESS], 2);
     network.add(&a);
     drop((daemon, server));
     let end = records()[0]["lease"]["end"]["secs"].as_u64().unwrap() + 1;

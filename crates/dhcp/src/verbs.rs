@@ -25,20 +25,21 @@ use crate::wire::{Asked, Request};
 pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answered> {
     let config = Config::parse(&request.network, &request.args()?)?;
     cni::step("lease an address");
-    let lease = ask(&config.socket, &Request::Add(asked(request, &config)?));
-    let lease = lease.map_err(coded)?;
+    let lease = leased(&config.socket, &Request::Add(asked(request, &config)?))?;
     let mut undo = Undo::default();
     undo.push("release the lease", || {
         release(&config.socket, &request.attachment)
     });
-    let lease = lease.context("the DHCP daemon answers without a lease")?;
     Ok(answer.give_and_keep(&lease.result(config.priority), undo)?)
 }
 
-/// Returns the error with code 11 if no daemon listens.
-fn coded(error: anyhow::Error) -> anyhow::Error {
-    let coded = error.downcast::<NoDaemon>();
-    coded.map_or_else(|other| other, |it| Error::TryAgain(it.to_string()).into())
+/// Returns the lease in the daemon's answer. If no daemon listens, the error has code 11.
+fn leased(socket: &Path, request: &Request) -> anyhow::Result<Lease> {
+    let answer = ask(socket, request).map_err(|error| {
+        let absence = error.downcast::<NoDaemon>();
+        absence.map_or_else(|it| it, |it| Error::TryAgain(it.to_string()).into())
+    });
+    answer?.context("the DHCP daemon answers without a lease")
 }
 
 fn asked(request: &AddRequest, config: &Config) -> anyhow::Result<Asked> {
@@ -80,9 +81,7 @@ pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
     cni::step("compare");
     let known = Lease::of_result(result).ok();
     let asked = Request::Check(asked(request, &config)?, known);
-    let lease = ask(&config.socket, &asked).map_err(coded)?;
-    let lease = lease.context("the DHCP daemon answers without a lease")?;
-    let address = lease.address;
+    let address = leased(&config.socket, &asked)?.address;
     let is_reported = result.ips.iter().any(|it| it.address == address.into());
     ensure!(
         is_reported,

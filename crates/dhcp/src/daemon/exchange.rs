@@ -129,8 +129,9 @@ impl Exchange {
         Ok(self.socket.send(&frame).await?)
     }
 
-    /// Receives until a usable answer arrives. Ignores all other frames.
+    /// Receives until a usable answer arrives. Ignores all other frames, and logs one of them.
     async fn verdict(&self, ask: Ask<'_>) -> anyhow::Result<Verdict> {
+        let mut is_first = true;
         loop {
             let frame = self.socket.receive().await.context("receive")?;
             let Some(reply) = Reply::read(&frame) else {
@@ -144,13 +145,15 @@ impl Exchange {
             }
             match Lease::read(&reply) {
                 Ok(lease) => return Ok(Verdict::Granted(lease)),
-                Err(error) => {
+                Err(error) if is_first => {
+                    is_first = false;
+                    let (_, name) = ask.kind();
+                    let from = reply.from;
                     self.note(format_args!(
-                        "ignored an answer to {} from {}: {error:#}",
-                        ask.kind().1,
-                        reply.from
+                        "ignored an answer to {name} from {from}: {error:#}"
                     ));
                 }
+                Err(_) => {}
             }
         }
     }
