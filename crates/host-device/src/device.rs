@@ -1,8 +1,10 @@
 //! Finds the device on the host, and refuses links that must stay there.
 
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
+use cni::files::if_present;
 use cni::{Attachment, note};
 use netlink::{Connection, Link, LinkKind};
 
@@ -21,38 +23,27 @@ pub(crate) fn find(host: &Connection, selector: &Selector) -> anyhow::Result<Opt
             // A virtual link may have the MAC of the device below it.
             Ok(links.min_by_key(|it| it.kind != LinkKind::Physical))
         }
-        Selector::Directory(directory) => match link_in(directory)? {
-            Some(name) => Ok(host.find_link(&name)?),
-            None => Ok(None),
-        },
+        Selector::Directory(directory) => {
+            let places = directories_of_links(directory)?;
+            let has = |it: &Link| places.iter().any(|place| place.join(&it.name).exists());
+            let links = host.links()?.into_iter().filter(has);
+            Ok(links.min_by(|one, other| one.name.cmp(&other.name)))
+        }
         Selector::UserSpace => Ok(None),
     }
 }
 
-/// Returns the name of the link of the device with this directory; `None` if the device has no link
-/// in this network namespace. The link of a virtio device is one directory further down.
-fn link_in(directory: &Path) -> anyhow::Result<Option<String>> {
-    let names = |directory: &Path| -> anyhow::Result<Vec<String>> {
-        let entries = cni::files::if_present(std::fs::read_dir(directory));
-        let entries = entries.with_context(|| format!("read {}", directory.display()))?;
-        let names = entries.into_iter().flatten().filter_map(|entry| {
-            let name = entry.ok()?.file_name();
-            name.into_string().ok()
-        });
-        let mut names: Vec<_> = names.collect();
-        names.sort();
-        Ok(names)
-    };
-    let mut directories = vec![directory.to_owned()];
-    let below = names(directory)?.into_iter();
-    let virtio = below.filter(|name| name.starts_with("virtio"));
-    directories.extend(virtio.map(|name| directory.join(name)));
-    for directory in directories {
-        if let Some(name) = names(&directory.join("net"))?.into_iter().next() {
-            return Ok(Some(name));
-        }
-    }
-    Ok(None)
+/// Returns the directories that list the links of the device with this directory. The link of a virtio
+/// device is one directory further down.
+fn directories_of_links(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let entries = if_present(fs::read_dir(directory));
+    let entries = entries.with_context(|| format!("read {}", directory.display()))?;
+    let below = entries.into_iter().flatten().flatten();
+    let virtio = below.filter(|it| it.file_name().to_string_lossy().starts_with("virtio"));
+    let devices = [directory.to_owned()]
+        .into_iter()
+        .chain(virtio.map(|it| it.path()));
+    Ok(devices.map(|it| it.join("net")).collect())
 }
 
 /// Rejects a link that cannot leave the host, or that belongs to another attachment. Only reports a
