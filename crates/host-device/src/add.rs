@@ -172,8 +172,14 @@ impl Add<'_> {
         self.write_witness(sandbox, format!("device {}", link.name))?;
         cni::step("move the device");
         let interface = request.attachment.interface.as_str();
+        // The kernel refuses a name in the sandbox that is an alternative one there, and the converse.
+        let is_taken =
+            |it: &&String| *it == interface || matches!(sandbox.find_link(it), Ok(Some(_)));
+        let taken = link.alternative_names.iter().filter(is_taken);
+        let deletions = taken.map(|it| Request::delete_alternative_name(link.index, it));
         let move_it = Request::move_link(link.index, self.namespace, interface, &link.name);
-        let moved = self.host.execute([move_it]);
+        let requests: Vec<_> = deletions.chain([move_it]).collect();
+        let moved = self.host.execute(requests);
         if moved.as_ref().is_err_and(netlink::Error::is_not_found) {
             // A concurrent ADD was faster.
             self.claim()?;
