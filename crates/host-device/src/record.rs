@@ -232,36 +232,37 @@ impl Former {
     /// link with the permanent MAC or the parent device of hardware. They can replace a virtual
     /// link, but only by one of the same kind, and with the same parent if it has one on the host.
     pub fn find_in(&self, sandbox: &Connection, host: &Netns) -> anyhow::Result<Option<Link>> {
-        let known = found(sandbox.link_by_index(self.index))?;
-        let known = known.filter(|it| self.is_like(it));
-        let Some(link) = known.map_or_else(|| self.search(sandbox), |it| Ok(Some(it)))? else {
-            return Ok(None);
+        let known = found(sandbox.link_by_index(self.index))?.filter(|it| self.is_like(it));
+        let link = match known {
+            None => self.search(sandbox, |it| it.alias.as_ref() == Some(&self.name))?,
+            known => known,
         };
-        if !self.has_peer_on_host {
-            return Ok(Some(link));
+        if link.is_none() || !self.has_peer_on_host {
+            return Ok(link);
         }
         let number = sandbox.namespace_id(host)?;
-        Ok(Some(link).filter(|it| it.peer_namespace.is_some() && it.peer_namespace == number))
-    }
-
-    /// Returns the link in a sandbox that is this device although its index differs.
-    fn search(&self, sandbox: &Connection) -> Result<Option<Link>, netlink::Error> {
-        let mut same = sandbox.links()?;
-        same.retain(|it| self.is_like(it));
-        if !(self.has_identity() && same.len() == 1) {
-            same.retain(|it| it.alias.as_ref() == Some(&self.name));
-        }
-        Ok(same.into_iter().next())
+        Ok(link.filter(|it| number.is_some() && it.peer_namespace == number))
     }
 
     /// Returns the host's link that is this device. A virtual link is recognised only if it has not
     /// left, or if a DEL brought it back by another name.
     pub fn find_on_host(&self, host: &Connection) -> anyhow::Result<Option<Link>> {
-        let mut same = host.links()?;
+        let is_known = self.has_identity() || self.other_name.is_some();
+        self.search(host, |it| {
+            it.index == self.index && (is_known || it.name == self.name)
+        })
+    }
+
+    /// Returns the link that is like this device, if only one can be. Otherwise, `is_it` chooses.
+    fn search(
+        &self,
+        connection: &Connection,
+        is_it: impl Fn(&Link) -> bool,
+    ) -> anyhow::Result<Option<Link>> {
+        let mut same = connection.links()?;
         same.retain(|it| self.is_like(it));
         if !(self.has_identity() && same.len() == 1) {
-            let is_known = self.has_identity() || self.other_name.is_some();
-            same.retain(|it| it.index == self.index && (is_known || it.name == self.name));
+            same.retain(is_it);
         }
         Ok(same.into_iter().next())
     }
@@ -275,7 +276,7 @@ impl Former {
         }
     }
 
-    pub fn has_identity(&self) -> bool {
+    fn has_identity(&self) -> bool {
         let has_mark = self.permanent_mac.is_some() || self.parent_device.is_some();
         self.is_physical() && has_mark
     }
