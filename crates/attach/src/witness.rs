@@ -214,7 +214,8 @@ impl Witness {
         (is_same && self.is_of_this_boot()).then_some(number)
     }
 
-    fn is_of_this_boot(&self) -> bool {
+    /// Returns whether ADD made the link since the last boot.
+    pub fn is_of_this_boot(&self) -> bool {
         boot_id().is_ok_and(|it| it == self.boot)
     }
 

@@ -1,11 +1,8 @@
 //! The record of an attachment: what a later daemon needs to keep or to release the lease.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::sync::LazyLock;
+use std::path::Path;
 
-use attach::{OwnerFiles, Writing};
-use cni::files::{boot_id, identity};
+use attach::{OwnerFiles, Witness, Writing};
 use serde::{Deserialize, Serialize};
 
 use crate::lease::Lease;
@@ -26,14 +23,10 @@ pub(crate) struct Record {
 }
 
 /// Where the daemon saw an interface. Proves later that its sandbox is gone.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Seen {
-    /// The boot of the host.
-    pub boot: String,
-    /// The daemon's mount namespace: in another one, a path means something else.
-    pub mounts: Option<(u64, u64)>,
-    /// Device and inode of the sandbox.
-    pub sandbox: Option<(u64, u64)>,
+    /// The sandbox.
+    pub witness: Witness,
     /// Index of the interface.
     pub index: u32,
     /// MAC of the interface.
@@ -64,10 +57,3 @@ impl Record {
 pub(crate) fn directory(socket: &Path) -> OwnerFiles {
     OwnerFiles(socket.with_extension("leases"))
 }
-
-/// This boot of the host; empty if `/proc` does not show it.
-pub(crate) static BOOT: LazyLock<String> = LazyLock::new(|| boot_id().unwrap_or_default());
-
-/// Device and inode of the daemon's mount namespace.
-pub(crate) static MOUNTS: LazyLock<Option<(u64, u64)>> =
-    LazyLock::new(|| identity(fs::metadata(PathBuf::from("/proc/self/ns/mnt"))));

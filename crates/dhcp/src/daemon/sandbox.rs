@@ -1,15 +1,13 @@
 //! An attachment's interface in its sandbox, and the proof that the sandbox is gone.
 
-use std::fs;
-use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail, ensure};
-use cni::files::identity;
+use attach::{Presence, Witness};
 use netlink::{Connection, Link};
 use netns::Netns;
 
-use crate::record::{BOOT, MOUNTS, Record, Seen};
+use crate::record::{Record, Seen};
 
 /// The sandbox is proven gone, for this reason. After any other error, the interface may exist.
 #[derive(Debug, thiserror::Error)]
@@ -24,18 +22,16 @@ pub(crate) async fn at_interface<T: Send + 'static>(
     work: impl FnOnce(&Connection, &Link) -> anyhow::Result<T> + Send + 'static,
 ) -> anyhow::Result<T> {
     let interface = record.asked.attachment.interface.clone();
-    let netns = record.asked.netns.clone();
     let path = path(record, prefix);
     let seen = record.seen.clone();
     let inside = move || {
-        let path = Path::new(&path);
-        let sandbox = sandbox(path, &netns, seen.as_ref())?;
+        let (namespace, inside) = enter(&path, seen.as_ref())?;
         let work = || at(interface.as_str(), seen.as_ref(), work);
-        let (value, index, mac) = Netns::open(path)?.run(work)??;
+        let (value, index, mac) = namespace.run(work)??;
+        let witness = Witness::new(&namespace, &inside, interface.to_string())?;
+        let witness = witness.numbered(&Connection::open()?, &namespace)?;
         let seen = Seen {
-            boot: BOOT.clone(),
-            mounts: *MOUNTS,
-            sandbox,
+            witness,
             index,
             mac,
         };
@@ -46,8 +42,8 @@ pub(crate) async fn at_interface<T: Send + 'static>(
     Ok(value)
 }
 
-fn path(record: &Record, prefix: &str) -> String {
-    format!("{prefix}{}", record.asked.netns.display())
+fn path(record: &Record, prefix: &str) -> PathBuf {
+    format!("{prefix}{}", record.asked.netns.display()).into()
 }
 
 /// Looks whether the sandbox exists, without a thread.
@@ -55,36 +51,25 @@ fn path(record: &Record, prefix: &str) -> String {
 /// # Errors
 /// [`Gone`] alone.
 pub(crate) fn look(record: &Record, prefix: &str) -> Result<(), Gone> {
-    let path = path(record, prefix);
-    let found = sandbox(Path::new(&path), &record.asked.netns, record.seen.as_ref());
+    let found = enter(&path(record, prefix), record.seen.as_ref());
     found.map_or_else(|error| error.downcast().map_or(Ok(()), Err), |_| Ok(()))
 }
 
-/// Returns device and inode of the sandbox at `path`.
-///
-/// A path that is missing proves nothing if the daemon did not see it before in its mount namespace,
-/// or if it is below /proc or a link to there: the sandbox may exist without a process of this number.
-fn sandbox(path: &Path, netns: &Path, seen: Option<&Seen>) -> anyhow::Result<Option<(u64, u64)>> {
-    let found = fs::metadata(path);
-    let missing = found.as_ref().err();
-    let missing = missing.filter(|it| it.kind() == ErrorKind::NotFound);
-    let missing = missing.map(|it| format!("open {}: {it}", path.display()));
-    let found = identity(found);
-    let Some(seen) = seen else {
-        return Ok(found);
-    };
-    let has_rebooted = seen.boot != *BOOT;
+/// Opens the sandbox, which is at `path` or was seen before.
+fn enter(path: &Path, seen: Option<&Seen>) -> anyhow::Result<(Netns, Connection)> {
+    if let Some((namespace, inside)) = Connection::open_if_present(path)?
+        && seen.map_or(Ok(true), |it| it.witness.is_of(&inside, path))?
+    {
+        return Ok((namespace, inside));
+    }
+    let seen = seen.with_context(|| format!("there is no sandbox at {}", path.display()))?;
+    let has_rebooted = !seen.witness.is_of_this_boot();
     ensure!(!has_rebooted, Gone("the host has rebooted".to_owned()));
-    let is_other = found.is_some() && found != seen.sandbox;
-    let other = is_other.then(|| format!("{} is another sandbox now", path.display()));
-    let Some(reason) = missing.or(other) else {
-        return Ok(found);
-    };
-    let target = fs::read_link(path).unwrap_or_default();
-    let is_process = [netns, &target].iter().any(|it| it.starts_with("/proc"));
-    let is_proof = seen.mounts.is_some() && seen.mounts == *MOUNTS && !is_process;
-    ensure!(!is_proof, Gone(reason));
-    bail!(reason)
+    match seen.witness.presence() {
+        Presence::Present(namespace, inside) => Ok((namespace, inside)),
+        Presence::Gone => bail!(Gone(format!("it was at {}", path.display()))),
+        Presence::Unknown(reason) => bail!(reason),
+    }
 }
 
 /// Runs `work` for the interface `name` of the calling thread's namespace. Returns the interface's
