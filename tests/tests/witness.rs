@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use tests::leaks::age;
-use tests::{Host, Network, Place as _, Sandbox, Tool, eventually};
+use tests::{Host, Inhabitant, Invocation, Network, Place as _, Sandbox, Tool, eventually};
 
 /// Attaches sandboxes to a network of macvlan, by a runtime whose cache the tools do not know.
 fn attached<'h>(host: &'h Host, pods: &[&Sandbox]) -> Tool<'h> {
@@ -18,6 +18,20 @@ fn attached<'h>(host: &'h Host, pods: &[&Sandbox]) -> Tool<'h> {
     }
     age(&host.lease_dir());
     tool
+}
+
+/// Attaches the sandbox by the path of a process in it, as nerdctl does. Returns the process.
+fn attached_by_process(host: &Host, pod: &Sandbox) -> Inhabitant {
+    let inhabitant = pod.inhabitant();
+    call(host, "ADD", pod).netns(inhabitant.netns()).ok();
+    age(&host.lease_dir());
+    inhabitant
+}
+
+/// Returns a call for the sandbox, without its path.
+fn call(host: &Host, verb: &str, pod: &Sandbox) -> Invocation {
+    let call = host.card().call(verb).container(pod.name());
+    call.ifname("eth0")
 }
 
 /// Returns the states in the list of attachments, by container.
@@ -51,10 +65,7 @@ fn pod_whose_process_ended_is_reported_and_stays() {
     let host = Host::new();
     let a = host.sandbox("a");
     let tool = attached(&host, &[]);
-    let inhabitant = a.inhabitant();
-    let add = host.card().call("ADD").container("a").ifname("eth0");
-    add.netns(inhabitant.netns()).ok();
-    age(&host.lease_dir());
+    let inhabitant = attached_by_process(&host, &a);
     assert_eq!(states(&tool), [("a".into(), "live".into())]);
     drop(inhabitant);
     assert_eq!(states(&tool), [("a".into(), "unknown".into())]);
@@ -69,28 +80,23 @@ fn pod_whose_process_ended_is_reported_and_stays() {
     assert!(a.pings("10.1.0.1") && host.leases("pods").len() == 1);
 }
 
-/// As with nerdctl, whose paths are those of processes. The kernel gives the numbers of an ended
-/// process and of its namespace to others.
+/// The kernel gives the numbers of an ended process and of its namespace to others.
 #[test]
 fn sandbox_of_an_ended_process_is_gone_although_another_has_its_numbers() {
     let host = Host::new();
     let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
-    let (inhabitant, other) = (a.inhabitant(), b.inhabitant());
     let tool = attached(&host, &[]);
-    let on = |verb, pod| host.card().call(verb).container(pod).ifname("eth0");
     let record = |pod| format!("/run/cni/witness/cni:pods:{pod}:eth0");
     let read = |pod| {
         let text = fs::read_to_string(record(pod)).unwrap();
         serde_json::from_str::<Value>(&text).unwrap()
     };
-    on("ADD", "a").netns(inhabitant.netns()).ok();
+    let inhabitant = attached_by_process(&host, &a);
     a.remove();
-    age(&host.lease_dir());
     assert_eq!(states(&tool), [("a".into(), "live".into())]);
     drop(inhabitant);
     assert!(eventually(|| states(&tool) == [("a".into(), "gone".into())]));
-    on("ADD", "b").netns(other.netns()).ok();
-    age(&host.lease_dir());
+    let _other = attached_by_process(&host, &b);
     let (mut of_a, of_b) = (read("a"), read("b"));
     for key in ["netns", "numbered"] {
         of_a[key] = of_b[key].clone();
@@ -100,7 +106,7 @@ fn sandbox_of_an_ended_process_is_gone_although_another_has_its_numbers() {
         states(&tool),
         [("a".into(), "gone".into()), ("b".into(), "live".into())]
     );
-    on("DEL", "a").ok();
+    call(&host, "DEL", &a).ok();
     assert!(b.pings("10.1.0.1") && has_record("b") && !has_record("a"));
     assert!(host.leases("pods").keys().eq(["10.1.0.3"]));
 }
@@ -110,14 +116,11 @@ fn sandbox_of_an_ended_process_is_gone_although_another_has_its_numbers() {
 fn del_without_a_path_deletes_the_link_that_only_sockets_keep() {
     let host = Host::new();
     let a = host.sandbox("a");
-    let network = host.card();
-    let inhabitant = a.inhabitant();
-    let call = |verb| network.call(verb).container("a").ifname("eth0");
-    call("ADD").netns(inhabitant.netns()).ok();
+    let inhabitant = attached_by_process(&host, &a);
     let socket = a.enter(|| UdpSocket::bind("10.1.0.2:9").unwrap());
     a.remove();
     drop(inhabitant);
-    call("DEL").ok();
+    call(&host, "DEL", &a).ok();
     assert!(host.leases("pods").is_empty() && !has_record("a"));
     drop(socket);
 }
@@ -126,16 +129,13 @@ fn del_without_a_path_deletes_the_link_that_only_sockets_keep() {
 fn del_waits_for_the_end_of_a_sandbox_whose_link_lost_its_tag() {
     let host = Host::new();
     let a = host.sandbox("a");
-    let network = host.card();
-    let inhabitant = a.inhabitant();
-    let call = |verb| network.call(verb).container("a").ifname("eth0");
-    call("ADD").netns(inhabitant.netns()).ok();
+    let inhabitant = attached_by_process(&host, &a);
     a.ip("link set eth0 alias other");
     // The request waits for the neighbour's address, and keeps its socket.
     assert!(!a.pings("10.1.0.77"));
     a.remove();
     drop(inhabitant);
-    call("DEL").ok();
+    call(&host, "DEL", &a).ok();
     assert!(host.leases("pods").is_empty() && !has_record("a"));
 }
 
@@ -143,18 +143,14 @@ fn del_waits_for_the_end_of_a_sandbox_whose_link_lost_its_tag() {
 fn sandbox_is_found_by_a_process_in_it_although_its_path_leads_to_another() {
     let host = Host::new();
     let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
-    let (inhabitant, other) = (a.inhabitant(), b.inhabitant());
     let tool = attached(&host, &[]);
-    let add = host.card().call("ADD").container("a").ifname("eth0");
-    add.netns(inhabitant.netns()).ok();
-    age(&host.lease_dir());
+    let (inhabitant, other) = (attached_by_process(&host, &a), b.inhabitant());
     let record = "/run/cni/witness/cni:pods:a:eth0";
     let paths = [&inhabitant, &other].map(|it| it.netns().display().to_string());
     let text = fs::read_to_string(record).unwrap();
     fs::write(record, text.replace(&paths[0], &paths[1])).unwrap();
     assert_eq!(states(&tool), [("a".into(), "live".into())]);
-    let del = host.card().call("DEL").container("a").ifname("eth0");
-    del.netns(other.netns()).ok();
+    call(&host, "DEL", &a).netns(other.netns()).ok();
     assert!(a.pings("10.1.0.1") && host.leases("pods").len() == 1);
     drop(inhabitant);
     assert_eq!(states(&tool), [("a".into(), "unknown".into())]);
@@ -184,7 +180,7 @@ fn lease_over_the_link_stays_if_the_path_leads_to_another_process() {
     let call = "[ -n \"$(cat)\" ] || exit 1\necho $CNI_COMMAND >>/run/calls";
     host.script("dhcp", &format!("{call}\n{answer}"));
     let network = host.card().with("ipam", json!({"type": "dhcp"}));
-    let call = |verb, netns: &tests::Inhabitant| {
+    let call = |verb, netns: &Inhabitant| {
         let call = network.call(verb).container("a").ifname("eth0");
         call.netns(netns.netns()).ok();
     };
