@@ -3,6 +3,7 @@
 
 use std::{fs, thread};
 
+use nix::unistd::gettid;
 use tests::faults::strace;
 use tests::{Host, Place as _, Removal, eventually};
 
@@ -70,6 +71,28 @@ fn addresses_come_back_with_their_order_and_attributes() {
     };
     assert_eq!(of(&shown()), of(&before));
     host.snapshot().assert_same_as(&snapshot);
+}
+
+#[test]
+fn device_of_a_live_attachment_is_spared_by_those_that_had_its_path() {
+    let host = Host::new();
+    let network = host.nic();
+    let a = host.sandbox("a");
+    let on = |verb, container| network.on(verb, &a).container(container);
+    on("ADD", "former").ok();
+    // It comes home without DEL, and another sandbox gets the path.
+    a.ip(&format!("link set eth0 down netns {}", gettid()));
+    host.ip("link set eth0 name ens5");
+    a.renew();
+    network.add(&a);
+    for container in ["former", "unknown"] {
+        on("DEL", container).ok();
+        assert!(a.has_link("eth0"), "{container}");
+    }
+    network.gc(&[&a]).ok();
+    assert!(a.has_link("eth0") && host.leases("pods").len() == 1);
+    network.del(&a);
+    assert!(host.has_link("ens5"));
 }
 
 /// The kernel moves no link with an alternative name that the other namespace has.

@@ -60,6 +60,13 @@ impl Identity {
         }
     }
 
+    /// Returns the number (nsid) that ADD gives the namespace. Only the upper half of the numbers is used,
+    /// because the kernel itself gives the lowest free one. `None` without a cookie.
+    fn number(&self) -> Option<i32> {
+        let low = self.cookie? % (1 << 30);
+        Some(i32::try_from(low).ok()? + (1 << 30))
+    }
+
     fn is_same(&self, other: &Self) -> bool {
         match (self.cookie, other.cookie) {
             (Some(one), Some(other)) => one == other,
@@ -74,8 +81,25 @@ pub enum Presence {
     Present(Netns, Connection),
     /// It exists no more, and with it the link.
     Gone,
+    /// It exists, with the number that ADD gave it, which is the field. This process sees no process in it,
+    /// so perhaps sockets keep it.
+    Deserted(i32),
     /// This process cannot find out. The field is the reason.
     Unknown(String),
+}
+
+impl Presence {
+    /// Returns why the sandbox may exist; `None` if it does not.
+    pub fn reason(&self) -> Option<String> {
+        match self {
+            Self::Present(..) => Some("its sandbox exists".to_owned()),
+            Self::Gone => None,
+            Self::Deserted(number) => Some(format!(
+                "namespace {number} exists, without a process that is seen"
+            )),
+            Self::Unknown(reason) => Some(reason.clone()),
+        }
+    }
 }
 
 impl Witness {
@@ -99,8 +123,11 @@ impl Witness {
     /// # Errors
     /// The kernel refuses a request.
     pub fn numbered(self, host: &Connection, namespace: &Netns) -> anyhow::Result<Self> {
-        let number = host.number_namespace(namespace)?;
-        let numbered = host.namespace_cookie().zip(number);
+        let Some((observer, wanted)) = host.namespace_cookie().zip(self.namespace.number()) else {
+            return Ok(self);
+        };
+        let number = host.number_namespace(namespace, wanted)?;
+        let numbered = number.map(|it| (observer, it));
         Ok(Self { numbered, ..self })
     }
 
@@ -175,35 +202,30 @@ impl Witness {
     /// Returns [`Self::presence`] for DEL. After the last process of a sandbox, its sockets may keep it
     /// for a moment, so this function waits if it sees no process.
     pub fn presence_at_del(&self) -> Presence {
-        let ends = || {
-            let host = Connection::open()?;
-            let number = self.number(&host);
-            number.map_or(Ok(false), |it| host.has_ended_within(it, PATIENCE))
-        };
+        let ends = |number| Connection::open()?.has_ended_within(number, PATIENCE);
         match self.presence() {
-            Presence::Unknown(_) if ends().unwrap_or_default() => Presence::Gone,
+            Presence::Deserted(number) if ends(number).unwrap_or_default() => Presence::Gone,
             presence => presence,
         }
     }
 
-    /// Deletes the link with this alias that `is_made` accepts, although this process cannot enter the
-    /// sandbox. Returns whether there was one.
+    /// Deletes the links that `is_made` accepts in the deserted sandbox with this number. Returns whether
+    /// there were some, and are none left.
     ///
     /// # Errors
-    /// The kernel refuses to delete it.
-    pub fn delete_link(&self, alias: &str, is_made: fn(&Link) -> bool) -> anyhow::Result<bool> {
+    /// The kernel refuses to list or to delete the links.
+    pub fn delete_links(number: i32, is_made: impl Fn(&Link) -> bool) -> anyhow::Result<bool> {
         let host = Connection::open()?;
-        let Some(number) = self.number(&host) else {
-            return Ok(false);
+        let list = || match host.links_in(number) {
+            Err(error) if error.is_no_namespace() => Ok(Vec::new()),
+            links => links,
         };
-        // An error for the list: the namespace has ended meanwhile.
-        let links = host.links_in(number).unwrap_or_default();
-        let mut links = links.iter();
-        let link = links.find(|it| it.alias.as_deref() == Some(alias) && is_made(it));
-        if let Some(link) = link {
+        let mut links = list()?;
+        links.retain(&is_made);
+        for link in &links {
             found(host.delete_link_in(number, link))?;
         }
-        Ok(link.is_some())
+        Ok(!links.is_empty() && !list()?.iter().any(is_made))
     }
 
     /// Returns the number that the host uses for the sandbox; `None` if `connection` leads to another
@@ -219,8 +241,11 @@ impl Witness {
         boot_id().is_ok_and(|it| it == self.boot)
     }
 
-    /// Looks for the sandbox by its number. Returns `None` if the calling thread is in another namespace
-    /// than the plugin at ADD, or sees no process of the namespace that has the number now.
+    /// Looks for the sandbox by its number. Returns `None` if the record has none, if the calling thread is
+    /// in another namespace than the plugin at ADD, or if another namespace may have the number by now.
+    ///
+    /// # Errors
+    /// The kernel refuses a request, or a process in the namespace cannot be looked into.
     fn presence_by_number(&self) -> anyhow::Result<Option<Presence>> {
         let host = Connection::open()?;
         let Some(number) = self.number(&host) else {
@@ -229,21 +254,23 @@ impl Witness {
         if !host.has_namespace(number)? {
             return Ok(Some(Presence::Gone));
         }
+        let is_given = self.namespace.number() == Some(number);
+        let deserted = Ok(is_given.then_some(Presence::Deserted(number)));
         let Some(task) = host.task_in(number, &Vec::from_iter(netns::tasks()?))? else {
-            return Ok(None);
+            return deserted;
         };
         let path = PathBuf::from(format!("/proc/{task}/ns/net"));
         let Some((namespace, inside)) = Connection::open_if_present(&path)? else {
-            return Ok(None);
+            return deserted;
         };
         // The task may have left the namespace meanwhile.
-        let is_numbered = host.namespace_id(&namespace)? == Some(number);
-        Ok(is_numbered.then(|| {
-            if self.has_identity(&inside, &path) {
-                Presence::Present(namespace, inside)
-            } else {
-                Presence::Gone
-            }
+        if host.namespace_id(&namespace)? != Some(number) {
+            return deserted;
+        }
+        Ok(Some(if self.has_identity(&inside, &path) {
+            Presence::Present(namespace, inside)
+        } else {
+            Presence::Gone
         }))
     }
 

@@ -205,8 +205,9 @@ impl Add<'_> {
             return Ok(());
         }
         let recorded = Record::retire(&self.owner)?;
-        let presence = presence(&self.owner, Witness::presence);
-        if let Some(reason) = del::return_device(recorded, presence, None)? {
+        let place = Some(self.request.netns.as_path());
+        let presence = presence(&self.owner, place, Witness::presence)?;
+        if let Some(reason) = del::return_device(recorded, presence)? {
             bail!("the sandbox may exist ({reason})");
         }
         self.has_device.set(false);

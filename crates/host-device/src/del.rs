@@ -1,7 +1,5 @@
 //! DEL and GC: bring devices back to the host and release their leases.
 
-use std::path::Path;
-
 use anyhow::bail;
 use attach::single::remove_stale;
 use attach::{Presence, Retired, Witness, forward, uses_link};
@@ -25,7 +23,8 @@ pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
     let owner = request.attachment.owner();
     let netns = request.netns.as_deref();
     let recorded = find_record(request)?;
-    let presence = presence(&owner, |witness| {
+    let place = netns.or(recorded.1.as_ref().map(|it| it.netns.as_path()));
+    let presence = presence(&owner, place, |witness| {
         if let Some(path) = netns
             && let Ok(Some((namespace, inside))) = Connection::open_if_present(path)
             && witness.is_of(&inside, path).unwrap_or_default()
@@ -33,11 +32,8 @@ pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
             return Presence::Present(namespace, inside);
         }
         witness.presence_at_del()
-    });
-    let exists = match &presence {
-        Some(presence) => matches!(presence, Presence::Present(..)),
-        None => netns.is_some(),
-    };
+    })?;
+    let exists = matches!(presence, Presence::Present(..));
     let is_searched = recorded.1.is_some() || netns.is_some();
     let is_early = is_searched && exists && uses_link(&request.network).unwrap_or_default();
     let release = || {
@@ -47,7 +43,7 @@ pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
     let early = if is_early { release() } else { Ok(()) };
     cni::step("return the device");
     let unsearched = (exists && !is_searched).then(|| "its sandbox exists".to_owned());
-    if let Some(reason) = return_device(recorded, presence, netns)?.or(unsearched) {
+    if let Some(reason) = return_device(recorded, presence)?.or(unsearched) {
         note!(
             "the lease of {owner} stays, because its sandbox may exist ({reason}); `cnitool gc` \
              releases it later"
@@ -72,7 +68,8 @@ fn find_record(request: &DelRequest) -> anyhow::Result<(Retired, Option<Record>)
     let recorded = Record::retire(&owner)?;
     if recorded.1.is_none()
         && let Some(netns) = &request.netns
-        && let Some((_, sandbox)) = Connection::open_if_present(netns)?
+        && Witness::find(&owner)?.is_none()
+        && let Some((_, sandbox)) = record::enter(&owner, netns)?
         && let Some(link) = sandbox.find_link(request.attachment.interface.as_str())?
     {
         let configured: String = request.network.key("device").unwrap_or_default();
@@ -100,8 +97,10 @@ pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
     let mut owners = record::files().owners()?;
     owners.extend(Witness::all()?.into_keys());
     remove_stale(request, "return devices", owners, |owner| {
-        let presence = presence(owner, Witness::presence);
-        if let Some(reason) = return_device(Record::retire(owner)?, presence, None)? {
+        let recorded = Record::retire(owner)?;
+        let place = recorded.1.as_ref().map(|it| it.netns.as_path());
+        let presence = presence(owner, place, Witness::presence)?;
+        if let Some(reason) = return_device(recorded, presence)? {
             bail!(
                 "the lease of {owner} stays, because its sandbox may exist ({reason}); end it, then \
                  repeat GC"
@@ -111,29 +110,22 @@ pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
     })
 }
 
-/// Brings the device of an attachment back, if the attachment has a valid record. Searches the sandbox,
-/// or the one at `netns` if this process cannot find the sandbox. Returns why processes there may use
-/// the lease; `None` if they cannot.
+/// Brings the device of an attachment back, if the attachment has a valid record, from its sandbox or the
+/// host. Returns why processes in the sandbox may use the lease; `None` if they cannot.
 ///
 /// Removes the record if the device is as it was, if another attachment has it, or if the record is
 /// void: invalid, of another boot, or of a deleted virtual link. Keeps it otherwise, for GC.
 pub(crate) fn return_device(
     (retired, record): (Retired, Option<Record>),
-    presence: Option<Presence>,
-    netns: Option<&Path>,
+    presence: Presence,
 ) -> anyhow::Result<Option<String>> {
     let owner = &retired.owner;
     let (sandbox, unknown) = match presence {
-        Some(Presence::Present(_, sandbox)) => (Some(sandbox), None),
-        Some(Presence::Unknown(reason)) => (None, Some(reason)),
-        Some(Presence::Gone) | None => (None, None),
+        Presence::Present(_, sandbox) => (Some(sandbox), None),
+        absent => (None, absent.reason()),
     };
     let mut is_awaited = unknown.is_some();
     if let Some(mut record) = record {
-        let sandbox = match sandbox {
-            None => Connection::open_if_present(netns.unwrap_or(&record.netns))?.map(|it| it.1),
-            found => found,
-        };
         match transfer::bring_back(&record.device, sandbox.as_ref())? {
             Some(now) if now.name == record.device.name => {
                 // Without both records, a DEL after a killed one would not know that the lease is free.

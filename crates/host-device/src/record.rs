@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use attach::{OwnerFiles, Presence, Retired, Witness, Writing};
 use cni::files::boot_id;
-use cni::{GOING_ON, or_note};
+use cni::{Attachment, GOING_ON, or_note};
 use netlink::{Connection, Link, LinkChange, LinkKind, MacAddress, Multicast, SavedAddress, found};
 use netns::Netns;
 use serde::{Deserialize, Serialize};
@@ -97,7 +97,6 @@ impl Record {
             selector: String::new(),
             device: Former {
                 name,
-                alternative_names: Vec::new(),
                 alias: None,
                 is_up: false,
                 has_peer_on_host: false,
@@ -291,13 +290,48 @@ impl Former {
     }
 }
 
-/// Returns by `judge` whether the sandbox of the attachment `owner` exists; `None` if no ADD of this
-/// plugin recorded it.
-pub(crate) fn presence(owner: &str, judge: impl Fn(&Witness) -> Presence) -> Option<Presence> {
-    match Witness::find(owner) {
-        Ok(witness) => witness.as_ref().map(judge),
-        Err(error) => Some(Presence::Unknown(format!("{error:#}"))),
+/// Returns by `judge` whether the sandbox of the attachment `owner` exists. If no ADD of this plugin
+/// recorded it, as after an ADD of the reference, the sandbox is the one at `place`.
+///
+/// # Errors
+/// The sandbox at `place` cannot be entered.
+pub(crate) fn presence(
+    owner: &str,
+    place: Option<&Path>,
+    judge: impl Fn(&Witness) -> Presence,
+) -> anyhow::Result<Presence> {
+    Ok(match Witness::find(owner) {
+        Ok(Some(witness)) => judge(&witness),
+        Ok(None) => match place.map(|it| enter(owner, it)).transpose()?.flatten() {
+            Some((namespace, sandbox)) => Presence::Present(namespace, sandbox),
+            None => Presence::Gone,
+        },
+        Err(error) => Presence::Unknown(format!("{error:#}")),
+    })
+}
+
+/// Opens the sandbox at `netns`, in which the attachment `owner` may have a device although no ADD of this
+/// plugin recorded it. Returns `None` if there is none, or if another attachment has the interface of this
+/// name there.
+///
+/// # Errors
+/// The sandbox cannot be entered.
+pub(crate) fn enter(owner: &str, netns: &Path) -> anyhow::Result<Option<(Netns, Connection)>> {
+    let interface_of = |it: &str| Attachment::of_owner(it).map(|it| it.interface);
+    let interface = interface_of(owner);
+    let Some((namespace, sandbox)) = Connection::open_if_present(netns)? else {
+        return Ok(None);
+    };
+    for (other, witness) in Witness::all()? {
+        if other != owner
+            && interface_of(&other) == interface
+            && let Ok(Some(witness)) = witness
+            && witness.is_of(&sandbox, netns)?
+        {
+            return Ok(None);
+        }
     }
+    Ok(Some((namespace, sandbox)))
 }
 
 pub(crate) fn files() -> OwnerFiles {

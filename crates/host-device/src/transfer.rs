@@ -53,15 +53,15 @@ pub(crate) fn unreturned() -> anyhow::Result<Vec<String>> {
     let (mut messages, host, own) = (Vec::new(), Connection::open()?, Netns::own()?);
     for (owner, record) in Record::all()?.into_iter().filter(|it| it.1.has_left) {
         let former = &record.device;
-        let presence = presence(&owner, Witness::presence);
-        if let Some(Presence::Present(_, sandbox)) = &presence
+        let presence = presence(&owner, Some(&record.netns), Witness::presence)?;
+        if let Presence::Present(_, sandbox) = &presence
             && former.find_in(sandbox, &own)?.is_some()
         {
             continue;
         }
         let place = match former.find_on_host(&host)? {
             Some(it) => format!("is on the host as {}, but not as it was", it.name),
-            None if matches!(presence, Some(Presence::Unknown(_))) => continue,
+            None if matches!(presence, Presence::Unknown(_) | Presence::Deserted(_)) => continue,
             None => former.absence().to_owned(),
         };
         messages.push(format!(
@@ -95,12 +95,15 @@ fn carry(
     sandbox.attempt(&requests)?;
     let alias = former.alias.as_deref().unwrap_or_default();
     let moved = sandbox.execute([Request::move_link(link.index, own, &name, alias)]);
-    let mut found = former.find_on_host(host)?;
-    if found.is_none() && moved.is_ok() {
+    let mut found = None;
+    if moved.is_ok() {
         // Another program may have renamed it at once. The kernel keeps the index if it can.
         let is_it = |it: &Link| it.name == name || it.index == link.index && !is_index_taken;
         let mut links = host.links()?.into_iter();
         found = links.find(|it| former.is_like(it) && is_it(it));
+    }
+    if found.is_none() {
+        found = former.find_on_host(host)?;
     }
     if found.is_none() {
         moved.with_context(|| format!("move {} back to the host", former.name))?;

@@ -42,16 +42,15 @@ impl Connection {
         Ok(self.objects(&request, of_answer)?.first().copied())
     }
 
-    /// Returns the number (nsid) that the namespace of this connection uses for the namespace `other`.
-    /// The kernel assigns one if there is none, and keeps it as long as `other` exists. It then gives
-    /// the number to another namespace. Equivalent to `ip netns set NAME auto`. Returns `None` if this
-    /// process may not change the namespace of this connection.
+    /// Returns the number (nsid) that the namespace of this connection uses for the namespace `other`:
+    /// `wanted` if there was none. The number stays as long as `other` exists. Equivalent to `ip netns set
+    /// NAME NUMBER`. Returns `None` if this process may not change the namespace of this connection.
     ///
     /// # Errors
     /// [`Error::Refused`].
-    pub fn number_namespace(&self, other: &Netns) -> Result<Option<i32>, Error> {
+    pub fn number_namespace(&self, other: &Netns, wanted: i32) -> Result<Option<i32>, Error> {
         let mut message = NsidMessage::default();
-        message.attributes = vec![file_of(other), NsidAttribute::Id(NOT_ASSIGNED)];
+        message.attributes = vec![file_of(other), NsidAttribute::Id(wanted)];
         let assign = Request::change("number a namespace".to_owned(), RTM_NEWNSID, &message);
         let mut outcomes = self
             .outcomes(&[assign, lookup(file_of(other))])?
@@ -147,8 +146,6 @@ fn of_answer(answer: &Message) -> Option<i32> {
 
 fn id_in(message: &Message, kind: u16) -> Option<i32> {
     let answer: NsidMessage = message.read(kind)?;
-    values!(answer.attributes, NsidAttribute::Id).find(|id| *id != NOT_ASSIGNED)
+    // The number -1 is NETNSA_NSID_NOT_ASSIGNED.
+    values!(answer.attributes, NsidAttribute::Id).find(|id| *id >= 0)
 }
-
-/// `NETNSA_NSID_NOT_ASSIGNED` of `linux/net_namespace.h`; in a request, the kernel chooses.
-const NOT_ASSIGNED: i32 = -1;

@@ -28,8 +28,9 @@ fn judge(witness: anyhow::Result<Option<Witness>>) -> Witnessed {
     let presence = witness.map(|it| it.map_or(Presence::Gone, |it| it.presence()));
     match presence {
         Ok(Presence::Present(..)) => Witnessed::Present,
-        Ok(Presence::Gone) => Witnessed::Gone,
-        Ok(Presence::Unknown(reason)) => Witnessed::Unknown(reason),
+        Ok(presence) => presence
+            .reason()
+            .map_or(Witnessed::Gone, Witnessed::Unknown),
         Err(error) => Witnessed::Unknown(format!("{error:#}")),
     }
 }

@@ -1,6 +1,6 @@
 //! DEL and GC: remove links that live in sandboxes, then their leases and records.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context as _, bail};
 use cni::{Attachment, DelRequest, GcRequest, Verb, note};
@@ -14,10 +14,9 @@ use crate::witness::{Presence, Witness};
 
 /// Deletes the link and releases the lease. What is missing counts as removed.
 ///
-/// Without the sandbox, the record of ADD decides: if it does not prove that the link is gone, and if the
-/// link cannot be found by the sandbox's number, DEL succeeds and keeps the lease and the record. So it
-/// does if processes are in the sandbox. Without a record, as after an ADD of the Go plugin
-/// or after a reboot, the link counts as gone.
+/// Without the sandbox, the record of ADD decides. If no process is seen in its namespace, DEL deletes the
+/// link there. If it does not prove that the link is gone, DEL succeeds and keeps the lease and the
+/// record. Without a record, as after an ADD of the Go plugin or after a reboot, the link counts as gone.
 ///
 /// # Errors
 /// All errors of the steps. If the link cannot be deleted, lease and record stay.
@@ -67,9 +66,8 @@ fn sandbox_of(
     Ok(Some(sandbox).filter(|_| is_own))
 }
 
-/// Looks after the link if the request does not lead to its sandbox: deletes it if the request leads to
-/// no other one, and if nothing is seen in its sandbox, which sockets may keep. Returns why the link may
-/// still exist; `None` if it does not.
+/// Deletes the link if the request leads to no sandbox, and if no process is seen in that of the record.
+/// Returns why the link may still exist; `None` if it does not.
 fn remains<P: SandboxLink>(
     request: &DelRequest,
     witness: Option<&Witness>,
@@ -77,17 +75,26 @@ fn remains<P: SandboxLink>(
     let Some(witness) = witness else {
         return Ok(None);
     };
-    if !request.netns.as_ref().is_some_and(|it| it.exists())
-        && let Presence::Unknown(_) = witness.presence()
-        && witness.delete_link(&request.attachment.owner(), P::makes_link)?
-    {
+    let leads_elsewhere = request.netns.as_ref().is_some_and(|it| it.exists());
+    let owner = request.attachment.owner();
+    if !leads_elsewhere && delete_deserted::<P>(&owner, witness)? {
         return Ok(None);
     }
-    Ok(match witness.presence_at_del() {
-        Presence::Gone => None,
-        Presence::Unknown(reason) => Some(reason),
-        Presence::Present(..) => Some("its sandbox exists".to_owned()),
-    })
+    Ok(witness.presence_at_del().reason())
+}
+
+/// Deletes the link if this process sees no process in its sandbox. Returns whether there was one.
+fn delete_deserted<P: SandboxLink>(owner: &str, witness: &Witness) -> anyhow::Result<bool> {
+    let Presence::Deserted(number) = witness.presence() else {
+        return Ok(false);
+    };
+    let is_own = |it: &Link| it.alias.as_deref() == Some(owner) && P::makes_link(it);
+    let deleted = Witness::delete_links(number, is_own)?;
+    if deleted {
+        // The next DEL would find no link there, which proves nothing.
+        Witness::retire(owner);
+    }
+    Ok(deleted)
 }
 
 /// Deletes the link that the attachment names, and the one that ADD has not renamed yet, as far as
@@ -118,26 +125,20 @@ pub(super) fn delete_named(
 pub fn gc<P: SandboxLink>(request: &GcRequest) -> anyhow::Result<()> {
     let owners = Witness::all()?.into_keys();
     remove_stale(request, "delete links", owners, |owner| {
-        match present(owner)? {
-            Some((sandbox, path)) => delete_stale::<P>(owner, (&sandbox, &path)),
+        let Some(witness) = Witness::find(owner)? else {
+            return Ok(());
+        };
+        if let Presence::Present(namespace, sandbox) = witness.presence() {
+            return delete_stale::<P>(owner, (&sandbox, namespace.path()));
+        }
+        if delete_deserted::<P>(owner, &witness)? {
+            return Ok(());
+        }
+        match witness.presence_at_del().reason() {
             None => Ok(()),
+            Some(reason) => bail!("the link of {owner} may exist: {reason}"),
         }
     })
-}
-
-/// Returns a connection to the sandbox of an attachment, and its path; `None` if it is gone.
-///
-/// # Errors
-/// The sandbox may exist.
-fn present(owner: &str) -> anyhow::Result<Option<(Connection, PathBuf)>> {
-    let Some(witness) = Witness::find(owner)? else {
-        return Ok(None);
-    };
-    match witness.presence() {
-        Presence::Gone => Ok(None),
-        Presence::Present(namespace, sandbox) => Ok(Some((sandbox, namespace.path().to_owned()))),
-        Presence::Unknown(reason) => bail!("the link of {owner} may exist: {reason}"),
-    }
 }
 
 /// Deletes the link of an attachment whose record proves the sandbox.

@@ -68,7 +68,7 @@ fn enter(path: &Path, seen: Option<&Seen>) -> anyhow::Result<(Netns, Connection)
     match seen.witness.presence() {
         Presence::Present(namespace, inside) => Ok((namespace, inside)),
         Presence::Gone => bail!(Gone(format!("it was at {}", path.display()))),
-        Presence::Unknown(reason) => bail!(reason),
+        other => bail!(other.reason().unwrap_or_default()),
     }
 }
 
