@@ -4,8 +4,8 @@
 //! before it makes the link, and DEL and GC remove the record after the link.
 //!
 //! The path of a sandbox may lead to another namespace later, or to none while processes or sockets keep
-//! the sandbox. So ADD lets the kernel number the namespace (nsid): as long as a namespace exists, the
-//! host finds it by its number. A sandbox whose state is unknown counts as existing.
+//! the sandbox. So ADD numbers the namespace (nsid): as long as it exists, the host finds it by
+//! its number. A sandbox whose state is unknown counts as existing.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use cni::files::{boot_id, identity};
-use netlink::{Connection, Link, found};
+use netlink::{Connection, Link};
 use netns::Netns;
 use serde::{Deserialize, Serialize};
 
@@ -184,7 +184,8 @@ impl Witness {
         let opened = Connection::open_if_present(&self.netns);
         match opened {
             Ok(Some((namespace, connection)))
-                if self.is_of_this_boot() && self.has_identity(&connection, &self.netns) =>
+                if self.is_of_this_boot().unwrap_or_default()
+                    && self.has_identity(&connection, &self.netns) =>
             {
                 Presence::Present(namespace, connection)
             }
@@ -202,30 +203,40 @@ impl Witness {
     /// Returns [`Self::presence`] for DEL. After the last process of a sandbox, its sockets may keep it
     /// for a moment, so this function waits if it sees no process.
     pub fn presence_at_del(&self) -> Presence {
-        let ends = |number| Connection::open()?.has_ended_within(number, PATIENCE);
+        let ends = || {
+            let host = Connection::open()?;
+            let number = self.number(&host);
+            number.map_or(Ok(false), |it| host.has_ended_within(it, PATIENCE))
+        };
         match self.presence() {
-            Presence::Deserted(number) if ends(number).unwrap_or_default() => Presence::Gone,
+            Presence::Deserted(_) | Presence::Unknown(_) if ends().unwrap_or_default() => {
+                Presence::Gone
+            }
             presence => presence,
         }
     }
 
     /// Deletes the links that `is_made` accepts in the deserted sandbox with this number. Returns whether
-    /// there were some, and are none left.
+    /// there were some, and are none left. A sandbox whose links this process may not list has none.
     ///
     /// # Errors
-    /// The kernel refuses to list or to delete the links.
+    /// The kernel refuses to delete a link.
     pub fn delete_links(number: i32, is_made: impl Fn(&Link) -> bool) -> anyhow::Result<bool> {
         let host = Connection::open()?;
-        let list = || match host.links_in(number) {
-            Err(error) if error.is_no_namespace() => Ok(Vec::new()),
-            links => links,
-        };
-        let mut links = list()?;
+        let is_ended = |it: &netlink::Error| it.is_no_namespace() || it.is_not_found();
+        let mut links = host.links_in(number).unwrap_or_default();
         links.retain(&is_made);
         for link in &links {
-            found(host.delete_link_in(number, link))?;
+            match host.delete_link_in(number, link) {
+                Err(error) if is_ended(&error) => {}
+                deleted => deleted?,
+            }
         }
-        Ok(!links.is_empty() && !list()?.iter().any(is_made))
+        Ok(!links.is_empty()
+            && match host.links_in(number) {
+                Err(error) if is_ended(&error) => true,
+                left => !left?.iter().any(is_made),
+            })
     }
 
     /// Returns the number that the host uses for the sandbox; `None` if `connection` leads to another
@@ -233,12 +244,15 @@ impl Witness {
     fn number(&self, connection: &Connection) -> Option<i32> {
         let (observer, number) = self.numbered?;
         let is_same = connection.namespace_cookie() == Some(observer);
-        (is_same && self.is_of_this_boot()).then_some(number)
+        (is_same && self.is_of_this_boot().ok()?).then_some(number)
     }
 
     /// Returns whether ADD made the link since the last boot.
-    pub fn is_of_this_boot(&self) -> bool {
-        boot_id().is_ok_and(|it| it == self.boot)
+    ///
+    /// # Errors
+    /// The boot ID cannot be read.
+    pub fn is_of_this_boot(&self) -> anyhow::Result<bool> {
+        Ok(boot_id()? == self.boot)
     }
 
     /// Looks for the sandbox by its number. Returns `None` if the record has none, if the calling thread is
@@ -283,7 +297,7 @@ impl Witness {
             Ok(_) if self.is_of_process() => Presence::Unknown(format!(
                 "{path} leads to the sandbox no more, but other processes may keep it"
             )),
-            Ok(true) if self.is_of_this_boot() => Presence::Gone,
+            Ok(true) if self.is_of_this_boot().unwrap_or_default() => Presence::Gone,
             Ok(true) => Presence::Unknown(format!("{path} is a sandbox, but the boot differs")),
             Ok(false) if self.mounts.is_some() && self.mounts == mounts() => Presence::Gone,
             Ok(false) => Presence::Unknown(format!(
@@ -316,7 +330,7 @@ impl Witness {
     /// # Errors
     /// The boot ID cannot be read.
     pub fn is_of(&self, connection: &Connection, path: &Path) -> anyhow::Result<bool> {
-        Ok(boot_id()? == self.boot && self.has_identity(connection, path))
+        Ok(self.is_of_this_boot()? && self.has_identity(connection, path))
     }
 
     /// Returns whether both records are of the same namespace.
@@ -328,12 +342,13 @@ impl Witness {
         self.namespace.is_same(&Identity::of(connection, path))
     }
 
-    /// Returns whether the path is that of a process, or a link to one. The file of a namespace below
-    /// /proc is itself a link, whose target is no path.
+    /// Returns whether the path is that of a process, or a link to one. It may be below the host's root
+    /// directory, as in a container. The file of a namespace below /proc is itself a link, whose target is
+    /// no path.
     fn is_of_process(&self) -> bool {
         let target = fs::read_link(&self.netns).ok();
         let mut paths = [Some(&self.netns), target.as_ref()].into_iter().flatten();
-        paths.any(|it| it.starts_with("/proc"))
+        paths.any(|it| it.components().any(|part| part.as_os_str() == "proc"))
     }
 }
 

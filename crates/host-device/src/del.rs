@@ -68,8 +68,9 @@ fn find_record(request: &DelRequest) -> anyhow::Result<(Retired, Option<Record>)
     let recorded = Record::retire(&owner)?;
     if recorded.1.is_none()
         && let Some(netns) = &request.netns
-        && Witness::find(&owner)?.is_none()
         && let Some((_, sandbox)) = record::enter(&owner, netns)?
+        && let Ok(witness) = Witness::find(&owner)
+        && witness.map_or(Ok(true), |it| it.is_of(&sandbox, netns))?
         && let Some(link) = sandbox.find_link(request.attachment.interface.as_str())?
     {
         let configured: String = request.network.key("device").unwrap_or_default();

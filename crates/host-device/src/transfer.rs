@@ -53,7 +53,8 @@ pub(crate) fn unreturned() -> anyhow::Result<Vec<String>> {
     let (mut messages, host, own) = (Vec::new(), Connection::open()?, Netns::own()?);
     for (owner, record) in Record::all()?.into_iter().filter(|it| it.1.has_left) {
         let former = &record.device;
-        let presence = presence(&owner, Some(&record.netns), Witness::presence)?;
+        let presence = presence(&owner, Some(&record.netns), Witness::presence);
+        let presence = presence.unwrap_or_else(|it| Presence::Unknown(format!("{it:#}")));
         if let Presence::Present(_, sandbox) = &presence
             && former.find_in(sandbox, &own)?.is_some()
         {

@@ -112,9 +112,8 @@ impl Add<'_> {
                 it.netns.display()
             );
         }
-        let is_unknown = |it: &Presence| matches!(it, Presence::Unknown(_));
-        let unknown = earlier.filter(|it| is_unknown(&it.0)).map(|it| it.1);
-        self.made.earlier.replace(unknown);
+        let left = earlier.filter(|it| it.0.reason().is_some());
+        self.made.earlier.replace(left.map(|it| it.1));
         Ok(())
     }
 

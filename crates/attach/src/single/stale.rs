@@ -28,16 +28,16 @@ pub fn remove_stale(
         forward(&network?, Verb::Gc)
     };
     // `release` reports an invalid configuration.
-    let early = uses_link(&request.network).unwrap_or_default().then(|| {
-        let unknown = stale.iter().map(String::as_str).filter(|it| is_unknown(it));
-        release(unknown.collect())
-    });
+    let unknown = || stale.iter().map(String::as_str).filter(|it| is_unknown(it));
+    let early = uses_link(&request.network).unwrap_or_default();
+    let early = early.then(|| unknown().collect::<Vec<_>>());
+    let released_early = early.clone().map(&release);
     cni::step(step);
     let removed: Vec<_> = stale.iter().map(|it| (it, remove(it))).collect();
-    let released = early.unwrap_or_else(|| {
-        let kept = removed.iter().filter(|it| it.1.is_err());
-        release(kept.map(|it| it.0.as_str()).collect())
-    });
+    let kept = removed.iter().filter(|it| it.1.is_err());
+    let kept: Vec<_> = kept.map(|it| it.0.as_str()).collect();
+    // What was unknown before may be removed now.
+    let released = (early.as_ref() != Some(&kept)).then(|| release(kept));
     cni::step("remove records");
     let records = removed.into_iter().map(|(owner, removed)| {
         removed?;
@@ -46,11 +46,15 @@ pub fn remove_stale(
         Ok(())
     });
     let records: Vec<_> = records.collect();
-    cni::all([released].into_iter().chain(records))
+    let released = released_early.into_iter().chain(released);
+    cni::all(released.chain(records))
 }
 
 /// Returns whether the sandbox of the attachment may exist, but cannot be found.
 fn is_unknown(owner: &str) -> bool {
     let presence = Witness::find(owner).map(|it| it.map(|it| it.presence()));
-    matches!(presence, Ok(Some(Presence::Unknown(_))) | Err(_))
+    matches!(
+        presence,
+        Ok(Some(Presence::Unknown(_) | Presence::Deserted(_))) | Err(_)
+    )
 }

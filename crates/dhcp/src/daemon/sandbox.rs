@@ -28,8 +28,12 @@ pub(crate) async fn at_interface<T: Send + 'static>(
         let (namespace, inside) = enter(&path, seen.as_ref())?;
         let work = || at(interface.as_str(), seen.as_ref(), work);
         let (value, index, mac) = namespace.run(work)??;
-        let witness = Witness::new(&namespace, &inside, interface.to_string())?;
-        let witness = witness.numbered(&Connection::open()?, &namespace)?;
+        let is_same = |it: &Witness| it.is_of(&inside, namespace.path()).unwrap_or_default();
+        let witness = match seen.map(|it| it.witness).filter(is_same) {
+            Some(witness) => witness,
+            None => Witness::new(&namespace, &inside, interface.to_string())?
+                .numbered(&Connection::open()?, &namespace)?,
+        };
         let seen = Seen {
             witness,
             index,
@@ -46,7 +50,7 @@ fn path(record: &Record, prefix: &str) -> PathBuf {
     format!("{prefix}{}", record.asked.netns.display()).into()
 }
 
-/// Looks whether the sandbox exists, without a thread.
+/// Looks whether the sandbox exists.
 ///
 /// # Errors
 /// [`Gone`] alone.
@@ -63,7 +67,7 @@ fn enter(path: &Path, seen: Option<&Seen>) -> anyhow::Result<(Netns, Connection)
         return Ok((namespace, inside));
     }
     let seen = seen.with_context(|| format!("there is no sandbox at {}", path.display()))?;
-    let has_rebooted = !seen.witness.is_of_this_boot();
+    let has_rebooted = !seen.witness.is_of_this_boot()?;
     ensure!(!has_rebooted, Gone("the host has rebooted".to_owned()));
     match seen.witness.presence() {
         Presence::Present(namespace, inside) => Ok((namespace, inside)),
