@@ -26,9 +26,6 @@ pub(crate) async fn run(
     guard: Guard,
     end: End,
 ) -> anyhow::Result<()> {
-    // SIGHUP asks for a round of garbage collection. Without this receiver, it would end an agent
-    // whose configuration has no section `gc`.
-    let _hangups = signal(SignalKind::hangup()).context("listen for SIGHUP")?;
     let mut parts = start(config, dropped, &guard)?;
     if parts.is_empty() {
         note(
@@ -49,6 +46,9 @@ fn start(
     dropped: Counter,
     guard: &Guard,
 ) -> anyhow::Result<JoinSet<anyhow::Result<()>>> {
+    // SIGHUP asks for a round of garbage collection. It would end an agent that never listened, so an
+    // agent without the section `gc` listens, too.
+    let hangups = signal(SignalKind::hangup()).context("listen for SIGHUP")?;
     let shared = Shared {
         directories: config.runtime.directories(),
         health: Health::default(),
@@ -71,7 +71,8 @@ fn start(
         ));
     }
     if let Some(config) = config.gc {
-        parts.spawn(gc::run(config, shared.clone(), gc::Counters::new(own)));
+        let counters = gc::Counters::new(own);
+        parts.spawn(gc::run(config, shared.clone(), counters, hangups));
     }
     if let Some(config) = config.repair.filter(|it| it.enabled) {
         let counters = repair::Counters::new(own);

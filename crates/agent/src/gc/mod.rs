@@ -18,7 +18,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use cni::note;
 use runtime::Directories;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::Signal;
 use tokio::task::spawn_blocking;
 
 use crate::health::watched;
@@ -32,11 +32,15 @@ use self::waits::Waits;
 pub(crate) use self::config::Config;
 pub(crate) use self::counters::Counters;
 
-/// Runs rounds of garbage collection: after the start, after each interval, and on SIGHUP. After a
+/// Runs rounds of garbage collection: after the start, after each interval, and on SIGHUP (`hangups`). After a
 /// failed round, for example because a runtime did not answer, the next round begins after a retry
 /// pause, or when the socket of a runtime appears.
-pub(crate) async fn run(config: Config, shared: Shared, counters: Counters) -> anyhow::Result<()> {
-    let mut hangups = signal(SignalKind::hangup()).context("listen for SIGHUP")?;
+pub(crate) async fn run(
+    config: Config,
+    shared: Shared,
+    counters: Counters,
+    mut hangups: Signal,
+) -> anyhow::Result<()> {
     let mut pause = Pause::before_first(config.interval);
     let sockets = config.runtime_socket.paths();
     let collector = Collector {

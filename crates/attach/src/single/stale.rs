@@ -28,9 +28,10 @@ pub fn remove_stale(
         forward(&network?, Verb::Gc)
     };
     // `release` reports an invalid configuration.
-    let unknown = || stale.iter().map(String::as_str).filter(|it| is_unknown(it));
-    let early = uses_link(&request.network).unwrap_or_default();
-    let early = early.then(|| unknown().collect::<Vec<_>>());
+    let early = uses_link(&request.network).unwrap_or_default().then(|| {
+        let names = stale.iter().map(String::as_str);
+        names.filter(|it| is_unknown(it)).collect::<Vec<_>>()
+    });
     let released_early = early.clone().map(&release);
     cni::step(step);
     let removed: Vec<_> = stale.iter().map(|it| (it, remove(it))).collect();
