@@ -200,9 +200,9 @@ impl Witness {
         }
     }
 
-    /// Returns [`Self::presence`] for DEL. After the last process of a sandbox, its sockets may keep it
-    /// for a moment, so this function waits if it sees no process.
-    pub fn presence_at_del(&self) -> Presence {
+    /// Returns [`Self::presence`] for DEL and GC. After the last process of a sandbox, its sockets may keep
+    /// it for a moment. So this function waits for the end of a sandbox in which it sees no process.
+    pub fn presence_at_removal(&self) -> Presence {
         let ends = || {
             let host = Connection::open()?;
             let number = self.number(&host);
@@ -222,7 +222,8 @@ impl Witness {
     /// # Errors
     /// The kernel refuses to delete a link.
     pub fn delete_links(number: i32, is_made: impl Fn(&Link) -> bool) -> anyhow::Result<bool> {
-        let host = Connection::open()?;
+        // Processes that have ended may have left any number of links.
+        let host = Connection::open_wary()?;
         let is_ended = |it: &netlink::Error| it.is_no_namespace() || it.is_not_found();
         let mut links = host.links_in(number).unwrap_or_default();
         links.retain(&is_made);
@@ -363,6 +364,6 @@ fn mounts() -> Option<PathBuf> {
 
 const DIRECTORY: &str = "/run/cni/witness";
 
-/// Time for which DEL waits for the end of a sandbox. Packets that wait for a neighbour's address keep
+/// Time for which DEL and GC wait for the end of a sandbox. Packets that wait for a neighbour's address keep
 /// their socket for three seconds.
 const PATIENCE: Duration = Duration::from_secs(4);

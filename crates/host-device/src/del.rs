@@ -31,7 +31,7 @@ pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
         {
             return Presence::Present(namespace, inside);
         }
-        witness.presence_at_del()
+        witness.presence_at_removal()
     })?;
     let exists = matches!(presence, Presence::Present(..));
     let is_searched = recorded.1.is_some() || netns.is_some();

@@ -14,9 +14,9 @@ use crate::witness::{Presence, Witness};
 
 /// Deletes the link and releases the lease. What is missing counts as removed.
 ///
-/// Without the sandbox, the record of ADD decides. If no process is seen in its namespace, DEL deletes the
-/// link there. If it does not prove that the link is gone, DEL succeeds and keeps the lease and the
-/// record. Without a record, as after an ADD of the Go plugin or after a reboot, the link counts as gone.
+/// Without the sandbox, the record of ADD decides. If no process is seen in the recorded namespace, DEL
+/// deletes the link there. If the record does not prove that the link is gone, DEL succeeds and keeps the
+/// lease and the record. Without a record, as after an ADD of the Go plugin or after a reboot, the link counts as gone.
 ///
 /// # Errors
 /// All errors of the steps. If the link cannot be deleted, lease and record stay.
@@ -33,19 +33,20 @@ pub fn del<P: SandboxLink>(request: &DelRequest) -> anyhow::Result<()> {
         return Ok(());
     }
     let is_early = sandbox.is_some() && uses_link(&request.network).unwrap_or_default();
-    let (early, lease) = if is_early {
+    let mut lease = Some(lease);
+    let mut release = || {
         cni::step("release the lease");
-        (finish(lease), Ok(None))
-    } else {
-        (Ok(()), lease)
+        lease.take().map_or(Ok(()), finish)
     };
+    let early = if is_early { release() } else { Ok(()) };
     cni::step("delete the link");
     if let Some((sandbox, path)) = sandbox.as_ref().zip(request.netns.as_deref()) {
         delete_own::<P>(&request.attachment, (sandbox, path))?;
     }
     early?;
-    cni::step("release the lease");
-    finish(lease)?;
+    if !is_early {
+        release()?;
+    }
     cni::step("remove the record");
     Witness::remove(&owner)
 }
@@ -80,7 +81,7 @@ fn remains<P: SandboxLink>(
     if !leads_elsewhere && delete_deserted::<P>(&owner, witness)? {
         return Ok(None);
     }
-    Ok(witness.presence_at_del().reason())
+    Ok(witness.presence_at_removal().reason())
 }
 
 /// Deletes the link if this process sees no process in its sandbox. Returns whether there was one.
@@ -134,7 +135,7 @@ pub fn gc<P: SandboxLink>(request: &GcRequest) -> anyhow::Result<()> {
         if delete_deserted::<P>(owner, &witness)? {
             return Ok(());
         }
-        match witness.presence_at_del().reason() {
+        match witness.presence_at_removal().reason() {
             None => Ok(()),
             Some(reason) => bail!("the link of {owner} may exist: {reason}"),
         }
