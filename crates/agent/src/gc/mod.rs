@@ -32,9 +32,9 @@ use self::waits::Waits;
 pub(crate) use self::config::Config;
 pub(crate) use self::counters::Counters;
 
-/// Runs rounds of garbage collection: after the start, after each interval, and on SIGHUP (`hangups`). After a
-/// failed round, for example because a runtime did not answer, the next round begins after a retry
-/// pause, or when the socket of a runtime appears.
+/// Runs rounds of garbage collection: after the start, after each interval, and on SIGHUP (`hangups`).
+/// After a failed round, for example because a runtime did not answer, the next round begins after a
+/// retry pause, or when the socket of a runtime appears.
 pub(crate) async fn run(
     config: Config,
     shared: Shared,

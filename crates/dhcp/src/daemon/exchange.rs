@@ -175,5 +175,5 @@ impl Timing {
 }
 
 /// Turns of the exchanges that run at once, so that hundreds of attachments do not ask together. An
-/// exchange gives its turn back when it ends, or when a server lets it wait.
+/// exchange gives its turn back when it ends, or when no server has answered a message in time.
 static TURNS: Semaphore = Semaphore::const_new(32);
