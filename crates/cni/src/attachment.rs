@@ -67,8 +67,20 @@ impl Attachment {
     /// Returns whether `one` and `other` are tags of attachments of the same container.
     pub fn is_same_container(one: &str, other: &str) -> bool {
         let names = names(one).zip(names(other));
-        names.is_some_and(|([_, one, _], [_, other, _])| {
-            stands_for(one, other) || stands_for(other, one)
+        names.is_some_and(|([_, one, _], [_, other, _])| is_same(one, other))
+    }
+
+    /// Returns whether both are attachments of the same container to the same network. Each may
+    /// come from a tag, with hashes as names.
+    pub fn is_beside(&self, other: &Self) -> bool {
+        is_same(self.network.as_str(), other.network.as_str())
+            && is_same(self.container.as_str(), other.container.as_str())
+    }
+
+    /// Returns whether `owner` is the tag of an attachment of the same container to the same network.
+    pub fn is_beside_owner(&self, owner: &str) -> bool {
+        names(owner).is_some_and(|[network, container, _]| {
+            is_same(self.network.as_str(), network) && is_same(self.container.as_str(), container)
         })
     }
 
@@ -95,16 +107,24 @@ fn names(owner: &str) -> Option<[&str; 3]> {
     Some([network, container, interface])
 }
 
-/// Returns whether `text`, a part of an attachment's tag, is `name` or its hash.
-fn stands_for(text: &str, name: &str) -> bool {
-    text == name || text == stand_in(name)
+/// Returns whether both texts are the same name, or one is the hash of the other.
+fn is_same(one: &str, other: &str) -> bool {
+    stands_for(one, other) || stands_for(other, one)
 }
 
-/// Returns the hash that replaces `name` in a tag that would be too long: the first 48 hexadecimal
-/// digits of its SHA-256.
-fn stand_in(name: &str) -> String {
-    hex(&Sha256::digest(name), 48)
+/// Returns whether `text`, a part of an attachment's tag, is `name` or its hash.
+fn stands_for(text: &str, name: &str) -> bool {
+    text == name || text.len() == STAND_IN && text == stand_in(name)
 }
+
+/// Returns the hash that replaces `name` in a tag that would be too long: the first digits of its
+/// SHA-256.
+fn stand_in(name: &str) -> String {
+    hex(&Sha256::digest(name), STAND_IN)
+}
+
+/// Hexadecimal digits of a hash in a tag.
+const STAND_IN: usize = 48;
 
 impl NetworkName {
     /// Returns the first two bytes of the name's SHA-256. They identify the network in a MAC, which
@@ -301,6 +321,30 @@ mod tests {
             assert!(!Attachment::is_same_container(&owners[1], other), "{other}");
         }
         assert!(!Attachment::is_same_container("", ""));
+    }
+
+    #[test]
+    fn attachments_beside_each_other_are_known_in_clear_and_hashed() {
+        // The interface's name alone decides whether the tag has hashes.
+        let clear = attachment(&"n".repeat(54), &"c".repeat(64));
+        let hashed = Attachment {
+            interface: "eth0-longer".parse().unwrap(),
+            ..clear.clone()
+        };
+        let of_tag = Attachment::of_owner(&hashed.owner()).unwrap();
+        assert_ne!(of_tag.container, hashed.container);
+        for one in [&clear, &hashed, &of_tag] {
+            for other in [&clear, &hashed, &of_tag] {
+                assert!(one.is_beside(other) && one.is_beside_owner(&other.owner()));
+            }
+        }
+        for other in [
+            attachment("pods", &"c".repeat(64)),
+            attachment(&"n".repeat(54), "c"),
+        ] {
+            assert!(!of_tag.is_beside(&other) && !of_tag.is_beside_owner(&other.owner()));
+            assert!(!other.is_beside(&of_tag) && !other.is_beside_owner(&of_tag.owner()));
+        }
     }
 
     #[test]

@@ -71,10 +71,7 @@ impl<'a> StaleLeaseCheck<'a> {
     /// Returns whether the host has a link of the attachment, or of another attachment of its
     /// container to this network. Returns true if the links cannot be read.
     fn has_link(&self, attachment: &Attachment) -> bool {
-        let owner = attachment.owner();
-        let is_beside = |tag: &str| {
-            Attachment::is_owner_in(tag, self.network) && Attachment::is_same_container(tag, &owner)
-        };
+        let is_beside = |tag: &str| attachment.is_beside_owner(tag);
         let is_of = |it: &Link| {
             it.alias.as_deref().is_some_and(is_beside) || attach::is_host_end(it, attachment)
         };

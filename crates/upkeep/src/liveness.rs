@@ -118,10 +118,8 @@ impl<'n> Candidate<'n> {
     /// has the tag of an attachment of the same container to the same network. Or it has no tag,
     /// and its sandbox has an address of the attachment.
     pub fn links_in<'l>(&self, links: &'l HostLinks) -> impl Iterator<Item = &'l HostLink> {
-        let container = |owner: &str| owner.rsplit_once('/').map(|it| it.0.to_owned());
-        let own = container(&self.attachment.owner());
-        links.0.iter().filter(move |link| match &link.owner {
-            Some(owner) => container(owner) == own,
+        links.0.iter().filter(|link| match &link.owner {
+            Some(owner) => self.attachment.is_beside_owner(owner),
             None => link
                 .known_addresses()
                 .any(|it| self.addresses.contains(&it)),
@@ -170,11 +168,8 @@ fn is_within(time: Duration, since: SystemTime) -> bool {
 
 /// Judges from the state of the node whether the attachment of `candidate` is live or gone.
 pub fn liveness(node: &Node, candidate: &Candidate<'_>) -> Liveness {
-    let Attachment {
-        network, container, ..
-    } = &candidate.attachment;
-    let is_of = |it: &Attachment| it.container == *container && it.network == *network;
-    let has_sandbox = node.alive().any(|it| is_of(&it.attachment));
+    let is_beside = |it: &Attached| it.attachment.is_beside(&candidate.attachment);
+    let has_sandbox = node.alive().any(is_beside);
     if has_sandbox || candidate.links_in(&node.host_links).next().is_some() {
         return Liveness::Live;
     }
