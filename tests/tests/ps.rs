@@ -189,3 +189,16 @@ fn networks_are_distinguished_and_sorted() {
     assert_eq!(networks, ["others", "pods", "pods"]);
     assert_eq!(rows[0]["ports"], json!(["9090:80/tcp"]));
 }
+
+#[test]
+fn readers_may_close_the_pipe_early() {
+    let host = Host::new();
+    let tool = limited(&host);
+    for words in ["ps", "ps --json", "doctor", "metrics"] {
+        // true(1) ends, and with it the pipe, before cnitool starts.
+        tool.in_shell(&format!(
+            "said=$({{ {{ sleep 0.2; cnitool {words} 2>&3; echo $? >&3; }} | true; }} 3>&1); \
+             test \"$said\" = 0"
+        ));
+    }
+}

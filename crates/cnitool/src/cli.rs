@@ -116,17 +116,11 @@ impl Output {
     /// if the output is not a terminal.
     fn print(&self, listing: &(impl Serialize + Display)) -> anyhow::Result<()> {
         let text = if self.json {
-            serde_json::to_string_pretty(listing)? + "\n"
+            serde_json::to_string_pretty(listing)?
         } else {
             listing.to_string()
         };
-        let mut stdout = anstream::stdout().lock();
-        let written = stdout.write_all(text.as_bytes());
-        match written.and_then(|()| stdout.flush()) {
-            // A reader such as `head` may close the pipe early.
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-            written => written.context("write to stdout"),
-        }
+        print(text.trim_end_matches('\n'))
     }
 }
 
@@ -302,9 +296,14 @@ fn note_missing_root() {
     }
 }
 
+/// Prints the text and the end of its line.
 fn print(text: &str) -> anyhow::Result<()> {
-    let mut stdout = io::stdout().lock();
-    writeln!(stdout, "{text}").context("write the result to stdout")
+    let mut stdout = anstream::stdout().lock();
+    match writeln!(stdout, "{text}").and_then(|()| stdout.flush()) {
+        // A reader such as `head` may close the pipe early.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => written.context("write to stdout"),
+    }
 }
 
 /// The text of `--version`: the versions of this suite and of CNI, and the plugins of this suite.
