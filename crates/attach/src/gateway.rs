@@ -195,7 +195,7 @@ fn add_address(
 /// Returns whether `found`, an address of the link, conflicts with a gateway address. Two IPv4
 /// addresses always conflict, because a bridge serves one IPv4 network. Two IPv6 addresses conflict
 /// if their networks overlap, unless `found` is link-local.
-fn is_in_the_way(found: &Address, gateway: &IpNetwork) -> bool {
+pub fn is_in_the_way(found: &Address, gateway: &IpNetwork) -> bool {
     match (found.address, gateway) {
         (IpNetwork::V4(_), IpNetwork::V4(_)) => true,
         (IpNetwork::V6(other), IpNetwork::V6(gateway)) => {

@@ -70,6 +70,7 @@ pub use desired::{
 };
 pub use differences::Differences;
 pub use frames::{BRIDGE_NF_CALL, FRAMES_TABLE, nf_call_sysctls, sees_frames};
+pub use gateway::is_in_the_way;
 pub use gateway_conflict::{GatewayConflict, GatewayRefusal};
 pub use guard::{Guard, Removal, coded, dry_run, tables, take_back};
 pub use hardening::{HOST_EXPOSED, harden};

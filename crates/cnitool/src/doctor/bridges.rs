@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use attach::MAX_PORTS;
+use attach::{MAX_PORTS, is_in_the_way};
 use ipnetwork::IpNetwork;
-use netlink::{Link, LinkKind};
+use netlink::{Address, Link, LinkKind};
 use node::{Attached, Node, Range, Source, bridge_of};
 use runtime::Conflist;
 use upkeep::UnknownPort;
@@ -119,22 +119,23 @@ fn routed<'n>(node: &'n Node, bridge: &'n Link) -> impl Iterator<Item = Source<'
 
 /// Finds an address on the bridge that conflicts with the gateway's address, so ADD fails.
 fn others_addresses(node: &Node, bridge: &Link) -> Option<Finding> {
-    let of_bridge = node.addresses_of(bridge.index).map(|it| it.address);
-    let of_bridge: Vec<_> = of_bridge.collect();
+    let of_bridge: Vec<_> = node.addresses_of(bridge.index).collect();
     let mut refusing = routed(node, bridge).filter(|it| !it.plugin.is_set("forceAddress"));
     refusing.find_map(|source| {
         let ranges = Range::all_of(source);
         let gateways: Vec<_> = ranges.iter().filter_map(Range::gateway).collect();
-        let mut missing = gateways.iter().filter(|it| !of_bridge.contains(it));
-        let (gateway, other) = missing.find_map(|gateway| {
-            let mut others = of_bridge.iter().filter(|it| !gateways.contains(it));
-            let other = others.find(|it| is_in_the_way(**it, *gateway))?;
-            Some((gateway, other))
+        let (of_gateways, others): (Vec<&Address>, _) = of_bridge
+            .iter()
+            .partition(|it| gateways.contains(&it.address));
+        let is_missing = |it: &&IpNetwork| of_gateways.iter().all(|found| found.address != **it);
+        let (gateway, other) = gateways.iter().filter(is_missing).find_map(|gateway| {
+            let other = others.iter().find(|it| is_in_the_way(it, gateway))?;
+            Some((gateway, other.address))
         })?;
         let (name, network) = (&bridge.name, source.name());
         let message = format!("{name} has {other}, but network {network} needs {gateway} there");
         let finding = Finding::problem(message);
-        if is_needed(node, bridge, *other) {
+        if is_needed(node, bridge, other) {
             let impact = "Every ADD of the network fails, which STATUS does not detect. Other pods \
                  or another network use the other address: give this network a bridge of its own.";
             return Some(finding.impact(impact).fix(edit::open(&source.place())));
@@ -150,13 +151,6 @@ fn others_addresses(node: &Node, bridge: &Link) -> Option<Finding> {
 fn is_needed(node: &Node, bridge: &Link, address: IpNetwork) -> bool {
     let mut gateways = routed(node, bridge).flat_map(Range::all_of);
     node.is_in_use(&bridge.name) || gateways.any(|it| it.gateway() == Some(address))
-}
-
-/// Returns whether the plugin `bridge` refuses to add the address `gateway` to a bridge that has
-/// the address `other`. It does if both are IPv4, or both are IPv6 and their subnets overlap.
-fn is_in_the_way(other: IpNetwork, gateway: IpNetwork) -> bool {
-    let overlap = other.contains(gateway.ip()) || gateway.contains(other.ip());
-    other.is_ipv4() == gateway.is_ipv4() && (gateway.is_ipv4() || overlap)
 }
 
 /// Finds gateway addresses that the attached pods use and the bridge no longer has.
@@ -277,7 +271,7 @@ mod tests {
         let findings = judge(&node);
         assert_eq!(levels(&findings), [Level::Problem]);
         assert_eq!(findings[0].fix, "ip address add 10.1.0.1/16 dev cni0");
-        node.addresses = vec![netlink::Address {
+        node.addresses = vec![Address {
             link: 1,
             address: "10.1.0.1/16".parse().unwrap(),
             is_tentative: false,
@@ -294,6 +288,32 @@ mod tests {
         node.attached
             .push(attached_at("10.2.0.3/16", LIST, ["pods", "c"]));
         assert_eq!(levels(&judge(&node)), [Level::Problem]);
+    }
+
+    #[test]
+    fn addresses_that_let_no_gateway_beside_them_are_a_problem() {
+        let of_gateway = |subnet: &str, gateway: &str, found: &str, is_link_local| {
+            let list = format!(
+                r#"{{"name": "pods", "plugins": [{{"type": "bridge", "isGateway": true, "ipam":
+                    {{"type": "host-local", "subnet": "{subnet}", "gateway": "{gateway}"}}}}]}}"#
+            );
+            let mut node = node(&[("pods.conflist", list.as_str())]);
+            node.links = vec![link(1, "cni0")];
+            node.addresses = vec![Address {
+                link: 1,
+                address: found.parse().unwrap(),
+                is_tentative: false,
+                is_duplicate: false,
+                is_link_local,
+                expires: false,
+            }];
+            others_addresses(&node, &node.links[0]).is_some()
+        };
+        assert!(of_gateway("10.1.0.0/16", "10.1.0.1", "10.1.0.9/16", false));
+        assert!(of_gateway("10.1.0.0/16", "10.1.0.1", "10.9.0.1/16", false));
+        assert!(!of_gateway("10.1.0.0/16", "10.1.0.1", "10.1.0.1/16", false));
+        assert!(of_gateway("fd00::/64", "fd00::1", "fd00::9/64", false));
+        assert!(!of_gateway("fe80::/64", "fe80::1", "fe80::9/64", true));
     }
 
     #[test]
