@@ -107,7 +107,7 @@ pub struct Node {
     pub sysctls: BTreeMap<String, String>,
     /// Whether `/proc/sys` is mounted read-only, as in a nested container.
     pub has_read_only_sysctls: bool,
-    /// What udev, systemd-networkd and `NetworkManager` do to the node's links.
+    /// What systemd-networkd and `NetworkManager` do to the node's links.
     pub managers: Managers,
     /// Ports that processes of the node listen on.
     pub sockets: Vec<Socket>,

@@ -18,18 +18,6 @@ pub fn judge(node: &Node) -> Vec<Finding> {
     findings.collect()
 }
 
-/// Reports if udev replaces the MACs of new links. This is no fault: this suite sets the MACs of
-/// its links explicitly, and udev keeps such MACs.
-pub fn macs(node: &Node) -> Vec<Finding> {
-    let policy = node.managers.mac_policy.iter();
-    let finding = policy.map(|file| {
-        let impact =
-            "It does not change links of this suite, because their MACs are set explicitly.";
-        Finding::ok(format!("udev changes MACs, by {}", file.display())).impact(impact)
-    });
-    finding.collect()
-}
-
 fn finding(first: &Managed, managed: &[&Managed]) -> Finding {
     let names: Vec<_> = managed.iter().map(|it| it.link.as_str()).collect();
     let file = first.file.as_ref().map(|it| format!(", by {it}"));

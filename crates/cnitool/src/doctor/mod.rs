@@ -105,7 +105,6 @@ const SUBJECTS: &[(&str, Check, &[Part])] = &[
     ("uplink", uplinks::judge, &[Links]),
     ("cluster", cluster_routes::judge, &[Cluster, Links]),
     ("manager", managers::judge, &[Links]),
-    ("udev", managers::macs, &[Links]),
     ("range", ranges::judge, &[Links, Leases]),
     ("lease", leases::judge, HOLDERS),
     ("element", leases::elements, HOLDERS),

@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use cni::json;
+use cni::{Attachment, json};
 use ipnetwork::IpNetwork;
 use node::{Attached, Node, Probe, Range, Source, is_looked_up};
 
@@ -57,10 +57,9 @@ fn no_gateway(node: &Node, source: Source<'_>) -> Option<Finding> {
 
 /// Returns whether the bridge has a port that is not of this suite, such as the node's uplink.
 fn has_others(node: &Node, bridge: &str) -> bool {
-    let is_ours = |alias: &str| alias.starts_with("cni:");
     node.link_called(bridge).is_some_and(|bridge| {
         let mut ports = node.ports(bridge.index);
-        ports.any(|it| !it.alias.as_deref().is_some_and(is_ours))
+        ports.any(|it| !it.alias.as_deref().is_some_and(Attachment::is_owner))
     })
 }
 
