@@ -4,7 +4,6 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use cni::result::Interface;
 use cni::{Attachment, Error, InterfaceName};
 use nft::{Element, Family, RequiredRules, Table, Value};
 
@@ -94,7 +93,7 @@ impl Desired {
 /// and the host's link for a VLAN of the bridge. The plugin `bridge` names that link
 /// `<bridge>.<vlan>`.
 fn routed_links<'a>(bridge: &'a str, result: &'a cni::AddResult) -> impl Iterator<Item = &'a str> {
-    let on_host = result.interfaces.iter().filter(|it| is_on_host(it));
+    let on_host = result.interfaces.iter().filter(|it| it.sandbox.is_none());
     let vlans = on_host.map(|it| it.name.as_str()).filter(move |name| {
         let vlan = name
             .strip_prefix(bridge)
@@ -109,7 +108,10 @@ fn routed_links<'a>(bridge: &'a str, result: &'a cni::AddResult) -> impl Iterato
 /// because other attachments share them. Links of the host that come later in the list are no ports
 /// either: another plugin added them, for example the ifb of the Go plugin `bandwidth`.
 fn ports(bridge: &str, attachment: &Attachment, result: &cni::AddResult) -> Vec<Element> {
-    let on_host = result.interfaces.iter().take_while(|it| is_on_host(it));
+    let on_host = result
+        .interfaces
+        .iter()
+        .take_while(|it| it.sandbox.is_none());
     let names = on_host.filter_map(|it| it.name.parse::<InterfaceName>().ok());
     let names = names.filter(|it| routed_links(bridge, result).all(|link| link != it.as_str()));
     let owner = attachment.owner();
@@ -201,7 +203,7 @@ pub(crate) fn bridge(
         IngressPolicy::SameBridge => "same-bridge",
         IngressPolicy::Isolated => "isolated",
     };
-    let first = result.interfaces.first().filter(|it| is_on_host(it));
+    let first = result.interfaces.first().filter(|it| it.sandbox.is_none());
     let name = first.and_then(|it| it.name.parse().ok());
     name.map(Some).ok_or_else(|| {
         let reason = format!(
@@ -209,10 +211,6 @@ pub(crate) fn bridge(
         );
         Error::invalid("ingressPolicy", reason)
     })
-}
-
-fn is_on_host(interface: &Interface) -> bool {
-    interface.sandbox.as_deref().unwrap_or_default().is_empty()
 }
 
 /// Number of hexadecimal digits that identify an attachment in the key of a member element. This

@@ -8,8 +8,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use attach::{coded, is_host_end_of};
-use cni::InterfaceName;
 use cni::result::AddResult;
+use cni::{Attachment, InterfaceName};
 use netlink::{Connection, Link, LinkKind, Route};
 use netns::Netns;
 
@@ -56,7 +56,7 @@ pub(crate) fn take_over_if_gone(connection: &nft::Connection, owner: &str) -> an
 pub(crate) fn is_gone(firewall: &nft::Connection, owner: &str, record: Option<&Record>) -> bool {
     match record {
         Some(record) => is_over(record),
-        None if Record::is_torn(owner) || !owner.starts_with("cni:") => false,
+        None if Record::is_torn(owner) || !Attachment::is_owner(owner) => false,
         None => !may_live(firewall, owner).unwrap_or(true),
     }
 }
@@ -184,10 +184,7 @@ pub(crate) fn may_live(firewall: &nft::Connection, owner: &str) -> anyhow::Resul
 /// alias is the tag of an attachment does not count: [`may_live`] has found no link with the tag
 /// that it looks for, so the veth belongs to another attachment.
 fn may_lead_to_unknown(link: &Link) -> bool {
-    let is_tagged = link
-        .alias
-        .as_deref()
-        .is_some_and(|it| it.starts_with("cni:"));
+    let is_tagged = link.alias.as_deref().is_some_and(Attachment::is_owner);
     match link.kind {
         LinkKind::Veth => !is_tagged && link.peer_namespace.is_some(),
         LinkKind::Loopback | LinkKind::Bridge | LinkKind::Ifb => false,

@@ -321,7 +321,7 @@ impl Entry {
     /// bridge and the host's end of the veth pair.
     pub fn host_links(&self) -> Vec<String> {
         let mut interfaces = self.reported().interfaces;
-        interfaces.retain(|it| it.sandbox.as_deref().unwrap_or_default().is_empty());
+        interfaces.retain(|it| it.sandbox.is_none());
         interfaces.into_iter().map(|it| it.name).collect()
     }
 }
