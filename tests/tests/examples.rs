@@ -252,20 +252,6 @@ fn only_examples_of_a_runtime_use_its_defaults() {
     }
 }
 
-#[test]
-fn page_lists_the_bridge_and_the_subnets_of_each_example() {
-    let page = fs::read_to_string(Example::directory().join("README.md")).unwrap();
-    for (file, network) in Example::networks() {
-        let row = format!("| {} | ", file.split('.').next().unwrap());
-        let row = page.lines().find_map(|line| line.strip_prefix(&row));
-        let named = bridge(&network).into_iter().chain(subnets(&network));
-        for name in named {
-            let is_listed = row.is_some_and(|it| it.contains(&format!("`{name}`")));
-            assert!(is_listed, "{file}: {name}: {row:?}");
-        }
-    }
-}
-
 /// Bridges and subnets of networks that runtimes make on their own: podman's default network and
 /// the pools of its others (containers.conf(5)), nerdctl's and Docker's. kind has its pods in one of
 /// the pools.
