@@ -45,11 +45,12 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
 
-/// Returns the rows of the page's table of keys, by key.
+/// Returns the rows of the page's tables of keys, by key.
 fn table(page: &str) -> BTreeMap<String, Row> {
-    let lines = page.lines().skip_while(|line| *line != HEAD).skip(2);
+    let tables = page.split(HEAD).skip(1);
+    let rows = tables.flat_map(|it| it.lines().skip(2).take_while(|line| line.starts_with('|')));
     let mut table = BTreeMap::new();
-    for line in lines.take_while(|line| line.starts_with('|')) {
+    for line in rows {
         let cells: Vec<_> = line.trim_matches('|').split(" | ").map(str::trim).collect();
         assert_eq!(cells.len(), 5, "{line}");
         for key in words(cells[0]) {
@@ -80,15 +81,23 @@ fn keys(parent: &str, schema: &Value) -> BTreeMap<String, (Value, bool)> {
     found
 }
 
-/// Returns the keys that a plugin's page describes: all but `ipam.type` and the keys of every
-/// plugin.
+/// Returns the keys that a plugin's page describes: all but those of every plugin, and of each
+/// plugin that calls an IPAM plugin.
 fn own_keys(plugin: &str) -> BTreeMap<String, (Value, bool)> {
-    let schema = schema();
-    let mut own = keys("", &schema["$defs"][plugin]);
-    for common in common_keys().keys() {
-        own.remove(common);
+    let mut own = keys("", &schema()["$defs"][plugin]);
+    let mut described = common_keys();
+    if own.contains_key("ipamTimeout") {
+        described.extend(delegation_keys());
     }
+    own.retain(|key, _| !described.contains_key(key));
     own
+}
+
+/// Returns the keys of each plugin that calls an IPAM plugin, without `ipam`.
+fn delegation_keys() -> BTreeMap<String, (Value, bool)> {
+    let mut keys = keys("", &schema()["$defs"]["bridge"]);
+    keys.retain(|key, _| ["ipamTimeout", "dns"].contains(&key.split('.').next().unwrap()));
+    keys
 }
 
 fn common_keys() -> BTreeMap<String, (Value, bool)> {
@@ -154,6 +163,7 @@ fn tables_of_keys_are_those_of_the_schema() {
         expect_same_keys(plugin, &table(&page(plugin)), &own_keys(plugin));
     }
     let mut common = common_keys();
+    common.extend(delegation_keys());
     // The key `type` is required in every plugin.
     common.get_mut("type").unwrap().1 = true;
     let page = "crates/every-plugin.md";
@@ -171,7 +181,6 @@ fn every_page_has_the_same_parts() {
             "Supported arguments",
             "Files",
             "Known limits",
-            "Steps in the log",
         ];
         let found = page.lines().filter_map(|line| line.strip_prefix("## "));
         let found: Vec<_> = found.filter(|part| !part.starts_with("How ")).collect();
@@ -198,61 +207,6 @@ fn examples_of_the_pages_are_valid() {
                 panic!("{plugin}: {error}");
             }
         }
-    }
-}
-
-/// Returns the contents of a file of `crates`, or of the files in a folder.
-fn sources(path: &str) -> Vec<String> {
-    let path = top().join("crates").join(path);
-    if path.is_file() {
-        return vec![fs::read_to_string(path).unwrap()];
-    }
-    let files = fs::read_dir(path).unwrap();
-    let sources = files.map(|file| fs::read_to_string(file.unwrap().path()).unwrap_or_default());
-    sources.collect()
-}
-
-/// Returns the steps that a plugin writes to the log, from its source and, for an interface plugin,
-/// from the source of `attach`.
-fn steps(plugin: &str) -> BTreeSet<String> {
-    let mut sources = sources(&format!("{plugin}/src"));
-    for (verb, path) in [
-        ("attach::plugin", "attach/src"),
-        ("single::add", "attach/src/single"),
-        ("single::plugin", "attach/src/single"),
-        (REMOVE_STALE, "attach/src/single/stale.rs"),
-    ] {
-        if sources.iter().any(|source| source.contains(verb)) {
-            sources.extend(self::sources(path));
-        }
-    }
-    let mut steps: BTreeSet<_> = ["answer".to_owned()].into();
-    for source in sources {
-        let marks = [
-            "cni::step(\"",
-            "const STEP: &'static str = \"",
-            REMOVE_STALE,
-        ];
-        for mark in marks {
-            let marked = source.split(mark).skip(1);
-            steps.extend(marked.map(|it| it.split('"').next().unwrap().to_owned()));
-        }
-    }
-    steps
-}
-
-/// The start of a call that marks a step.
-const REMOVE_STALE: &str = "remove_stale(request, \"";
-
-#[test]
-fn steps_are_named_as_the_log_names_them() {
-    for plugin in schema::plugins() {
-        let page = page(plugin).replace('\n', " ");
-        let (_, part) = page.split_once("## Steps in the log").unwrap();
-        let others = ["\"logLevel\": \"debug\"", "logFile", "logLevel", "ipam"];
-        let named = words(part).filter(|word| !others.contains(word));
-        let named: BTreeSet<_> = named.map(str::to_owned).collect();
-        assert_eq!(named, steps(plugin), "{plugin}");
     }
 }
 
