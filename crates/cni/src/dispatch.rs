@@ -160,7 +160,7 @@ fn help(plugin: &Plugin) -> ExitCode {
     let mut parts = page::introduction(page);
     let keys = page::keys(page, "Configuration reference");
     let common = "A container runtime executes this CNI plugin, with a network configuration on standard input. More \
-                  keys, such as logFile and ipamTimeout, are on the page crates/every-plugin.md.";
+                  keys, such as logFile, are on the page crates/every-plugin.md.";
     parts.push(page::Part::Text(common.to_owned()));
     parts.extend(keys);
     let written = write(&format!(
