@@ -114,6 +114,8 @@ fn gc_keeps_the_lease_of_an_unknown_sandbox_alone() {
     let before = host.snapshot();
     host.ip("link add ens6 type veth peer name other");
     let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
+    // The kernel may give this number to another namespace later.
+    host.ip("netns set a 7");
     let inhabitant = a.inhabitant();
     let add = network.call("ADD").container("a").ifname("eth0");
     add.netns(inhabitant.netns()).ok();

@@ -1,6 +1,7 @@
 //! host-device: settings, addresses and concurrent verbs when the device comes back, and what ADD says
 //! before it leaves.
 
+use std::time::Duration;
 use std::{fs, thread};
 
 use nix::unistd::gettid;
@@ -148,31 +149,70 @@ fn device_comes_back_from_a_sandbox_whose_path_has_ended() {
     }
 }
 
+/// Mounts and open files keep a sandbox after its processes, also where the path of ADD leads nowhere.
+#[test]
+fn device_comes_back_from_a_sandbox_without_processes() {
+    let host = Host::new();
+    let network = host.nic();
+    let before = host.snapshot();
+    for (is_mounted, removal) in [(true, "DEL"), (true, "GC"), (false, "DEL"), (false, "GC")] {
+        let a = host.sandbox("a");
+        let inhabitant = a.inhabitant();
+        let call = |verb| network.call(verb).container("a").ifname("eth0");
+        call("ADD").netns(inhabitant.netns()).ok();
+        drop(inhabitant);
+        let file = (!is_mounted).then(|| fs::File::open(a.path()).unwrap());
+        if !is_mounted {
+            a.remove();
+        }
+        if removal == "DEL" {
+            call("DEL").ok();
+        } else {
+            network.gc(&[]).ok();
+        }
+        host.snapshot().assert_same_as(&before);
+        assert!(host.leases("pods").is_empty());
+        drop(file);
+        if is_mounted {
+            a.remove();
+        }
+    }
+}
+
 /// Returns a wrapper that delays each request to the kernel.
 fn slow(host: &Host) -> Vec<String> {
     let mut words = strace(&host.dir().join("trace"));
-    words.extend(["-e", "inject=sendto:delay_enter=200000"].map(str::to_owned));
+    let delay = format!("inject=sendto:delay_enter={}", DELAY.as_micros());
+    words.extend(["-e".to_owned(), delay]);
     words
 }
+
+const DELAY: Duration = Duration::from_millis(100);
 
 #[test]
 fn link_that_gets_the_name_during_del_stays_as_it_is() {
     let host = Host::new();
     let network = host.nic();
     let before = host.snapshot();
-    let a = host.sandbox("a");
-    network.add(&a);
-    let del = network.on("DEL", &a).under(&slow(&host));
-    thread::scope(|scope| {
-        scope.spawn(|| del.run());
-        assert!(eventually(|| a.has_link("ens5")), "the move follows");
-        host.ip("link add ens5 address 02:00:00:00:05:0b type bridge");
-    });
-    network.del(&a);
-    assert_eq!(host.mac("ens5"), "02:00:00:00:05:0b");
-    host.ip("link delete ens5");
-    network.gc(&[]).ok();
-    host.snapshot().assert_same_as(&before);
+    // It has about ten requests.
+    for request in 0..12 {
+        let a = host.sandbox("a");
+        network.add(&a);
+        let del = network.on("DEL", &a).under(&slow(&host));
+        thread::scope(|scope| {
+            scope.spawn(|| del.run());
+            let pause = (DELAY * request).as_secs_f32();
+            let bridge = "ip link add ens5 address 02:00:00:00:05:0b type bridge";
+            host.sh(&format!("sleep {pause}; {bridge} || true"));
+        });
+        network.del(&a);
+        if host.mac("ens5") == "02:00:00:00:05:0b" {
+            host.ip("link delete ens5");
+        }
+        network.gc(&[]).ok();
+        host.snapshot().assert_same_as(&before);
+        a.remove();
+    }
 }
 
 #[test]
@@ -215,6 +255,36 @@ fn device_with_a_new_index_comes_back_wherever_add_was_killed() {
         a.remove();
         if outcome.status.success() {
             break;
+        }
+    }
+}
+
+/// Another link has its name, and a link of the host has its index, so the device gets others.
+#[test]
+fn device_without_its_name_comes_back_wherever_del_was_killed() {
+    let host = Host::new();
+    let network = host.nic();
+    let before = host.snapshot();
+    for call in ["sendto", "rename", "unlink"] {
+        for number in 1.. {
+            let a = host.sandbox("a");
+            network.add(&a);
+            let index = &a.link("eth0")["ifindex"];
+            host.ip(&format!("link add ens5 index {index} type bridge"));
+            let mut kill = strace(&host.dir().join("trace"));
+            kill.extend([
+                "-e".into(),
+                format!("inject={call}:signal=KILL:when={number}"),
+            ]);
+            let outcome = network.on("DEL", &a).under(&kill).run();
+            network.del(&a);
+            host.ip("link delete ens5");
+            network.gc(&[]).ok();
+            host.snapshot().assert_same_as(&before);
+            a.remove();
+            if outcome.status.success() {
+                break;
+            }
         }
     }
 }

@@ -232,6 +232,15 @@ impl Retired {
         self.text.as_ref().ok()?.as_deref()
     }
 
+    /// Checks that the record, if there is one, could be renamed and read.
+    ///
+    /// # Errors
+    /// It could not. The next DEL or GC tries again.
+    pub fn expect_read(self) -> anyhow::Result<Self> {
+        let text = Ok(self.text?);
+        Ok(Self { text, ..self })
+    }
+
     /// Removes the renamed record, and the incomplete file that a killed process may have left.
     ///
     /// # Errors

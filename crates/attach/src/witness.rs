@@ -200,15 +200,28 @@ impl Witness {
         }
     }
 
-    /// Returns [`Self::presence`] for DEL and GC. After the last process of a sandbox, its sockets may keep
-    /// it for a moment. So this function waits for the end of a sandbox in which it sees no process.
-    pub fn presence_at_removal(&self) -> Presence {
+    /// Returns [`Self::presence`] for DEL and GC, which looks at the path `netns` first. If no process is seen in
+    /// the sandbox, looks for it among what processes elsewhere have open or mounted. If only sockets keep it,
+    /// waits a moment for its end.
+    pub fn presence_at_removal(&self, netns: Option<&Path>) -> Presence {
+        if let Some(path) = netns
+            && let Ok(Some((namespace, connection))) = Connection::open_if_present(path)
+            && self.is_of(&connection, path).unwrap_or_default()
+        {
+            return Presence::Present(namespace, connection);
+        }
         let ends = || {
             let host = Connection::open()?;
             let number = self.number(&host);
             number.map_or(Ok(false), |it| host.has_ended_within(it, PATIENCE))
         };
-        match self.presence() {
+        let presence = self.presence();
+        if let Presence::Deserted(number) = presence
+            && let Some((namespace, connection)) = open_kept(number)
+        {
+            return Presence::Present(namespace, connection);
+        }
+        match presence {
             Presence::Deserted(_) | Presence::Unknown(_) if ends().unwrap_or_default() => {
                 Presence::Gone
             }
@@ -351,6 +364,18 @@ impl Witness {
         let mut paths = [Some(&self.netns), target.as_ref()].into_iter().flatten();
         paths.any(|it| it.components().any(|part| part.as_os_str() == "proc"))
     }
+}
+
+/// Opens the namespace for which the plugin's one uses this number (nsid), if a process elsewhere has it open or
+/// mounted.
+fn open_kept(number: i32) -> Option<(Netns, Connection)> {
+    let host = Connection::open().ok()?;
+    netns::kept().into_iter().find_map(|path| {
+        let namespace = Netns::open(&path).ok()?;
+        let is_it = host.namespace_id(&namespace).ok()? == Some(number);
+        let connection = is_it.then(|| Connection::open_in(&namespace))?.ok()?;
+        Some((namespace, connection))
+    })
 }
 
 fn files() -> OwnerFiles {

@@ -14,7 +14,7 @@ use netlink::{Carrier, Connection, Link, Request};
 use netns::Netns;
 
 use crate::config::{Config, Selector};
-use crate::record::{Record, presence};
+use crate::record::Record;
 use crate::{del, device, transfer};
 
 /// Moves the device into the sandbox, brings it up, and gives it the leased addresses.
@@ -82,27 +82,25 @@ impl Add<'_> {
         Ok(self.result(interface, addressing, lease))
     }
 
-    fn with_device(&self, lease: Lease<'_>) -> anyhow::Result<AddResult> {
+    fn with_device(&self, mut lease: Lease<'_>) -> anyhow::Result<AddResult> {
         cni::step("find the device");
         let mut sandbox = Sandbox::open(self.namespace, &self.request.attachment.interface)?;
         if let Some(Link { name, .. }) = sandbox.find_link()? {
             bail!("the sandbox has an interface {name} already; choose another name (CNI_IFNAME)");
         }
         let link = self.claim()?;
-        let (early, late) = match lease {
-            Lease::AfterLink(_) => (None, Some(lease)),
-            lease => (self.lease(lease)?, None),
-        };
-        // An unusable lease is found out before the device moves.
-        Addressing::of_lease(early.as_ref(), link.mtu)?;
-        let moved = self.move_in(sandbox.connection(), &link)?;
-        let lease = match late {
-            None => early,
-            Some(lease) => {
-                sandbox.bring_up(&moved, &Container::default())?;
-                self.lease(lease)?
-            }
-        };
+        let record = self.record(sandbox.connection(), &link)?;
+        if let Lease::BeforeLink(plugin) = &mut lease {
+            // The kernel takes some milliseconds for the move.
+            plugin.proceed()?;
+        }
+        let mut moved = self.move_in(sandbox.connection(), &link, record);
+        if let Lease::AfterLink(_) = lease {
+            moved = Ok(sandbox.bring_up(&moved?, &Container::default())?);
+        }
+        // The rollback has to know of a lease, also if the move failed.
+        let lease = self.lease(lease);
+        let (moved, lease) = (moved?, lease?);
         let desired = Container {
             addressing: Addressing::of_lease(lease.as_ref(), link.mtu)?,
             // Hosts of the device's network may have the same addresses: so `dad` stays on.
@@ -121,57 +119,69 @@ impl Add<'_> {
 
     /// Returns the host's link that the configuration names, after it has restored returned devices.
     fn claim(&self) -> anyhow::Result<Link> {
-        let (host, owner, selector) = (&self.host, &self.owner, &self.config.device);
-        let mut records = transfer::reclaim(host)?;
-        if records.iter().any(|it| it.0 == *owner && it.1.has_left) {
-            let attachment = &self.request.attachment;
-            bail!("{attachment} has a device already; DEL it first");
+        let (host, selector) = (&self.host, &self.config.device);
+        let look = || anyhow::Ok((transfer::reclaim(host)?, device::find(host, selector)?));
+        let (mut records, mut found) = look()?;
+        let is_one = |it: &Link| records.iter().any(|record| record.device.is_like(it));
+        if found.as_ref().is_some_and(is_one) {
+            // It may have returned just now. The new record describes it as it could be restored.
+            (records, found) = look()?;
         }
-        records.retain(|it| it.0 != *owner);
-        let link = device::find(host, selector)?.with_context(|| {
-            let held = records.iter().find(|it| it.1.is_named(selector));
+        ensure!(
+            records.iter().all(|it| it.owner != self.owner),
+            self.holds()
+        );
+        let link = found.with_context(|| {
+            let held = records.iter().find(|it| it.is_named(selector));
             let next = match held {
-                Some((owner, record)) => {
-                    let sandbox = record.netns.display();
-                    format!("{owner} has it in {sandbox}: DEL that first, or choose another device")
-                }
+                Some(Record { owner, netns, .. }) => format!(
+                    "{owner} has it in {}: DEL that first, or choose another device",
+                    netns.display()
+                ),
                 None => "`ip link` lists its links".to_owned(),
             };
             format!("the host has no {selector}; {next}")
         })?;
-        // It may have returned just now. The new record describes it as it could be restored.
-        for (owner, record) in transfer::reclaim(host)? {
-            if record.has_left
-                && record.device.name == link.name
-                && let Some(returned) = record.device.find_on_host(host)?
-            {
+        for record in records.iter().filter(|it| it.device.name == link.name) {
+            let returned = record.find_on_host(host)?;
+            if let Some(returned) = returned.filter(|it| it.index != link.index) {
+                let (name, owner) = (&link.name, &record.owner);
                 bail!(
-                    "{} is another link than the device of that name, which returned from {owner} as \
+                    "{name} is another link than the device of that name, which returned from {owner} as \
                      {}; rename that link",
-                    link.name,
                     returned.name
                 );
             }
         }
-        let link = host.link_by_index(link.index)?;
         device::expect_movable(host, &link)?;
         Ok(link)
     }
 
-    /// Moves `link` into the sandbox, by the name of the interface, and returns it there. Its alias is
-    /// its former name: DEL of the reference looks there, as does DEL after ADD was killed.
-    fn move_in(&self, sandbox: &Connection, link: &Link) -> anyhow::Result<Link> {
+    fn holds(&self) -> String {
+        let attachment = &self.request.attachment;
+        format!("{attachment} has a device already, or its ADD was interrupted; DEL it first")
+    }
+
+    /// Records `link`, which is about to move into the sandbox.
+    fn record(&self, sandbox: &Connection, link: &Link) -> anyhow::Result<Record> {
         cni::step("record the device");
-        let request = self.request;
-        let mut record = Record::new(&self.host, link, &request.netns, &self.config.device)?;
-        if !record.create(&self.owner)? {
-            let attachment = &request.attachment;
-            bail!("an ADD of {attachment} is running or was interrupted; DEL it first");
-        }
+        let record = Record::new(self.request, &self.host, (&self.config.device, link))?;
+        ensure!(record.create()?, self.holds());
         self.has_device.set(true);
         self.write_witness(sandbox, format!("device {}", link.name))?;
+        Ok(record)
+    }
+
+    /// Moves `link` into the sandbox, by the name of the interface, and returns it there. Its alias is
+    /// its former name: DEL of the reference looks there, as does DEL after ADD was killed.
+    fn move_in(
+        &self,
+        sandbox: &Connection,
+        link: &Link,
+        mut record: Record,
+    ) -> anyhow::Result<Link> {
         cni::step("move the device");
-        let interface = request.attachment.interface.as_str();
+        let interface = self.request.attachment.interface.as_str();
         // The kernel refuses a name in the sandbox that is an alternative one there, and the converse.
         let is_taken =
             |it: &&String| *it == interface || matches!(sandbox.find_link(it), Ok(Some(_)));
@@ -186,9 +196,10 @@ impl Add<'_> {
         }
         moved?;
         let moved = sandbox.link(interface)?;
-        record.has_left = true;
-        record.device.index = moved.index;
-        record.write(&self.owner)?;
+        if moved.index != link.index {
+            record.device.index = moved.index;
+            record.write()?;
+        }
         Ok(moved)
     }
 
@@ -204,12 +215,7 @@ impl Add<'_> {
         if !self.has_device.get() {
             return Ok(());
         }
-        let recorded = Record::retire(&self.owner)?;
-        let place = Some(self.request.netns.as_path());
-        let presence = presence(&self.owner, place, Witness::presence)?;
-        if let Some(reason) = del::return_device(recorded, presence)? {
-            bail!("the sandbox may exist ({reason})");
-        }
+        del::return_recorded(&self.owner)?;
         self.has_device.set(false);
         Witness::remove(&self.owner)
     }
@@ -251,6 +257,9 @@ impl Add<'_> {
 /// has a carrier.
 fn configure(sandbox: &mut Sandbox<'_>, link: &Link, desired: &Container) -> anyhow::Result<Link> {
     sandbox.configure(link, desired)?;
+    if !desired.addressing.ips.iter().any(|it| it.address.is_ipv6()) {
+        return Ok(link.clone());
+    }
     let name = &link.name;
     let link = sandbox.find_link()?.with_context(|| {
         format!(
@@ -258,10 +267,9 @@ fn configure(sandbox: &mut Sandbox<'_>, link: &Link, desired: &Container) -> any
              run ADD again"
         )
     })?;
-    let has_ipv6 = desired.addressing.ips.iter().any(|it| it.address.is_ipv6());
-    if has_ipv6 && link.carrier == Carrier::On {
-        cni::step("wait for IPv6");
-        return sandbox.wait_until_ready(&link, desired);
+    if link.carrier == Carrier::Off {
+        return Ok(link);
     }
-    Ok(link)
+    cni::step("wait for IPv6");
+    sandbox.wait_until_ready(&link, desired)
 }

@@ -4,7 +4,7 @@ use anyhow::bail;
 use attach::single::remove_stale;
 use attach::{Presence, Retired, Witness, forward, uses_link};
 use cni::{DelRequest, GcRequest, InterfaceName, Verb, note};
-use netlink::{Connection, LinkKind};
+use netlink::LinkKind;
 
 use crate::record::{self, Record, presence};
 use crate::transfer;
@@ -24,15 +24,7 @@ pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
     let netns = request.netns.as_deref();
     let recorded = find_record(request)?;
     let place = netns.or(recorded.1.as_ref().map(|it| it.netns.as_path()));
-    let presence = presence(&owner, place, |witness| {
-        if let Some(path) = netns
-            && let Ok(Some((namespace, inside))) = Connection::open_if_present(path)
-            && witness.is_of(&inside, path).unwrap_or_default()
-        {
-            return Presence::Present(namespace, inside);
-        }
-        witness.presence_at_removal()
-    })?;
+    let presence = presence(&owner, place)?;
     let exists = matches!(presence, Presence::Present(..));
     let is_searched = recorded.1.is_some() || netns.is_some();
     let is_early = is_searched && exists && uses_link(&request.network).unwrap_or_default();
@@ -77,7 +69,7 @@ fn find_record(request: &DelRequest) -> anyhow::Result<(Retired, Option<Record>)
         let former = link.alias.clone().unwrap_or_default();
         let is_trusted = link.kind == LinkKind::Physical || former == configured;
         if former.parse::<InterfaceName>().is_ok() && is_trusted {
-            Record::of_reference(&link, former, netns)?.write(&owner)?;
+            Record::of_reference(owner.clone(), &link, (former, netns))?.write()?;
             return Record::retire(&owner);
         }
         note!(
@@ -97,18 +89,24 @@ fn find_record(request: &DelRequest) -> anyhow::Result<(Retired, Option<Record>)
 pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
     let mut owners = record::files().owners()?;
     owners.extend(Witness::all()?.into_keys());
-    remove_stale(request, "return devices", owners, |owner| {
-        let recorded = Record::retire(owner)?;
-        let place = recorded.1.as_ref().map(|it| it.netns.as_path());
-        let presence = presence(owner, place, Witness::presence)?;
-        if let Some(reason) = return_device(recorded, presence)? {
-            bail!(
-                "the lease of {owner} stays, because its sandbox may exist ({reason}); end it, then \
-                 repeat GC"
-            );
-        }
-        Ok(())
-    })
+    remove_stale(request, "return devices", owners, return_recorded)
+}
+
+/// Brings the device of the attachment `owner` back from the recorded sandbox, or from the host.
+///
+/// # Errors
+/// The device cannot be brought back, or its sandbox may exist.
+pub(crate) fn return_recorded(owner: &str) -> anyhow::Result<()> {
+    let recorded = Record::retire(owner)?;
+    let place = recorded.1.as_ref().map(|it| it.netns.as_path());
+    let presence = presence(owner, place)?;
+    if let Some(reason) = return_device(recorded, presence)? {
+        bail!(
+            "the lease of {owner} stays, because its sandbox may exist ({reason}); end it, then \
+             repeat GC"
+        );
+    }
+    Ok(())
 }
 
 /// Brings the device of an attachment back, if the attachment has a valid record, from its sandbox or the
@@ -116,7 +114,7 @@ pub(crate) fn gc(request: &GcRequest) -> anyhow::Result<()> {
 ///
 /// Removes the record if the device is as it was, if another attachment has it, or if the record is
 /// void: invalid, of another boot, or of a deleted virtual link. Keeps it otherwise, for GC.
-pub(crate) fn return_device(
+fn return_device(
     (retired, record): (Retired, Option<Record>),
     presence: Presence,
 ) -> anyhow::Result<Option<String>> {
@@ -126,23 +124,19 @@ pub(crate) fn return_device(
         absent => (None, absent.reason()),
     };
     let mut is_awaited = unknown.is_some();
-    if let Some(mut record) = record {
-        match transfer::bring_back(&record.device, sandbox.as_ref())? {
+    if let Some(record) = record {
+        match transfer::bring_back(&record, sandbox.as_ref())? {
             Some(now) if now.name == record.device.name => {
                 // Without both records, a DEL after a killed one would not know that the lease is free.
                 Witness::retire(owner);
                 retired.remove()?;
                 return Ok(None);
             }
-            Some(now) => {
-                record.has_left = true;
-                record.device.index = now.index;
-                record.device.other_name = Some(now.name);
-                record.write(owner)?;
-                return Ok(None);
-            }
+            Some(_) => return Ok(None),
             None => {
-                is_awaited |= record.has_left && record.device.is_physical();
+                let is_same = |it: &Record| it.device.is_same(&record.device);
+                let is_held = |it: &Record| it.owner != *owner && is_same(it);
+                is_awaited |= record.device.is_physical() && !Record::all()?.iter().any(is_held);
                 if unknown.is_none() {
                     note!("{} {}", record.device.name, record.device.absence());
                 }

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use attach::{OwnerFiles, Presence, Retired, Witness, Writing};
 use cni::files::boot_id;
-use cni::{Attachment, GOING_ON, or_note};
-use netlink::{Connection, Link, LinkChange, LinkKind, MacAddress, Multicast, SavedAddress, found};
+use cni::{AddRequest, Attachment, GOING_ON, or_note};
+use netlink::{Connection, Link, LinkChange, LinkKind, MacAddress, Multicast, SavedAddress};
 use netns::Netns;
 use serde::{Deserialize, Serialize};
 
@@ -19,12 +19,13 @@ use crate::config::Selector;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Record {
+    /// The attachment's tag.
+    #[serde(skip)]
+    pub owner: String,
     /// ID of the boot in which the device left.
     boot: String,
     /// Path of the sandbox.
     pub netns: PathBuf,
-    /// The device has left the host. If this is false, ADD was interrupted, perhaps after the move.
-    pub has_left: bool,
     /// What named the device, as [`Selector`] displays it.
     #[serde(default)]
     pub selector: String,
@@ -36,11 +37,8 @@ pub(crate) struct Record {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Former {
     pub name: String,
-    /// Index in the namespace where the device was last seen.
+    /// Index on the host, and in the sandbox once ADD has seen it there.
     pub index: u32,
-    /// Name that the device got on the host when a DEL found its own name taken. The host may have
-    /// renamed it since.
-    pub other_name: Option<String>,
     #[serde(default)]
     pub alternative_names: Vec<String>,
     kind: String,
@@ -63,21 +61,20 @@ pub(crate) struct Former {
 }
 
 impl Record {
-    /// Describes the host's `link`, which `selector` names and which is about to move to the sandbox
-    /// `netns`.
+    /// Describes the host's `link`, which `selector` names and which is about to move to the sandbox of
+    /// `request`.
     pub fn new(
+        request: &AddRequest,
         host: &Connection,
-        link: &Link,
-        netns: &Path,
-        selector: &Selector,
+        (selector, link): (&Selector, &Link),
     ) -> anyhow::Result<Self> {
         let master = link.master.map(|it| host.link_by_index(it)).transpose()?;
         let mut saved_addresses = host.saved_addresses(link.index)?;
         saved_addresses.retain(|it| !it.address.is_link_local && !it.address.expires);
         Ok(Self {
+            owner: request.attachment.owner(),
             boot: boot_id()?,
-            netns: netns.to_owned(),
-            has_left: false,
+            netns: request.netns.clone(),
             selector: selector.to_string(),
             device: Former {
                 master: master.map(|it| it.name),
@@ -87,13 +84,17 @@ impl Record {
         })
     }
 
-    /// Describes `link` in the sandbox `netns`, which the reference moved there. Only its name on the
-    /// host is known.
-    pub fn of_reference(link: &Link, name: String, netns: &Path) -> anyhow::Result<Self> {
+    /// Describes `link` in the sandbox `netns`, which the reference moved there for the attachment `owner`.
+    /// Only its name on the host is known.
+    pub fn of_reference(
+        owner: String,
+        link: &Link,
+        (name, netns): (String, &Path),
+    ) -> anyhow::Result<Self> {
         Ok(Self {
+            owner,
             boot: boot_id()?,
             netns: netns.to_owned(),
-            has_left: true,
             selector: String::new(),
             device: Former {
                 name,
@@ -117,9 +118,9 @@ impl Record {
     /// Retires the record of the attachment `owner`, and returns it as [`Self::find`] does.
     ///
     /// # Errors
-    /// As [`Self::find`].
+    /// As [`Self::find`], or the record cannot be read.
     pub fn retire(owner: &str) -> anyhow::Result<(Retired, Option<Self>)> {
-        let retired = files().retire(owner);
+        let retired = files().retire(owner).expect_read()?;
         let record = Self::parse(owner, retired.text())?;
         Ok((retired, record))
     }
@@ -129,7 +130,9 @@ impl Record {
         let record = text.map(serde_json::from_str).transpose();
         let record = record.with_context(|| format!("parse the record of {owner} in {DIRECTORY}"));
         let record: Option<Self> = or_note(record, GOING_ON).flatten();
-        Ok(record.filter(|it| it.boot == boot))
+        let record = record.filter(|it| it.boot == boot);
+        let owner = owner.to_owned();
+        Ok(record.map(|it| Self { owner, ..it }))
     }
 
     /// Returns whether `selector` names the device, as far as the record shows that.
@@ -150,9 +153,10 @@ impl Record {
             }
     }
 
-    /// Writes the first record of the attachment `owner`, in place of a void one. Returns `false`, and
-    /// changes nothing, if there is a valid one.
-    pub fn create(&self, owner: &str) -> anyhow::Result<bool> {
+    /// Writes the first record of the attachment, in place of a void one. Returns `false`, and changes
+    /// nothing, if there is a valid one.
+    pub fn create(&self) -> anyhow::Result<bool> {
+        let owner = &self.owner;
         if let Ok(text) = files().find(owner)
             && Self::parse(owner, Some(&text))?.is_none()
         {
@@ -161,20 +165,37 @@ impl Record {
         files().create(owner, &serde_json::to_string(self)?)
     }
 
-    /// Replaces the record of the attachment `owner`.
-    pub fn write(&self, owner: &str) -> anyhow::Result<()> {
-        files().write(owner, &serde_json::to_string(self)?, Writing::All)
+    /// Replaces the record of the attachment.
+    pub fn write(&self) -> anyhow::Result<()> {
+        files().write(&self.owner, &serde_json::to_string(self)?, Writing::All)
     }
 
-    /// Returns the valid records, each with its owner. Also returns retired ones.
-    pub fn all() -> anyhow::Result<Vec<(String, Self)>> {
+    /// Returns the valid records. Also returns retired ones.
+    pub fn all() -> anyhow::Result<Vec<Self>> {
         let owners = files().owners()?.into_iter();
-        let records = owners.map(|owner| {
-            let text = files().find_also_retired(&owner);
-            let record = Self::parse(&owner, text.as_deref())?;
-            Ok(record.map(|it| (owner, it)))
-        });
+        let records = owners.map(|it| Self::parse(&it, files().find_also_retired(&it).as_deref()));
         records.filter_map(Result::transpose).collect()
+    }
+
+    /// Returns the alias of the device from its move back to the host until it has its name there.
+    pub fn mark(&self) -> String {
+        format!("device of {}", self.owner)
+    }
+
+    /// Returns the host's link that is this device. A virtual link is recognised by its mark, or by its index
+    /// and name.
+    pub fn find_on_host(&self, host: &Connection) -> anyhow::Result<Option<Link>> {
+        let (device, mark) = (&self.device, self.mark());
+        device.search(host, |it| {
+            it.alias.as_ref() == Some(&mark)
+                || it.index == device.index && (device.has_identity() || it.name == device.name)
+        })
+    }
+
+    /// Returns whether `link`, which [`Self::find_on_host`] found, has returned from a sandbox with this
+    /// presence. If it has not, ADD may be about to move it.
+    pub fn has_returned(&self, link: &Link, presence: &Presence) -> bool {
+        link.alias.as_ref() == Some(&self.mark()) || matches!(presence, Presence::Gone)
     }
 }
 
@@ -185,7 +206,6 @@ impl Former {
         Self {
             name: link.name.clone(),
             index: link.index,
-            other_name: None,
             alternative_names: link.alternative_names.clone(),
             kind: link.kind.to_string(),
             permanent_mac: text(link.permanent_mac),
@@ -205,14 +225,13 @@ impl Former {
     }
 
     /// Returns the changes that give a link the settings of the device.
-    pub fn settings(&self) -> Vec<LinkChange<'_>> {
+    pub fn settings(&self) -> Vec<LinkChange<'static>> {
         let mac = self.mac.as_ref().and_then(|it| it.parse().ok());
         let settings = [
             LinkChange::Mtu(self.mtu),
             LinkChange::Promiscuous(self.is_promiscuous),
             LinkChange::AllMulticast(self.all_multicast),
             LinkChange::TransmitQueue(self.transmit_queue),
-            LinkChange::Alias(self.alias.as_deref().unwrap_or_default()),
         ];
         let mac = mac.map(LinkChange::Mac);
         mac.into_iter().chain(settings).collect()
@@ -224,32 +243,22 @@ impl Former {
         self.kind == LinkKind::Physical.to_string()
     }
 
-    /// Returns the link in a sandbox that is this device, whatever its name is now. `host` is the
-    /// namespace of the host.
+    /// Returns the link in a sandbox that is this device, whatever its name is now.
     ///
     /// Processes in the sandbox can give a link any name, MAC, alias and index. They cannot make a
     /// link with the permanent MAC or the parent device of hardware. They can replace a virtual
     /// link, but only by one of the same kind, and with the same parent if it has one on the host.
-    pub fn find_in(&self, sandbox: &Connection, host: &Netns) -> anyhow::Result<Option<Link>> {
-        let known = found(sandbox.link_by_index(self.index))?.filter(|it| self.is_like(it));
-        let link = match known {
+    pub fn find_in(&self, sandbox: &Connection) -> anyhow::Result<Option<Link>> {
+        let known = sandbox.find_link_by_index(self.index)?;
+        let link = match known.filter(|it| self.is_like(it)) {
             None => self.search(sandbox, |it| it.alias.as_ref() == Some(&self.name))?,
             known => known,
         };
         if link.is_none() || !self.has_peer_on_host {
             return Ok(link);
         }
-        let number = sandbox.namespace_id(host)?;
+        let number = sandbox.namespace_id(&Netns::own()?)?;
         Ok(link.filter(|it| number.is_some() && it.peer_namespace == number))
-    }
-
-    /// Returns the host's link that is this device. A virtual link is recognised only if it has not
-    /// left, or if a DEL brought it back by another name.
-    pub fn find_on_host(&self, host: &Connection) -> anyhow::Result<Option<Link>> {
-        let is_known = self.has_identity() || self.other_name.is_some();
-        self.search(host, |it| {
-            it.index == self.index && (is_known || it.name == self.name)
-        })
     }
 
     /// Returns the link that is like this device, if only one can be. Otherwise, `is_it` chooses.
@@ -282,26 +291,26 @@ impl Former {
 
     /// Returns whether `link` has the kind, the parent and the permanent MAC of the device.
     pub fn is_like(&self, link: &Link) -> bool {
-        let permanent_mac = link.permanent_mac.map(|it| it.to_string());
-        self.kind == link.kind.to_string()
-            && self.permanent_mac == permanent_mac
-            && self.parent_device == link.parent_device
-            && self.peer == link.peer
+        self.is_same(&Self::of(link))
+    }
+
+    /// Returns whether both have the same kind, parent and permanent MAC.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.kind == other.kind
+            && self.permanent_mac == other.permanent_mac
+            && self.parent_device == other.parent_device
+            && self.peer == other.peer
     }
 }
 
-/// Returns by `judge` whether the sandbox of the attachment `owner` exists. If no ADD of this plugin
+/// Returns whether the sandbox of the attachment `owner`, perhaps at `place`, exists. If no ADD of this plugin
 /// recorded it, as after an ADD of the reference, the sandbox is the one at `place`.
 ///
 /// # Errors
 /// The sandbox at `place` cannot be entered.
-pub(crate) fn presence(
-    owner: &str,
-    place: Option<&Path>,
-    judge: impl Fn(&Witness) -> Presence,
-) -> anyhow::Result<Presence> {
+pub(crate) fn presence(owner: &str, place: Option<&Path>) -> anyhow::Result<Presence> {
     Ok(match Witness::find(owner) {
-        Ok(Some(witness)) => judge(&witness),
+        Ok(Some(witness)) => witness.presence_at_removal(place),
         Ok(None) => match place.map(|it| enter(owner, it)).transpose()?.flatten() {
             Some((namespace, sandbox)) => Presence::Present(namespace, sandbox),
             None => Presence::Gone,

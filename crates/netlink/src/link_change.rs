@@ -83,14 +83,16 @@ impl Request {
         Self::change(operation, RTM_NEWLINK, &message(index, attributes))
     }
 
-    /// Returns a request that renames the link with this index. Linux before 6.2 refuses it if the
-    /// link is up. Equivalent to `ip link set … name NAME`.
+    /// Returns a request that renames the link with this index, and then gives it an alias, if one is
+    /// named. Linux before 6.2 refuses it if the link is up. Equivalent to `ip link set … name NAME alias
+    /// ALIAS`.
     ///
     /// This is no [`LinkChange`], because [`Self::change_link`] identifies the link by the
     /// attribute that has the new name here (`IFLA_IFNAME`): the kernel would rename nothing,
     /// without an error.
-    pub fn rename_link(index: u32, name: &str) -> Self {
-        let attributes = vec![LinkAttribute::IfName(name.to_owned())];
+    pub fn rename_link(index: u32, name: &str, alias: Option<&str>) -> Self {
+        let mut attributes = vec![LinkAttribute::IfName(name.to_owned())];
+        attributes.extend(alias.map(|it| LinkAttribute::IfAlias(it.to_owned())));
         let operation = format!("rename link number {index} to {name}");
         Self::change(operation, RTM_NEWLINK, &message(index, attributes))
     }

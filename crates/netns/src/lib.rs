@@ -10,4 +10,4 @@ mod tasks;
 pub use error::Error;
 pub use namespace::{Netns, is_away};
 pub use sysctl::Sysctl;
-pub use tasks::tasks;
+pub use tasks::{kept, tasks};

@@ -1,4 +1,4 @@
-//! Tasks, which may each be in a network namespace of its own.
+//! Tasks, which may each be in a network namespace of its own, and what they keep open.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -22,6 +22,35 @@ pub fn tasks() -> io::Result<BTreeSet<u32>> {
     }
     Ok(tasks)
 }
+
+/// Returns paths of the network namespaces that open files and mounts of processes keep. The mounts may be
+/// those of any mount namespace. Leaves out what this process may not see.
+pub fn kept() -> Vec<PathBuf> {
+    let (mut kept, mut seen) = (Vec::new(), BTreeSet::new());
+    for process in numbers(Path::new("/proc")).unwrap_or_default() {
+        let process = PathBuf::from(format!("/proc/{process}"));
+        let files = fs::read_dir(process.join("fd")).into_iter().flatten();
+        let files = files.flatten().map(|it| it.path());
+        // A file that was opened by a mount which is no more has no name.
+        let is_named = |it: PathBuf| it == Path::new("/") || it.to_string_lossy().starts_with(KIND);
+        let is_kept = |it: &PathBuf| fs::read_link(it).is_ok_and(is_named);
+        kept.extend(files.filter(is_kept));
+        if seen.insert(fs::read_link(process.join("ns/mnt")).ok()) {
+            let mounts = fs::read_to_string(process.join("mountinfo")).unwrap_or_default();
+            // The fourth word of a line is what is mounted, the fifth is where.
+            let mounts = mounts.lines().filter_map(|it| {
+                let mut words = it.split(' ').skip(3);
+                words.next().filter(|it| it.starts_with(KIND))?;
+                words.next()?.strip_prefix('/')
+            });
+            kept.extend(mounts.map(|it| process.join("root").join(it)));
+        }
+    }
+    kept
+}
+
+/// The kernel calls the file of a network namespace `net:[NUMBER]` (namespaces(7)).
+const KIND: &str = "net:[";
 
 /// Returns the names in the directory that are numbers.
 fn numbers(directory: &Path) -> io::Result<Vec<u32>> {

@@ -213,7 +213,7 @@ impl Add<'_> {
                     .note(&name, self.host.add_link(&NewLink { name: &name, ..new }))?;
                 let link = inside.link(&name)?;
                 self.made.link.replace(Some(MadeLink::Numbered(link.index)));
-                inside.execute([Request::rename_link(link.index, new.name)])
+                inside.execute([Request::rename_link(link.index, new.name, None)])
             }
             made => self.made.note(new.name, made),
         }

@@ -81,7 +81,7 @@ fn remains<P: SandboxLink>(
     if !leads_elsewhere && delete_deserted::<P>(&owner, witness)? {
         return Ok(None);
     }
-    Ok(witness.presence_at_removal().reason())
+    Ok(witness.presence_at_removal(None).reason())
 }
 
 /// Deletes the link if this process sees no process in its sandbox. Returns whether there was one.
@@ -135,7 +135,7 @@ pub fn gc<P: SandboxLink>(request: &GcRequest) -> anyhow::Result<()> {
         if delete_deserted::<P>(owner, &witness)? {
             return Ok(());
         }
-        match witness.presence_at_removal().reason() {
+        match witness.presence_at_removal(None).reason() {
             None => Ok(()),
             Some(reason) => bail!("the link of {owner} may exist: {reason}"),
         }
