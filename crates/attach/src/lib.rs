@@ -40,6 +40,7 @@ mod guard;
 mod hardening;
 mod keys;
 mod lease;
+mod link_routes;
 mod masquerade;
 mod mtu;
 mod names;
@@ -53,6 +54,7 @@ mod sandbox;
 mod sandbox_lock;
 mod sandbox_record;
 pub mod single;
+mod source_rules;
 mod standby;
 mod witness;
 
@@ -76,6 +78,7 @@ pub use guard::{Guard, Removal, coded, dry_run, tables, take_back};
 pub use hardening::{HOST_EXPOSED, harden};
 pub use keys::{Backend, RawMtu, asked_mac, configured_mac};
 pub use lease::{Lease, uses_link};
+pub use link_routes::{MAIN_TABLE, done, link_routes, restore_routes};
 pub use masquerade::{
     MASQUERADE_TABLE, Masquerade, RawMasquerade, lacks_cluster_networks, set_cluster_networks,
     stands_by,
@@ -92,6 +95,7 @@ pub use rollback::Leased;
 pub use sandbox::Sandbox;
 pub use sandbox_lock::SandboxLock;
 pub use sandbox_record::{SandboxRecord, enter};
+pub use source_rules::{Ruled, SourceRules, is_rule_of};
 pub use witness::{Presence, Witness};
 
 /// Returns the plugin that connects a sandbox as `T` describes, with its page for operators.

@@ -7,6 +7,7 @@ use anyhow::{Context as _, ensure};
 use cni::AddResult;
 use cni::result::{IpConfig, Route};
 use ipnetwork::{IpNetwork, Ipv4Network, ipv4_mask_to_prefix};
+use netlink::SavedRoute;
 use serde::{Deserialize, Serialize};
 
 use crate::clock::{jittered, now};
@@ -104,6 +105,22 @@ impl Lease {
     /// Returns whether a server has confirmed the lease to this daemon.
     pub fn is_confirmed(&self) -> bool {
         !self.server.is_unspecified()
+    }
+
+    /// Returns the network, the address and the gateway.
+    pub(crate) fn addresses(&self) -> [Option<Ipv4Network>; 3] {
+        let network = network(self.address.ip(), self.address.prefix());
+        let gateway = self.gateway.map(Ipv4Network::from);
+        [network, Some(self.address.ip().into()), gateway]
+    }
+
+    /// Returns whether `route` is one of the lease.
+    pub(crate) fn has(&self, route: &SavedRoute) -> bool {
+        let mut routes = self.routes.iter();
+        routes.any(|(destination, gateway)| {
+            let is_same = route.route.destination == IpNetwork::from(*destination);
+            is_same && route.route.gateway == gateway.map(IpAddr::from)
+        })
     }
 
     /// Returns the result of an ADD. `priority` is the metric of the routes; 0 for none.

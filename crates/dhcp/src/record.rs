@@ -3,6 +3,8 @@
 use std::path::Path;
 
 use attach::{OwnerFiles, Witness, Writing};
+use ipnetwork::Ipv4Network;
+use netlink::SavedRoute;
 use serde::{Deserialize, Serialize};
 
 use crate::lease::Lease;
@@ -16,10 +18,19 @@ pub(crate) struct Record {
     pub seen: Option<Seen>,
     /// The lease that the interface has.
     pub lease: Option<Lease>,
+    /// What the interface had with its last lease, if it has lost it.
+    pub former: Option<Former>,
     /// The lease that the daemon last requested, and that the server may have granted.
     pub offered: Option<Lease>,
     /// Whether an ADD returned a lease. If not, the next daemon releases what was offered.
     pub is_answered: bool,
+}
+
+/// A lease, and the IPv4 routes of the interface, most of which the kernel deletes with the address.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Former {
+    pub lease: Lease,
+    pub routes: Vec<SavedRoute>,
 }
 
 /// Where the daemon saw an interface. Proves later that its sandbox is gone.
@@ -33,6 +44,28 @@ pub(crate) struct Seen {
     pub mac: [u8; 6],
 }
 
+impl Former {
+    /// Returns the routes with the addresses of `new` in place of those of the former lease, without
+    /// routes that `new` does not have any more.
+    pub fn routes_for(&self, new: &Lease) -> Vec<SavedRoute> {
+        let addresses = [&self.lease, new].map(Lease::addresses);
+        let changed = |it: Ipv4Network| {
+            let [old, new] = &addresses;
+            let mut pairs = old.iter().zip(new);
+            pairs
+                .find(|(old, _)| **old == Some(it))
+                .and_then(|(_, new)| *new)
+                .unwrap_or(it)
+        };
+        let routes = self
+            .routes
+            .iter()
+            .map(|it| (it, it.with_addresses(changed)));
+        let kept = routes.filter(|(old, changed)| !self.lease.has(old) || new.has(changed));
+        kept.map(|(_, changed)| changed).collect()
+    }
+}
+
 impl Record {
     /// Returns the record of an attachment that has no lease yet.
     pub(crate) fn new(asked: Asked) -> Self {
@@ -40,6 +73,7 @@ impl Record {
             asked,
             seen: None,
             lease: None,
+            former: None,
             offered: None,
             is_answered: false,
         }

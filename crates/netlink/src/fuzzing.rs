@@ -21,6 +21,7 @@ pub fn read_reply(bytes: &[u8]) {
         Rule::from_answer(&message);
         if let Some(route) = SavedRoute::from_answer(&message) {
             route.in_table(u32::MAX).removal(1);
+            route.with_addresses(|it| it).addition();
             route.restoration(1);
         }
         if let Some(address) = SavedAddress::from_answer(&message) {

@@ -8,11 +8,13 @@
 use std::iter;
 use std::net::IpAddr;
 
+use ipnetwork::Ipv4Network;
 use netlink_packet_core::{NLM_F_APPEND, NLM_F_CREATE, NLM_F_REPLACE};
 use netlink_packet_route::AddressFamily;
 use netlink_packet_route::route::{RouteAttribute, RouteMessage, RouteScope, RouteType};
 use nix::libc::{
-    RTA_CACHEINFO, RTA_GATEWAY, RTA_MULTIPATH, RTA_OIF, RTA_TABLE, RTM_DELROUTE, RTM_NEWROUTE,
+    RTA_CACHEINFO, RTA_DST, RTA_GATEWAY, RTA_MULTIPATH, RTA_OIF, RTA_PREFSRC, RTA_TABLE,
+    RTM_DELROUTE, RTM_NEWROUTE,
 };
 use serde::{Deserialize, Serialize};
 
@@ -27,8 +29,7 @@ use crate::{Connection, Error, IpVersion, Message, Request, Route};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "Vec<u8>", try_from = "Vec<u8>")]
 pub struct SavedRoute {
-    /// What this crate knows of the route. A changed copy, as of [`Self::in_table`], has the values
-    /// of the original here.
+    /// What this crate knows of the route. A part, as of [`Self::through`], has all next hops here.
     pub route: Route,
     /// Source address of packets that the host itself sends; `None` if the kernel chooses.
     pub source: Option<IpAddr>,
@@ -109,9 +110,33 @@ impl SavedRoute {
     #[must_use]
     pub fn in_table(&self, table: u32) -> Self {
         let mut route = self.clone();
+        route.route.table = table;
         route.header[TABLE] = table.try_into().unwrap_or_default();
         route.set(RTA_TABLE, table.to_ne_bytes().to_vec());
         route
+    }
+
+    /// Returns the IPv4 route with other addresses: `change` gets the destination, and the source and the
+    /// gateway as networks of one address. Keeps the gateways of a multipath route.
+    #[must_use]
+    pub fn with_addresses(&self, change: impl Fn(Ipv4Network) -> Ipv4Network) -> Self {
+        let mut route = self.clone();
+        for (kind, value) in &mut route.attributes {
+            let length = match *kind {
+                RTA_DST => route.header[DESTINATION_LENGTH],
+                RTA_GATEWAY | RTA_PREFSRC => 32,
+                _ => continue,
+            };
+            let octets = <[u8; 4]>::try_from(value.as_slice());
+            let network = octets.map(|it| Ipv4Network::new(it.into(), length));
+            let Ok(Ok(network)) = network else { continue };
+            let network = change(network);
+            *value = network.ip().octets().to_vec();
+            if *kind == RTA_DST {
+                route.header[DESTINATION_LENGTH] = network.prefix();
+            }
+        }
+        Self::try_from(Vec::from(route)).unwrap_or_else(|_| self.clone())
     }
 
     /// Returns the route with only those next hops that leave through the link with this index;
@@ -182,12 +207,10 @@ impl SavedRoute {
     fn request(&self, verb: &str, kind: u16, bytes: &Bytes) -> Request {
         let via = |gateway: IpAddr| format!(" via {gateway}");
         let via = self.route.gateway.map(via).unwrap_or_default();
-        let table = self.value(RTA_TABLE).and_then(word);
-        let table = table.unwrap_or(self.route.table);
-        let operation = format!(
-            "{verb} route {}{via} in table {table}",
-            self.route.destination
-        );
+        let Route {
+            destination, table, ..
+        } = &self.route;
+        let operation = format!("{verb} route {destination}{via} in table {table}");
         Request::change(operation, kind, bytes)
     }
 
@@ -283,9 +306,10 @@ fn hop_starts(paths: &[u8]) -> Vec<usize> {
     lengths.scan(0, start).collect()
 }
 
-/// Size of `struct rtmsg`, and the offsets of `rtm_table`, `rtm_protocol` and `rtm_flags` in it, in
-/// bytes.
+/// Size of `struct rtmsg`, and the offsets of `rtm_dst_len`, `rtm_table`, `rtm_protocol` and
+/// `rtm_flags` in it, in bytes.
 const HEADER: usize = 12;
+const DESTINATION_LENGTH: usize = 1;
 const TABLE: usize = 4;
 const PROTOCOL: usize = 5;
 const FLAGS: usize = 8;

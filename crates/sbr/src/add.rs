@@ -1,13 +1,12 @@
 //! ADD: gives each address of the interface its table and its rule. A failed ADD reverts that.
 
 use anyhow::Context as _;
-use attach::{Reversible, SandboxLock, SandboxRecord as _, Witness, enter, make};
+use attach::{Ruled, SandboxLock, SandboxRecord as _, Witness, enter, is_rule_of, make};
 use cni::{AddRequest, Answer, Answered, Undo, note};
-use netlink::{Connection, Request, Rule};
+use netlink::{Connection, Rule};
 
-use crate::Config;
-use crate::desired::{self, Routes, Source, is_rule_of};
-use crate::record::{Record, Ruled};
+use crate::desired::{self, Routes, Source};
+use crate::{Config, Record};
 
 /// Adds rules and tables for the addresses of the interface in `prevResult`, and returns this
 /// result.
@@ -38,7 +37,8 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
     cni::step("choose tables");
     let rules = connection.rules()?;
     let assigned = tables(&connection, &config, sources, (&record.rules, &rules))?;
-    record.add(&assigned, matches!(config, Config::Own { .. }));
+    let wanted = wanted(&assigned, &config);
+    record.note(&wanted);
     let mut undo = Undo::default();
     undo.push("restore the record", || Record::restore(&owner, earlier));
     record.write(&owner)?;
@@ -46,7 +46,7 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
     let routes = routes(&connection, link, &config)?;
     let fills = routes.iter().flat_map(|it| it.fills(&assigned)).collect();
     make(&connection, fills, (&mut undo, "empty the tables"))?;
-    let rules = missing_rules(&assigned, &rules);
+    let rules = Ruled::additions(&wanted, &rules);
     make(&connection, rules, (&mut undo, "delete the rules"))?;
     let clears = routes.iter().flat_map(|it| it.clears(&assigned)).collect();
     make(&connection, clears, (&mut undo, "restore the table main"))?;
@@ -90,20 +90,14 @@ fn tables(
     assigned.collect()
 }
 
-/// Returns the changes that add the rule of each source, unless it is one of `rules`.
-fn missing_rules(assigned: &[(Source, u32)], rules: &[Rule]) -> Vec<Reversible> {
-    let assigned = assigned
-        .iter()
-        .map(|(source, table)| (source.address.ip(), *table));
-    let missing = assigned.filter(|(from, table)| {
-        let mut rules = rules.iter();
-        !rules.any(|it| it.table == *table && is_rule_of(*from, it))
-    });
-    let additions = missing.map(|(from, table)| {
-        let deletion = Request::delete_rule(from.into(), table, None);
-        Reversible::addition(Request::add_rule(from, table), deletion)
-    });
-    additions.collect()
+/// Returns the rule of each source.
+fn wanted(assigned: &[(Source, u32)], config: &Config) -> Vec<Ruled> {
+    let rule = |(source, table): &(Source, u32)| Ruled {
+        from: source.address.ip(),
+        table: *table,
+        is_own: matches!(config, Config::Own { .. }),
+    };
+    assigned.iter().map(rule).collect()
 }
 
 /// The first table that ADD may choose, as for the Go plugin.

@@ -1,12 +1,12 @@
 //! CHECK: compares the rules and tables of the sandbox with the configuration.
 
 use anyhow::ensure;
-use attach::enter;
+use attach::{enter, is_rule_of};
 use cni::CheckRequest;
 use netlink::{Rule, SavedRoute};
 
 use crate::Config;
-use crate::desired::{Gateway, Source, is_default, is_rule_of, sources};
+use crate::desired::{Gateway, Source, is_default, sources};
 
 /// Checks that each address of the interface has a rule, and that the table of an address with a
 /// gateway has a default route through the interface. Accepts the tables of the Go plugin, too.

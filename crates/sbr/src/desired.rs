@@ -3,11 +3,10 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use attach::Reversible;
-use cni::result::IpConfig;
+use attach::{MAIN_TABLE, Reversible};
 use cni::{AddResult, Error, InterfaceName};
 use ipnetwork::IpNetwork;
-use netlink::{IpVersion, NewRoute, Request, Rule, SavedRoute, network_of};
+use netlink::{IpVersion, NewRoute, Request, SavedRoute, network_of};
 
 use crate::Config;
 use crate::config::MainTable;
@@ -50,7 +49,8 @@ pub(crate) fn sources(
         Config::Own { gateways, .. } => gateways.as_slice(),
         Config::Shared(_) => &[],
     };
-    Ok(addresses(result, interface)
+    Ok(result
+        .addresses_of(interface)
         .map(|it| {
             let is_same = |gateway: &&IpAddr| gateway.is_ipv4() == it.address.is_ipv4();
             let configured = configured.iter().find(is_same).copied();
@@ -61,18 +61,6 @@ pub(crate) fn sources(
             }
         })
         .collect())
-}
-
-/// Returns the addresses of `interface` in `result`. An address counts, too, if the result does not
-/// name its interface.
-pub(crate) fn addresses<'r>(
-    result: &'r AddResult,
-    interface: &InterfaceName,
-) -> impl Iterator<Item = &'r IpConfig> {
-    result.ips.iter().filter(move |it| {
-        let named = it.interface.and_then(|index| result.interfaces.get(index));
-        named.is_none_or(|it| it.name == interface.as_str())
-    })
 }
 
 /// The routes of the interface, as they are.
@@ -150,7 +138,7 @@ impl Routes {
     }
 
     fn of_main(&self) -> impl Iterator<Item = &SavedRoute> {
-        self.all.iter().filter(|it| it.route.table == MAIN)
+        self.all.iter().filter(|it| it.route.table == MAIN_TABLE)
     }
 }
 
@@ -165,11 +153,6 @@ fn is_route_of(source: &Source, sources: &[&Source], route: &SavedRoute) -> bool
         && (is_in(source) || !sources.iter().any(|it| is_in(it)))
 }
 
-/// Returns whether `rule` makes the kernel look up a table for packets from `source`.
-pub(crate) fn is_rule_of(source: IpAddr, rule: &Rule) -> bool {
-    rule.is_by_source_alone && rule.from == Some(source.into())
-}
-
 /// Returns whether `route` is a default route for packets from `source`.
 pub(crate) fn is_default(source: &Source, route: &SavedRoute) -> bool {
     route.route.is_default() && route.route.destination.is_ipv4() == source.address.is_ipv4()
@@ -182,6 +165,3 @@ fn addition(route: &NewRoute) -> Reversible {
 fn is_link_local(route: &SavedRoute) -> bool {
     matches!(route.route.destination, IpNetwork::V6(it) if it.network().is_unicast_link_local())
 }
-
-/// Number of the table `main`.
-pub(crate) const MAIN: u32 = 254;

@@ -7,8 +7,7 @@
 //! |---|---|
 //! | request | `raw`, `config` |
 //! | desired state | `desired`: tables and rules of the interface's addresses (pure) |
-//! | files | `record`: the sandbox, rules and tables of an attachment, for DEL and GC |
-//! | verbs | `add`, `check`; `record` for DEL and GC |
+//! | verbs | `add`, `check`; DEL and GC by [`Record`]: the sandbox, rules and tables of an attachment |
 
 use attach::SandboxRecord as _;
 use cni::{Plugin, SpecVersion, StatusRequest, note};
@@ -20,11 +19,10 @@ mod check;
 mod config;
 mod desired;
 mod raw;
-mod record;
 
+pub use attach::SourceRules as Record;
 pub use config::Config;
 pub use raw::RawConfig;
-pub use record::Record;
 
 /// The plugin and its verbs.
 pub const PLUGIN: Plugin = Plugin {

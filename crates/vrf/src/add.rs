@@ -1,13 +1,13 @@
 //! ADD: moves the interface into the VRF. A failed ADD moves it back.
 
 use anyhow::bail;
-use attach::{SandboxLock, SandboxRecord as _, Witness, enter};
+use attach::{MAIN_TABLE, SandboxLock, SandboxRecord as _, Witness, enter};
 use cni::{AddRequest, Answer, Answered, Undo};
 use netlink::{Connection, Monitor};
 use netns::Netns;
 
 use crate::link::Vrf;
-use crate::port::{MAIN, Move, Port};
+use crate::port::{Move, Port};
 use crate::{Config, Record};
 
 /// Creates the VRF unless it exists, moves the interface into it, and returns `prevResult`.
@@ -94,7 +94,7 @@ impl Join<'_> {
         let mut monitor = namespace.run(Monitor::open)??;
         let entry = Move {
             master: vrf.index,
-            tables: (MAIN, vrf.table),
+            tables: (MAIN_TABLE, vrf.table),
         };
         let back = port.clone();
         undo.push("move the interface back", move || {

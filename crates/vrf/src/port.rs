@@ -1,13 +1,13 @@
 //! Moves an interface into a VRF or out of it, with its addresses and routes.
 //!
 //! The kernel then takes the interface down and up again (`cycle_netdev()` in
-//! drivers/net/vrf.c). It deletes the interface's routes and IPv6 addresses, and adds only the
-//! routes to the subnets of the IPv4 addresses again.
+//! drivers/net/vrf.c). It deletes the interface's routes and IPv6 addresses.
 
 use std::net::IpAddr;
 use std::time::Duration;
 
 use anyhow::ensure;
+use attach::{MAIN_TABLE, done, link_routes, restore_routes};
 use netlink::{Carrier, Connection, Error, LinkChange, Monitor, Request};
 use netlink::{SavedAddress, SavedRoute, Wait};
 use serde::{Deserialize, Serialize};
@@ -18,8 +18,7 @@ pub struct Port {
     /// Index of the interface.
     pub(crate) link: u32,
     addresses: Vec<SavedAddress>,
-    /// The routes through the interface in all tables but `local`, in the order of their addition:
-    /// those to gateways come last.
+    /// The routes through the interface, as [`link_routes`] returns them.
     routes: Vec<SavedRoute>,
 }
 
@@ -36,20 +35,17 @@ impl Move {
     /// Reverts a move into a VRF; the routes return to their tables.
     pub const BACK: Self = Self {
         master: 0,
-        tables: (MAIN, MAIN),
+        tables: (MAIN_TABLE, MAIN_TABLE),
     };
 }
 
 impl Port {
     /// Reads addresses and routes of the interface with the index `link`.
     pub fn read(connection: &Connection, link: u32) -> Result<Self, Error> {
-        let mut routes = connection.saved_routes()?;
-        routes.retain(|it| it.route.uses(link) && it.route.table != LOCAL);
-        routes.sort_by_key(|it| !it.is_direct());
         Ok(Self {
             link,
             addresses: connection.saved_addresses(link)?,
-            routes,
+            routes: link_routes(connection, link)?,
         })
     }
 
@@ -63,8 +59,8 @@ impl Port {
         let master = LinkChange::Master(to.master);
         connection.execute([Request::change_link_number(link, &master)])?;
         self.restore_addresses(connection)?;
-        self.remove_others(connection, to.tables)?;
-        self.restore_routes(connection, to)?;
+        let routes: Vec<_> = self.routes.iter().map(|it| self.moved(it, to)).collect();
+        restore_routes(connection, (link, to.tables.1), &routes)?;
         let now = connection.link_by_index(link)?.master.unwrap_or_default();
         ensure!(now == to.master, "another process has moved the interface");
         Ok(())
@@ -107,57 +103,12 @@ impl Port {
         done(connection.attempt(&requests)?)
     }
 
-    /// Removes the routes to subnets that the kernel added, although the interface had none, because
-    /// another plugin had replaced them.
-    fn remove_others(&self, connection: &Connection, (from, to): (u32, u32)) -> anyhow::Result<()> {
-        let had = |route: &SavedRoute| {
-            self.routes.iter().any(|it| {
-                let is_same = it.route.destination == route.route.destination;
-                is_same && it.route.table == from && it.is_of_kernel()
-            })
-        };
-        let mut new = connection.saved_routes()?;
-        new.retain(|it| it.route.uses(self.link) && it.route.table == to && it.is_of_kernel());
-        let others = new.iter().filter(|it| !had(it));
-        let removals: Vec<_> = others.map(|it| it.removal(self.link)).collect();
-        done(connection.attempt(&removals)?)
-    }
-
-    /// Adds the routes. The kernel accepts an IPv4 route with a source only if the source is local in
-    /// the route's table or in the table `local` (`fib_valid_prefsrc`), but in a VRF it is local
-    /// only in the VRF's table. So routes of other tables need it in theirs for a moment.
-    fn restore_routes(&self, connection: &Connection, to: Move) -> anyhow::Result<()> {
-        let elsewhere = |it: &&SavedRoute| ![to.tables.0, to.tables.1].contains(&it.route.table);
-        let elsewhere = self.routes.iter().filter(elsewhere);
-        let sources = elsewhere.filter_map(|it| it.local_source(self.link));
-        let (mark, unmark): (Vec<_>, Vec<_>) = match to.master {
-            0 => (Vec::new(), Vec::new()),
-            _ => sources.unzip(),
-        };
-        let additions = self.routes.iter().map(|it| self.addition(it, to));
-        let requests: Vec<_> = mark.into_iter().chain(additions).chain(unmark).collect();
-        done(connection.attempt(&requests)?)
-    }
-
-    fn addition(&self, route: &SavedRoute, to: Move) -> Request {
+    fn moved(&self, route: &SavedRoute, to: Move) -> SavedRoute {
         let (from, table) = to.tables;
         if route.route.table != from || from == table {
-            return route.restoration(self.link);
+            return route.clone();
         }
         let part = route.through(self.link);
-        part.as_ref().unwrap_or(route).in_table(table).addition()
+        part.as_ref().unwrap_or(route).in_table(table)
     }
 }
-
-/// Returns the first failure. What exists or is missing already is none.
-fn done(outcomes: Vec<Result<(), Error>>) -> anyhow::Result<()> {
-    let is_done = |it: &Error| it.is_already_exists() || it.is_not_found();
-    let failures = outcomes.into_iter().filter_map(Result::err);
-    cni::all(failures.filter(|it| !is_done(it)).map(|it| Err(it.into())))
-}
-
-/// Number of the table `main`.
-pub(crate) const MAIN: u32 = 254;
-
-/// Number of the table `local`, whose routes follow from the addresses.
-const LOCAL: u32 = 255;

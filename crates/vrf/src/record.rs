@@ -1,13 +1,13 @@
 //! What an ADD changes in a sandbox: its record, and the way back.
 
-use attach::{SandboxRecord, Witness};
+use attach::{MAIN_TABLE, SandboxRecord, Witness};
 use cni::{DelRequest, GOING_ON, or_note};
 use netlink::Connection;
 use serde::{Deserialize, Serialize};
 
 use crate::Config;
 use crate::link::Vrf;
-use crate::port::{MAIN, Move, Port};
+use crate::port::{Move, Port};
 
 /// The sandbox and the VRF of an attachment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,7 +63,7 @@ pub(crate) fn leave(
             let port = Port::read(connection, link.index)?;
             let exit = Move {
                 master: 0,
-                tables: (vrf.table, MAIN),
+                tables: (vrf.table, MAIN_TABLE),
             };
             port.change(connection, exit)
         }

@@ -80,6 +80,15 @@ impl AddResult {
         let mut interfaces = self.interfaces.iter().enumerate();
         interfaces.find(|(_, it)| it.sandbox.is_some() && it.name == name.as_str())
     }
+
+    /// Returns the addresses of the interface `name`. An address counts, too, if the result does not
+    /// name its interface.
+    pub fn addresses_of(&self, name: &InterfaceName) -> impl Iterator<Item = &IpConfig> {
+        self.ips.iter().filter(move |it| {
+            let named = it.interface.and_then(|index| self.interfaces.get(index));
+            named.is_none_or(|it| it.name == name.as_str())
+        })
+    }
 }
 
 impl IpConfig {

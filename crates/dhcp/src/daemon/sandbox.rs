@@ -83,7 +83,7 @@ fn at<T>(
     seen: Option<&Seen>,
     work: impl FnOnce(&Connection, &Link) -> anyhow::Result<T>,
 ) -> anyhow::Result<(T, u32, [u8; 6])> {
-    let connection = Connection::open()?;
+    let connection = Connection::open_wary()?;
     let link = connection.link(name)?;
     let mac = link.mac.context("the interface has no MAC")?.0;
     let is_same = seen.is_none_or(|it| it.index == link.index || it.mac == mac);

@@ -12,12 +12,12 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::exchange::{Exchange, Verdict};
 use super::flags::Flags;
-use super::interface::change;
+use super::interface::{Change, ipv4_routes};
 use super::sandbox::{Gone, at_interface, look};
 use crate::clock::{jittered, now, random};
 use crate::lease::Lease;
 use crate::message::{Ask, Client, SERVER_PORT};
-use crate::record::Record;
+use crate::record::{Former, Record};
 
 pub(crate) type Released = oneshot::Sender<anyhow::Result<()>>;
 
@@ -190,6 +190,9 @@ impl Task {
         let old = self.record.lease.clone();
         let address = |it: &Option<Lease>| it.as_ref().map(|it| it.address);
         let is_moved = address(&old) != address(&lease);
+        if let Some(old) = old.clone().filter(|_| is_moved) {
+            self.save_routes(old).await?;
+        }
         self.change([old, lease.clone()]).await?;
         if let Some(lease) = lease.as_ref().filter(|_| is_moved) {
             self.note(format_args!(
@@ -200,9 +203,22 @@ impl Task {
         self.store(lease)
     }
 
+    /// Notes the routes of the interface, which is about to lose `lease`. If a daemon was killed at
+    /// this point, they are noted already, and perhaps lost.
+    async fn save_routes(&mut self, lease: Lease) -> anyhow::Result<()> {
+        if self.record.former.is_none() {
+            let read = |connection: &_, link: &_| Ok(ipv4_routes(connection, link));
+            let routes = at_interface(&mut self.record, &self.flags.prefix, read).await?;
+            self.record.former = Some(Former { lease, routes });
+            self.record.write(&self.flags.records())?;
+        }
+        Ok(())
+    }
+
     /// Notes the lease that the interface has.
     fn store(&mut self, lease: Option<Lease>) -> anyhow::Result<()> {
         self.record.offered = None;
+        self.record.former.take_if(|_| lease.is_some());
         self.record.lease.clone_from(&lease);
         self.lease.send_replace(lease);
         self.record.write(&self.flags.records())
@@ -260,8 +276,13 @@ impl Task {
     /// Gives the interface what belongs to the second lease, instead of what belongs to the first. A
     /// lease is kept without a route that the kernel refuses.
     async fn change(&mut self, leases: [Option<Lease>; 2]) -> anyhow::Result<()> {
-        let priority = self.record.asked.priority;
-        let work = move |connection: &_, link: &_| Ok(change(connection, link, &leases, priority)?);
+        let change = Change {
+            owner: self.owner.clone(),
+            leases,
+            former: self.record.former.clone(),
+            priority: self.record.asked.priority,
+        };
+        let work = move |connection: &_, link: &_| change.make(connection, link);
         if let Some(error) = at_interface(&mut self.record, &self.flags.prefix, work).await? {
             self.note(format_args!("change routes: {error:#}"));
         }
