@@ -68,8 +68,9 @@ fn lease_that_expired_while_no_daemon_ran_is_replaced() {
     };
     assert!(eventually(|| seconds() >= end));
     let _server = Server::leasing(&[[10, 6, 0, 51]], 60);
-    let _daemon = Daemon::start(&host);
-    assert!(eventually(|| a.addresses("eth0") == ["10.6.0.51/24"]));
+    let daemon = Daemon::start(&host);
+    let is_replaced = eventually(|| a.addresses("eth0") == ["10.6.0.51/24"]);
+    assert!(is_replaced, "{}", daemon.log());
     assert!(a.pings("10.6.0.1"));
 }
 
