@@ -134,6 +134,12 @@ fn sandboxes_of_two_runtimes_stay() {
         "{leases:?} {}",
         agent.log()
     );
+    // A runtime that stops removes its socket, while its sandboxes live on.
+    fs::remove_file("/run/crio/crio.sock").unwrap();
+    stale_lease(&host);
+    agent.signal(Signal::SIGHUP);
+    agent.says("/run/crio/crio.sock was there, but is missing");
+    assert!(host.leases("pods").contains_key("10.1.0.202") && has_stale_lease(&host));
 }
 
 #[test]

@@ -24,10 +24,8 @@ use tokio::task::spawn_blocking;
 use crate::health::watched;
 use crate::shared::Shared;
 
-use self::clock::Clock;
 use self::pause::Pause;
-use self::round::{Collector, Report, look};
-use self::waits::Waits;
+use self::round::{Collector, Memory, Report, look};
 
 pub(crate) use self::config::Config;
 pub(crate) use self::counters::Counters;
@@ -49,11 +47,11 @@ pub(crate) async fn run(
         counters,
     };
     let health = &shared.health;
-    let (mut clock, mut waits) = (Clock::start(), Waits::default());
+    let mut memory = Memory::start();
     let mut last = Report::default();
     loop {
         pause.wait(&mut hangups, &sockets).await;
-        let round = watched(round(&collector, &mut clock, &mut waits), SLOW, || {
+        let round = watched(round(&collector, &mut memory), SLOW, || {
             let reason = format!("a round has been running for {SLOW:?}: a DEL or a file may hang");
             health.set(PART, Some(reason));
         });
@@ -81,9 +79,8 @@ pub(crate) async fn run(
 /// # Errors
 /// The node cannot be read, or a runtime does not answer.
 pub(crate) async fn dry_run(config: Config, directories: Directories) -> anyhow::Result<String> {
-    let (mut clock, mut waits) = (Clock::start(), Waits::default());
     let sockets = &config.runtime_socket;
-    let seen = look(sockets, &directories, &mut clock, &mut waits).await?;
+    let seen = look(sockets, &directories, &mut Memory::start()).await?;
     let networks = seen.networks().into_iter();
     let verdicts = networks.flat_map(|it| seen.verdicts(it));
     let lines = verdicts.map(|it| it.to_string());
@@ -95,11 +92,10 @@ pub(crate) async fn dry_run(config: Config, directories: Directories) -> anyhow:
 /// remove anything; `None` if it is steady already.
 async fn round(
     collector: &Collector,
-    clock: &mut Clock,
-    waits: &mut Waits,
+    memory: &mut Memory,
 ) -> anyhow::Result<(Report, Option<Duration>)> {
     let sockets = &collector.config.runtime_socket;
-    let seen = look(sockets, &collector.directories, clock, waits).await?;
+    let seen = look(sockets, &collector.directories, memory).await?;
     let (collector, unsteady) = (collector.clone(), seen.unsteady);
     let report = spawn_blocking(move || collector.collect(&seen));
     Ok((report.await.context("remove attachments")?, unsteady))

@@ -20,6 +20,27 @@ use super::sandboxes::Runtimes;
 use super::verdict::{Reason, Seen, Verdict};
 use super::waits::Waits;
 
+/// What rounds remember.
+pub(super) struct Memory {
+    /// Whether the wall clock is steady.
+    clock: Clock,
+    /// How long attachments with links have looked unused.
+    waits: Waits,
+    /// Sockets of runtimes that existed at some time.
+    sockets: BTreeSet<PathBuf>,
+}
+
+impl Memory {
+    /// Returns the memory before the first round.
+    pub fn start() -> Self {
+        Self {
+            clock: Clock::start(),
+            waits: Waits::default(),
+            sockets: BTreeSet::new(),
+        }
+    }
+}
+
 /// The outcome of a round: failures, reasons why attachments stay, and messages for the operator.
 #[derive(Debug, Default)]
 pub(super) struct Report {
@@ -48,21 +69,21 @@ pub(super) struct Report {
 pub(super) async fn look(
     sockets: &RuntimeSocket,
     directories: &Directories,
-    clock: &mut Clock,
-    waits: &mut Waits,
+    memory: &mut Memory,
 ) -> anyhow::Result<Seen> {
-    let runtimes = Runtimes::connect(sockets).await.context(NOTHING)?;
+    let runtimes = Runtimes::connect(sockets, &mut memory.sockets).await;
+    let runtimes = runtimes.context(NOTHING)?;
     let sockets = runtimes.sockets();
     let read = (directories.clone(), sockets.clone());
     let node = spawn_blocking(move || read_all(&read.0, &read.1));
     let (node, mut leftovers) = node.await.context("read the node")??;
     let listed = runtimes.sandboxes().await.context(NOTHING)?;
     leftovers.retain(|it| !listed.contains(it.attachment.container.as_str()));
-    let due = waits.pass(&leftovers, Instant::now());
+    let due = memory.waits.pass(&leftovers, Instant::now());
     Ok(Seen {
         node,
         listed,
-        unsteady: clock.unsteady_for(),
+        unsteady: memory.clock.unsteady_for(),
         leftovers,
         due,
         sockets,

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context as _, anyhow, ensure};
+use anyhow::{Context as _, anyhow, bail, ensure};
 use kubelet::cri::runtime_service_client::RuntimeServiceClient;
 use kubelet::cri::{ListPodSandboxRequest, VersionRequest};
 use node::RUNTIME_SOCKETS;
@@ -27,15 +27,27 @@ struct Runtime {
 
 impl Runtimes {
     /// Connects to all runtimes, and asks each one for its version. So if a runtime does not
-    /// answer, a round of garbage collection fails before it reads the node's attachments.
+    /// answer, a round of garbage collection fails before it reads the node's attachments. Adds the
+    /// sockets to `seen`, those of earlier rounds.
     ///
     /// # Errors
-    /// A runtime does not answer, a service other than a runtime answers, or none of the usual
-    /// sockets exists.
-    pub async fn connect(sockets: &RuntimeSocket) -> anyhow::Result<Self> {
+    /// A runtime does not answer, a service other than a runtime answers, none of the usual sockets
+    /// exists, or one that was there earlier is missing: a runtime removes its socket when it stops.
+    pub async fn connect(
+        sockets: &RuntimeSocket,
+        seen: &mut BTreeSet<PathBuf>,
+    ) -> anyhow::Result<Self> {
         let mut paths = sockets.paths();
         if *sockets == RuntimeSocket::Usual {
-            paths.retain(|it| it.exists());
+            paths.retain(|it| seen.contains(it) || it.exists());
+            seen.extend(paths.iter().cloned());
+            if let Some(missing) = paths.iter().find(|it| !it.exists()) {
+                bail!(
+                    "{} was there, but is missing: start its runtime, or restart cni-agent if the \
+                     runtime is removed",
+                    missing.display()
+                );
+            }
             ensure!(
                 !paths.is_empty(),
                 "no container runtime: neither {} exists; gc.runtimeSocket names another socket, \
