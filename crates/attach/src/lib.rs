@@ -85,8 +85,8 @@ pub use masquerade::{
 };
 pub use mtu::MtuChoice;
 pub use names::{
-    HOST_LINK_PREFIX, bridge_mac, derived_mac, host_link_name, is_host_end, is_host_end_of,
-    marked_mac,
+    HOST_LINK_PREFIX, HostEnd, bridge_mac, derived_mac, host_link_name, is_host_end,
+    is_host_end_of, marked_mac,
 };
 pub use owner_files::{OwnerFiles, Retired, Writing};
 pub use protection::Protection;

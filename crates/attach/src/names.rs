@@ -30,16 +30,40 @@ pub(crate) fn host_mac(attachment: &Attachment) -> MacAddress {
 /// forge alias, name and MAC on a link that the runtime lends to its sandbox: the peer of such a veth
 /// usually stays on the host.
 pub fn is_host_end(link: &Link, attachment: &Attachment) -> bool {
-    let is_named = link.name == host_link_name(attachment);
-    let is_placed = is_named || link.peer_namespace.is_some();
-    let has_mac = link.mac == Some(host_mac(attachment));
-    link.kind == LinkKind::Veth
-        && is_placed
-        && match &link.alias {
-            Some(alias) if Attachment::is_owner(alias) => *alias == attachment.owner(),
-            Some(_) => has_mac,
-            None => has_mac || is_named,
+    HostEnd::of(attachment).is(link)
+}
+
+/// What identifies the host's end of an attachment's veth pair, for the comparison with many links.
+#[derive(Debug, Clone)]
+pub struct HostEnd {
+    owner: String,
+    name: String,
+    mac: MacAddress,
+}
+
+impl HostEnd {
+    /// Returns what identifies the host's end of `attachment`.
+    pub fn of(attachment: &Attachment) -> Self {
+        Self {
+            owner: attachment.owner(),
+            name: host_link_name(attachment),
+            mac: host_mac(attachment),
         }
+    }
+
+    /// Returns whether `link` is it, as [`is_host_end`] does.
+    pub fn is(&self, link: &Link) -> bool {
+        let is_named = link.name == self.name;
+        let is_placed = is_named || link.peer_namespace.is_some();
+        let has_mac = link.mac == Some(self.mac);
+        link.kind == LinkKind::Veth
+            && is_placed
+            && match &link.alias {
+                Some(alias) if Attachment::is_owner(alias) => *alias == self.owner,
+                Some(_) => has_mac,
+                None => has_mac || is_named,
+            }
+    }
 }
 
 /// Returns whether `link` is the host's end of the veth pair of the attachment with the tag `owner`,

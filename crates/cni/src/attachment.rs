@@ -59,6 +59,12 @@ impl Attachment {
         text.starts_with(OWNER_PREFIX)
     }
 
+    /// Returns whether the tag `owner` has hashes in place of names.
+    pub fn has_hashes(owner: &str) -> bool {
+        let is_hash = |it: &str| is_hex(it, STAND_IN);
+        names(owner).is_some_and(|[network, container, _]| is_hash(network) && is_hash(container))
+    }
+
     /// Returns whether `owner` is the tag of an attachment of `network`.
     pub fn is_owner_in(owner: &str, network: &NetworkName) -> bool {
         names(owner).is_some_and(|[it, ..]| stands_for(it, network.as_str()))

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 
 use anyhow::{Context as _, bail, ensure};
 use cni::{Attachment, is_hex};
-use node::{HostLink, Node, Part, REFERENCE_MASQUERADE, REFERENCE_PORTMAP};
+use node::{HostLink, Lease, Node, Part, REFERENCE_MASQUERADE, REFERENCE_PORTMAP};
 use runtime::Directories;
 use upkeep::{Candidate, Liveness, liveness};
 
@@ -134,14 +134,26 @@ impl LiveAttachments {
         let links = &node.host_links;
         let are_valid = node.invalid_entries == 0;
         ensure!(are_valid, "a file in the cache names no attachment");
-        if let Some(link) = links.hidden().or_else(|| links.unexplained().next()) {
-            let name = &link.name;
+        if let Some(link) = links
+            .hidden()
+            .or_else(|| links.unexplained(|_| true).next())
+        {
+            let name = &link.link.name;
             bail!("the kernel shows no address of the sandbox behind {name}");
         }
         let leased = node.leases.iter().filter(|it| it.attachment().is_some());
         let named: BTreeSet<_> = leased.map(|it| it.address).collect();
-        let unnamed = links.untagged().flat_map(HostLink::known_addresses);
-        let bridges = links.untagged().filter_map(|it| it.master);
+        let attachments = node.attached.iter().map(|it| it.attachment.clone());
+        let held = node.leases.iter().filter_map(Lease::attachment);
+        let tags: BTreeSet<_> = attachments.chain(held).map(|it| it.owner()).collect();
+        // The names behind hashes are unknown, unless a cached result or a lease has them.
+        let is_unnamed = |it: &&HostLink| {
+            let mut tag = it.owner.iter();
+            tag.all(|tag| Attachment::has_hashes(tag) && !tags.contains(tag))
+        };
+        let unnamed = links.0.iter().filter(is_unnamed);
+        let unnamed = unnamed.flat_map(HostLink::known_addresses);
+        let bridges = links.untagged().filter_map(|it| it.link.master);
         Ok(Self {
             attachments: known(node),
             held: links.0.iter().flat_map(HostLink::known_addresses).collect(),

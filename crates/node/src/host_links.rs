@@ -20,10 +20,8 @@ pub struct HostLinks(pub Vec<HostLink>);
 /// The host's end of a veth pair.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostLink {
-    /// The link's name.
-    pub name: String,
-    /// Interface index of the bridge that the link is a port of; `None` if it is no port.
-    pub master: Option<u32>,
+    /// The link.
+    pub link: Link,
     /// The attachment's tag, which this suite writes into the link's alias; `None` if the alias is
     /// not a tag.
     pub owner: Option<String>,
@@ -52,8 +50,7 @@ impl HostLinks {
                 _ => return None,
             };
             Some(HostLink {
-                name: link.name.clone(),
-                master: link.master,
+                link: link.clone(),
                 owner,
                 addresses,
             })
@@ -80,11 +77,15 @@ impl HostLinks {
         self.0.iter().find(|it| it.addresses.is_none())
     }
 
-    /// Returns the host links without a tag whose sandboxes have no address, or whose addresses the
-    /// kernel does not list. Such a link can belong to any attachment.
-    pub fn unexplained(&self) -> impl Iterator<Item = &HostLink> {
-        let links = self.untagged();
-        links.filter(|it| it.addresses.as_ref().is_none_or(BTreeSet::is_empty))
+    /// Returns the host links without a tag whose sandboxes have none of the addresses that
+    /// `is_known` accepts, or whose addresses the kernel does not list. Such a link can belong to any
+    /// attachment.
+    pub fn unexplained(
+        &self,
+        is_known: impl Fn(IpAddr) -> bool,
+    ) -> impl Iterator<Item = &HostLink> {
+        self.untagged()
+            .filter(move |link| !link.known_addresses().any(&is_known))
     }
 
     /// Returns the host links without a tag.

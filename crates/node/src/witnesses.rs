@@ -24,6 +24,15 @@ pub(super) fn read() -> anyhow::Result<BTreeMap<String, Witnessed>> {
     Ok(all.map(|(owner, it)| (owner, judge(it))).collect())
 }
 
+impl Witnessed {
+    /// Returns what is known now of the link of the attachment with the tag `owner`; `None` if it has no
+    /// record.
+    pub fn of(owner: &str) -> Option<Self> {
+        let found = Witness::find(owner).transpose()?;
+        Some(judge(found.map(Some)))
+    }
+}
+
 fn judge(witness: anyhow::Result<Option<Witness>>) -> Witnessed {
     let presence = witness.map(|it| it.map_or(Presence::Gone, |it| it.presence()));
     match presence {

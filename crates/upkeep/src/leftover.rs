@@ -44,8 +44,7 @@ impl Leftover {
             return None;
         }
         let ends = candidate.links_in(&node.host_links);
-        let links = ends.map(|it| node.link_called(&it.name));
-        let links: Vec<_> = links.collect::<Option<_>>()?;
+        let links: Vec<_> = ends.map(|it| &it.link).collect();
         let is_known = |it: &Link| owner_of(it).is_some() || is_host_end(it, attachment);
         let is_idle = |it: &Link| match (&node.occupied, it.peer_namespace) {
             (Some(occupied), Some(number)) => !occupied.contains(&number),

@@ -14,6 +14,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 
+use attach::HostEnd;
 use cni::{Attachment, NetworkName};
 use facts::HostSide;
 use netlink::LinkKind;
@@ -58,9 +59,11 @@ pub enum UnprovenReason {
     /// Live attachments of the network may have no link that this process can see. Contains the
     /// reason.
     Network(String),
-    /// A veth link of the host has no tag, and the kernel reports no address in the sandbox at its
-    /// other end. So this may be the sandbox of the attachment. Contains the link's name.
-    #[display("the kernel shows no address of the sandbox behind {_0}, which may be any of them")]
+    /// A veth link of the host has no tag, and the sandbox at its other end has no address that an
+    /// attachment is known to have. So this may be the sandbox of the attachment. Contains the link's name.
+    #[display(
+        "the kernel shows no known address of the sandbox behind {_0}, which may be any of them"
+    )]
     Behind(String),
 }
 
@@ -116,14 +119,19 @@ impl<'n> Candidate<'n> {
 
     /// Returns the host ends of veth pairs whose other ends are in the container. Such a host end
     /// has the tag of an attachment of the same container to the same network. Or it has no tag,
-    /// and its sandbox has an address of the attachment.
+    /// and its sandbox has an address of the attachment, or DEL would take the link for its own.
     pub fn links_in<'l>(&self, links: &'l HostLinks) -> impl Iterator<Item = &'l HostLink> {
-        links.0.iter().filter(|link| match &link.owner {
+        let own = HostEnd::of(&self.attachment);
+        links.0.iter().filter(move |link| match &link.owner {
             Some(owner) => self.attachment.is_beside_owner(owner),
-            None => link
-                .known_addresses()
-                .any(|it| self.addresses.contains(&it)),
+            None => self.has_address_of(link) || own.is(&link.link),
         })
+    }
+
+    /// Returns whether the sandbox behind `link` has an address of the attachment.
+    fn has_address_of(&self, link: &HostLink) -> bool {
+        let mut addresses = link.known_addresses();
+        addresses.any(|it| self.addresses.contains(&it))
     }
 
     /// Returns whether `link` may be the host's end of the attachment's veth pair. Returns `false`
@@ -136,7 +144,7 @@ impl<'n> Candidate<'n> {
             link.is_none_or(|it| it.kind == LinkKind::Veth)
         };
         let mut ends = named.iter().filter(is_end).peekable();
-        ends.peek().is_none() || ends.any(|it| *it == link.name)
+        ends.peek().is_none() || ends.any(|it| *it == link.link.name)
     }
 
     /// Returns whether a lease or the cached result changed within `time`, or has an unknown date.
@@ -188,17 +196,31 @@ pub fn liveness(node: &Node, candidate: &Candidate<'_>) -> Liveness {
         Ok(bridges) => bridges,
         Err(reason) => return Liveness::Unproven(UnprovenReason::Network(reason)),
     };
-    let mut unexplained = node.host_links.unexplained();
+    let known = known_addresses(node);
+    let mut unexplained = node.host_links.unexplained(|it| known.contains(&it));
     let behind = unexplained.find(|it| is_port(it, &bridges) && candidate.may_have(node, it));
     behind.map_or(Liveness::Gone, |it| {
-        Liveness::Unproven(UnprovenReason::Behind(it.name.clone()))
+        Liveness::Unproven(UnprovenReason::Behind(it.link.name.clone()))
     })
+}
+
+/// Returns the addresses of all attachments that left traces on the node. A process in a sandbox may have
+/// replaced such an address by another one.
+fn known_addresses(node: &Node) -> BTreeSet<IpAddr> {
+    let reported = node.attached.iter().flat_map(Attached::addresses);
+    let held = node.firewall.elements.iter().filter_map(|it| it.address);
+    let leased = node.leases.iter().map(|it| it.address);
+    reported
+        .map(|it| it.ip())
+        .chain(held)
+        .chain(leased)
+        .collect()
 }
 
 /// Returns whether the link can belong to a network with these bridges: it is a port of one of
 /// them. If `bridges` is empty, the link must be a port of no bridge.
 fn is_port(link: &HostLink, bridges: &[u32]) -> bool {
-    match link.master {
+    match link.link.master {
         Some(master) => bridges.contains(&master),
         None => bridges.is_empty(),
     }

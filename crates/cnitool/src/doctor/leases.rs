@@ -190,9 +190,10 @@ mod tests {
 
     fn host_link(owner: Option<&str>, addresses: Option<&[&str]>) -> HostLink {
         let addresses = addresses.map(|all| all.iter().map(|it| it.parse().unwrap()).collect());
+        let mut end = link(7, "veth7");
+        end.master = Some(3);
         HostLink {
-            name: "veth7".to_owned(),
-            master: Some(3),
+            link: end,
             owner: owner.map(str::to_owned),
             addresses,
         }

@@ -178,11 +178,24 @@ mod tests {
     }
 
     #[test]
+    fn no_rule_is_stale_beside_a_pod_whose_tag_has_hashes() {
+        let mut node = with_remnants();
+        assert_ne!(levels(&judge(&node)), [Level::Ok]);
+        let mut attachment = attached("pods", "a").attachment;
+        attachment.network = "n".repeat(150).parse().unwrap();
+        node.host_links.0 = vec![HostLink {
+            link: link(1, "veth0"),
+            owner: Some(attachment.owner()),
+            addresses: Some(["10.8.0.5".parse().unwrap()].into()),
+        }];
+        assert_eq!(levels(&judge(&node)), [Level::Ok]);
+    }
+
+    #[test]
     fn no_rule_is_stale_while_the_addresses_of_a_sandbox_are_unknown() {
         let mut node = with_remnants();
         let link = |addresses| HostLink {
-            name: "veth0".to_owned(),
-            master: None,
+            link: link(1, "veth0"),
             owner: None,
             addresses,
         };
