@@ -73,6 +73,10 @@ fn pod_whose_process_ended_is_reported_and_stays() {
     gc.expect_failure(&["may be live", "without a process that is seen"]);
     let gc = tool.run(&["gc", "pods"]).under(&elsewhere);
     gc.expect_failure(&["may be live", "other processes may keep it"]);
+    // The operator's list is older than the pod.
+    let listed = tool.run(&["gc", "pods", "--valid", "other/eth0"]);
+    let listed = listed.under(&elsewhere);
+    listed.expect_failure(&["10.1.0.2 stays, because its link may exist"]);
     assert!(a.pings("10.1.0.1") && host.leases("pods").len() == 1);
 }
 

@@ -180,6 +180,18 @@ impl Store {
         Ok(Some(lease))
     }
 
+    /// Returns the leases of `attachment` as [`Self::leases_of`] does, and creates nothing.
+    ///
+    /// # Errors
+    /// As [`Self::leases_of`], or another process holds the lock for too long.
+    pub fn existing_leases_of(
+        storage: &Storage,
+        attachment: &Attachment,
+    ) -> anyhow::Result<Vec<Lease>> {
+        let store = Self::inspect(storage, &attachment.network)?;
+        store.map_or(Ok(Vec::new()), |it| it.leases_of(attachment))
+    }
+
     /// Returns the leases of `attachment`. If there are none, returns the leases of the
     /// attachment's container that name no interface. An old version of the Go plugin made such
     /// leases.

@@ -7,14 +7,15 @@
 //! that it names. So this module calls DEL instead of GC, and may run while pods start.
 
 use std::fs;
+use std::mem::discriminant;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, ensure};
 use cni::{Attachment, note};
-use host_local::{EarlierBoot, Storage, Store};
+use host_local::{EarlierBoot, Holder, Storage, Store};
 use netlink::Connection;
-use node::{HostLinks, Lease, Node, Part};
+use node::{HostLinks, Lease, Node, Part, Witnessed, lease_directories};
 use runtime::{Chain, Conflist, Directories, Entry, may_exist};
 
 use crate::leftover::Leftover;
@@ -51,9 +52,9 @@ pub fn judge<'n>(node: &'n Node, network: &Conflist) -> Vec<(Liveness, Candidate
 }
 
 /// Calls DEL for the attachment, with the configuration of its ADD if that is in a runtime's cache.
-/// Does not call DEL if a lease or the cached result changed after [`read_node`], or if a sandbox
-/// or a link of the attachment exists now. If a lease remains after DEL, and there is still no
-/// link, makes `host-local` read all lease files and calls DEL again.
+/// Does not call DEL if a lease, the cached result or the record of the sandbox changed after
+/// [`read_node`], or if a sandbox or a link of the attachment exists now. If a lease remains after
+/// DEL, and there is still no link, makes `host-local` read all lease files and calls DEL again.
 ///
 /// # Errors
 /// A plugin fails, a lease remains, or the links of the host cannot be read.
@@ -86,7 +87,10 @@ fn remove_if(
     is_unused: impl FnOnce() -> anyhow::Result<bool>,
 ) -> anyhow::Result<Removal> {
     let attachment = &candidate.attachment;
-    if !(has_leases(candidate) && has_entry(chain, candidate) && is_unused()?) {
+    let is_unchanged = has_leases(chain.network, candidate)?
+        && has_entry(chain, candidate)
+        && has_record(candidate);
+    if !(is_unchanged && is_unused()?) {
         note!("{attachment} changed after the node was read: not removed");
         return Ok(Removal::Kept);
     }
@@ -102,6 +106,12 @@ fn remove_if(
     if let Some(lease) = remaining(candidate)
         && has_no_link(candidate)?
     {
+        let record = Witnessed::of(&attachment.owner());
+        ensure!(
+            record.is_none_or(|it| it == Witnessed::Gone),
+            "{attachment}: its lease {} stays, because its link may exist",
+            lease.path.display()
+        );
         note!("DEL {attachment} left {}", lease.path.display());
         distrust_index(lease).with_context(|| format!("{attachment}: its lease remains"))?;
         delete()?;
@@ -110,11 +120,31 @@ fn remove_if(
     Ok(Removal::Removed)
 }
 
-/// Returns whether all leases are unchanged since the node was read. A change means that the
-/// container may be attached again, because podman reuses the container ID at each start. A DEL for
-/// the old attachment would then remove the new one.
-fn has_leases(candidate: &Candidate<'_>) -> bool {
-    candidate.leases.iter().all(|it| is_unchanged(it))
+/// Returns whether all leases are unchanged since the node was read, and there are no further ones.
+/// A change means that the container may be attached again, because podman reuses the container ID at
+/// each start. A DEL for the old attachment would then remove the new one.
+///
+/// # Errors
+/// The leases cannot be read.
+fn has_leases(network: &Conflist, candidate: &Candidate<'_>) -> anyhow::Result<bool> {
+    let holder = Holder::of(&candidate.attachment);
+    let is_known = |address| candidate.leases.iter().any(|it| it.address == address);
+    for directory in lease_directories(network) {
+        let leases = Store::existing_leases_of(&storage(directory), &candidate.attachment)?;
+        let mut own = leases.iter().filter(|it| it.holder == holder);
+        if !own.all(|it| is_known(it.address)) {
+            return Ok(false);
+        }
+    }
+    Ok(candidate.leases.iter().all(|it| is_unchanged(it)))
+}
+
+/// Returns whether the record of the sandbox says the same as when the node was read. ADD of a link
+/// that lives in the sandbox alone writes the record before all else.
+fn has_record(candidate: &Candidate<'_>) -> bool {
+    let now = Witnessed::of(&candidate.attachment.owner());
+    let state = |it: Option<&Witnessed>| it.filter(|it| **it != Witnessed::Gone).map(discriminant);
+    state(now.as_ref()) == state(candidate.witness)
 }
 
 /// Returns a lease that still exists and has not changed since the node was read; `None` if there
@@ -129,13 +159,14 @@ fn is_unchanged(lease: &Lease) -> bool {
     written.ok() == lease.since
 }
 
-/// Returns whether the cached result is unchanged since the node was read and its sandbox does not
-/// exist. Returns true if no result was cached.
+/// Returns whether the cached result is unchanged since the node was read, and its sandbox does not
+/// exist.
 fn has_entry(chain: &Chain<'_>, candidate: &Candidate<'_>) -> bool {
-    candidate.cached.is_none_or(|cached| {
-        let written = chain.directories.cache.written(&candidate.attachment);
-        !may_exist(cached.entry.netns()) && written == cached.since
-    })
+    let written = chain.directories.cache.written(&candidate.attachment);
+    match candidate.cached {
+        Some(cached) => !may_exist(cached.entry.netns()) && written == cached.since,
+        None => written.is_none(),
+    }
 }
 
 /// Returns whether no veth pair connects the host with the container in the attachment's network
@@ -149,13 +180,17 @@ fn has_no_link(candidate: &Candidate<'_>) -> anyhow::Result<bool> {
 /// index of leases. The index can lack a lease that another program wrote without the lock.
 fn distrust_index(lease: &Lease) -> anyhow::Result<()> {
     let data_dir = lease.path.parent().and_then(Path::parent);
-    let storage = Storage {
-        data_dir: data_dir.context("it is in no directory")?.to_owned(),
+    let data_dir = data_dir.context("it is in no directory")?.to_owned();
+    Store::distrust_index(&storage(data_dir), &lease.network.parse()?)
+}
+
+fn storage(data_dir: PathBuf) -> Storage {
+    Storage {
+        data_dir,
         lock_timeout: LONGEST_LOCK,
         reuse_delay: Duration::ZERO,
         earlier_boot: EarlierBoot::Keep,
-    };
-    Store::distrust_index(&storage, &lease.network.parse()?)
+    }
 }
 
 fn lasts(attachment: &Attachment, lease: &Lease) -> String {

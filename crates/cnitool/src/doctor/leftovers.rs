@@ -44,10 +44,9 @@ mod tests {
         let mut end = link(7, &name);
         (end.kind, end.peer_namespace) = (LinkKind::Veth, Some(4));
         end.alias = Some(owner.clone());
-        node.links = vec![end];
+        node.links = vec![end.clone()];
         node.host_links.0 = vec![HostLink {
-            name,
-            master: None,
+            link: end,
             owner: Some(owner),
             addresses: Some([].into()),
         }];
@@ -73,7 +72,7 @@ mod tests {
     #[test]
     fn links_that_something_may_use_are_not_reported() {
         let mut node = with_link();
-        node.links[0].peer_namespace = None;
+        node.host_links.0[0].link.peer_namespace = None;
         assert_eq!(judge(&node), [], "a link between two places of the host");
         node = with_link();
         node.attached = vec![attached("other", "a")];
