@@ -198,7 +198,7 @@ fn sandbox_of_other_mounts_is_not_judged_by_its_missing_path() {
 fn lease_over_the_link_stays_if_the_path_leads_to_another_process() {
     let host = Host::new();
     let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
-    // The kernel may give this number to another namespace later, so it proves nothing.
+    // The kernel may give this number to another namespace later, so it proves nothing without the tag.
     host.ip("netns set a 7");
     let (inhabitant, other) = (a.inhabitant(), b.inhabitant());
     let result = r#"{"cniVersion": "1.0.0", "ips": [{"address": "10.1.0.9/24"}]}"#;
@@ -216,6 +216,7 @@ fn lease_over_the_link_stays_if_the_path_leads_to_another_process() {
     let paths = [&inhabitant, &other].map(|it| it.netns().display().to_string());
     let text = fs::read_to_string(record).unwrap();
     fs::write(record, text.replace(&paths[0], &paths[1])).unwrap();
+    a.ip("link set eth0 alias other");
     drop(inhabitant);
     call("DEL", &other);
     network.gc(&[]).error().expect(100, &["may exist"]);
@@ -237,6 +238,7 @@ fn gc_keeps_the_lease_of_an_unknown_pod_alone() {
     let add = network.call("ADD").container("a").ifname("eth0");
     add.netns(inhabitant.netns()).ok();
     network.add(&b);
+    a.ip("link set eth0 alias other");
     drop(inhabitant);
     b.remove();
     network.gc(&[]).error().expect(100, &["may exist"]);
@@ -275,4 +277,38 @@ fn second_sandbox_of_an_attachment_is_refused_while_the_first_one_exists() {
     in_b("DEL").ok();
     assert!(a.pings("10.1.0.1") && has_record("a"));
     assert!(host.leases("pods").keys().eq(["10.1.0.2"]));
+}
+
+/// After another network of the same pod, the namespace has a number that the kernel chose.
+#[test]
+fn del_without_a_path_deletes_the_link_of_a_pod_with_several_networks() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    host.ip("link add near type veth peer name far");
+    host.ip(&format!("link set far netns {}", a.name()));
+    let inhabitant = attached_by_process(&host, &a);
+    drop(inhabitant);
+    assert!(a.pings("10.1.0.1"));
+    call(&host, "DEL", &a).netns("").ok();
+    assert!(!a.has_link("eth0") && host.leases("pods").is_empty());
+}
+
+#[test]
+fn link_that_a_process_renamed_is_deleted() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let network = host.card().with("cniVersion", "1.1.0");
+    for verb in ["DEL", "GC"] {
+        network.add(&a);
+        a.ip("link set eth0 down");
+        a.ip("link set eth0 name other");
+        a.ip("link add eth0 type veth peer name eth1");
+        match verb {
+            "DEL" => network.del(&a),
+            _ => drop(network.gc(&[]).ok()),
+        }
+        assert!(!a.has_link("other") && a.has_link("eth0"), "{verb}");
+        assert!(host.leases("pods").is_empty());
+        a.ip("link delete eth0");
+    }
 }

@@ -38,6 +38,7 @@ mod gateway;
 mod gateway_conflict;
 mod guard;
 mod hardening;
+mod identity;
 mod keys;
 mod lease;
 mod link_routes;

@@ -13,11 +13,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use cni::files::{boot_id, identity};
+use cni::files::boot_id;
 use netlink::{Connection, Link};
 use netns::Netns;
 use serde::{Deserialize, Serialize};
 
+use crate::identity::Identity;
 use crate::{OwnerFiles, Writing};
 
 /// The record of a sandbox in which an attachment has a link.
@@ -36,43 +37,9 @@ pub struct Witness {
     boot: String,
     /// The mount namespace in which [`Self::netns`] is a path.
     mounts: Option<PathBuf>,
-}
-
-/// What identifies a namespace. The cookie is a number that the kernel gives no other namespace of
-/// this boot (`SO_NETNS_COOKIE`, Linux 5.14). On an older kernel, only device and inode identify it,
-/// and the kernel reuses inodes.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Identity {
-    /// `None` if the kernel has no cookies.
-    cookie: Option<u64>,
-    /// Device and inode, without a cookie.
-    file: Option<(u64, u64)>,
-}
-
-impl Identity {
-    /// Returns the identity of the namespace at `path`, to which `connection` leads.
-    fn of(connection: &Connection, path: &Path) -> Self {
-        let cookie = connection.namespace_cookie();
-        let file = || identity(fs::metadata(path));
-        Self {
-            cookie,
-            file: cookie.map_or_else(file, |_| None),
-        }
-    }
-
-    /// Returns the number (nsid) that ADD gives the namespace. Only the upper half of the numbers is used,
-    /// because the kernel itself gives the lowest free one. `None` without a cookie.
-    fn number(&self) -> Option<i32> {
-        let low = self.cookie? % (1 << 30);
-        Some(i32::try_from(low).ok()? + (1 << 30))
-    }
-
-    fn is_same(&self, other: &Self) -> bool {
-        match (self.cookie, other.cookie) {
-            (Some(one), Some(other)) => one == other,
-            _ => self.file.is_some() && self.file == other.file,
-        }
-    }
+    /// The attachment's tag; empty before the record is written.
+    #[serde(skip)]
+    owner: String,
 }
 
 /// Whether the sandbox of a [`Witness`] exists.
@@ -81,8 +48,8 @@ pub enum Presence {
     Present(Netns, Connection),
     /// It exists no more, and with it the link.
     Gone,
-    /// It exists, with the number that ADD gave it, which is the field. This process sees no process in it,
-    /// so perhaps sockets keep it.
+    /// It exists, and the host uses the number in the field for it: ADD gave this number, or a link there has
+    /// the attachment's tag. This process sees no process in it, so perhaps sockets keep it.
     Deserted(i32),
     /// This process cannot find out. The field is the reason.
     Unknown(String),
@@ -115,6 +82,7 @@ impl Witness {
             numbered: None,
             boot: boot_id()?,
             mounts: mounts(),
+            owner: String::new(),
         })
     }
 
@@ -140,10 +108,13 @@ impl Witness {
         if !files().has(owner) {
             return Ok(None);
         }
-        let witness = serde_json::from_str(&files().find(owner)?);
-        Ok(Some(witness.with_context(|| {
-            format!("parse the record of {owner} in {DIRECTORY}")
-        })?))
+        let witness = serde_json::from_str::<Self>(&files().find(owner)?);
+        let read = || format!("parse the record of {owner} in {DIRECTORY}");
+        let witness = witness.with_context(read)?;
+        Ok(Some(Self {
+            owner: owner.to_owned(),
+            ..witness
+        }))
     }
 
     /// Returns the records of all attachments by their tags, or the reason why a record cannot be
@@ -282,24 +253,35 @@ impl Witness {
         if !host.has_namespace(number)? {
             return Ok(Some(Presence::Gone));
         }
+        // The kernel gives a number that it chose itself to another namespace later.
         let is_given = self.namespace.number() == Some(number);
-        let deserted = Ok(is_given.then_some(Presence::Deserted(number)));
+        let is_sandbox = || is_given || self.has_link_in(number);
+        let deserted = || Ok(is_sandbox().then_some(Presence::Deserted(number)));
         let Some(task) = host.task_in(number, &Vec::from_iter(netns::tasks()?))? else {
-            return deserted;
+            return deserted();
         };
         let path = PathBuf::from(format!("/proc/{task}/ns/net"));
         let Some((namespace, inside)) = Connection::open_if_present(&path)? else {
-            return deserted;
+            return deserted();
         };
         // The task may have left the namespace meanwhile.
         if host.namespace_id(&namespace)? != Some(number) {
-            return deserted;
+            return deserted();
         }
         Ok(Some(if self.has_identity(&inside, &path) {
             Presence::Present(namespace, inside)
         } else {
             Presence::Gone
         }))
+    }
+
+    /// Returns whether a link in the namespace with this number has the attachment's tag.
+    fn has_link_in(&self, number: i32) -> bool {
+        let links = Connection::open_wary().and_then(|it| it.links_in(number));
+        let links = links.unwrap_or_default();
+        links
+            .iter()
+            .any(|it| it.alias.as_deref() == Some(self.owner.as_str()))
     }
 
     /// Judges by whether a namespace was `opened` at the path, which is not that of this record.

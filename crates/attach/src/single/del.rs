@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
-use cni::{Attachment, DelRequest, GcRequest, Verb, note};
+use cni::{Attachment, DelRequest, GcRequest, Verb, note, note_failure};
 use netlink::{Connection, Link};
 
 use super::desired::{SandboxLink, first_name};
@@ -99,21 +99,40 @@ fn delete_deserted<P: SandboxLink>(owner: &str, witness: &Witness) -> anyhow::Re
 }
 
 /// Deletes the link that the attachment names, and the one that ADD has not renamed yet, as far as
-/// `is_made` accepts them.
-pub(super) fn delete_named(
+/// `is_made` accepts them. Returns whether one of them had the attachment's tag.
+fn delete_named(
     sandbox: &Connection,
     attachment: &Attachment,
     is_made: impl Fn(&Link) -> bool,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<bool> {
+    let owner = attachment.owner();
+    let mut had_tag = false;
     for name in [attachment.interface.as_str(), &first_name(attachment)] {
         match sandbox.find_link(name)? {
-            Some(link) if is_made(&link) => sandbox.remove_link(&link)?,
+            Some(link) if is_made(&link) => {
+                sandbox.remove_link(&link)?;
+                had_tag |= link.alias.as_ref() == Some(&owner);
+            }
             Some(link) => note!(
                 "{name} in the sandbox, {}, is not of this attachment: not deleted",
                 link.kind
             ),
             None => {}
         }
+    }
+    Ok(had_tag)
+}
+
+/// Deletes the links in the sandbox that have the tag `owner`, which a process may have renamed.
+fn delete_tagged<P: SandboxLink>(sandbox: &Path, owner: &str) -> anyhow::Result<()> {
+    let Some((namespace, _)) = Connection::open_if_present(sandbox)? else {
+        return Ok(());
+    };
+    let inside = namespace.run(Connection::open_wary)??;
+    let mut links = inside.links()?;
+    links.retain(|it| it.alias.as_deref() == Some(owner) && P::makes_link(it));
+    for link in links {
+        inside.remove_link(&link)?;
     }
     Ok(())
 }
@@ -149,16 +168,20 @@ fn delete_stale<P: SandboxLink>(owner: &str, sandbox: (&Connection, &Path)) -> a
     delete_own::<P>(&attachment, sandbox)
 }
 
-/// Deletes the link of the attachment. It may have no alias, after a killed ADD, or another one, which a
-/// process in the sandbox set. If it has the tag of another attachment that is in this sandbox, it is
-/// that one's.
+/// Deletes the link of the attachment. It may have no alias, after a killed ADD, or another alias or name,
+/// which a process in the sandbox set. If it has the tag of another attachment that is in this sandbox, it
+/// is that one's.
 fn delete_own<P: SandboxLink>(
     attachment: &Attachment,
     sandbox: (&Connection, &Path),
 ) -> anyhow::Result<()> {
     let owner = attachment.owner();
     let is_own = |it: &Link| P::makes_link(it) && !is_of_other(it, &owner, sandbox);
-    delete_named(sandbox.0, attachment, is_own)
+    if !delete_named(sandbox.0, attachment, is_own)? {
+        // A sandbox with too many links to list cannot hinder its removal.
+        note_failure(delete_tagged::<P>(sandbox.1, &owner));
+    }
+    Ok(())
 }
 
 /// Returns whether the link is that of another attachment, whose record names this sandbox.
