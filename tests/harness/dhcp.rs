@@ -18,7 +18,7 @@ use nix::unistd::Pid;
 use serde_json::{Value, json};
 
 use crate::place::Place as _;
-use crate::{Host, Invocation, Network, eventually};
+use crate::{Host, Invocation, Network, Sandbox, eventually};
 
 /// A `dhcp daemon` that runs until this is dropped.
 #[derive(Debug)]
@@ -128,6 +128,16 @@ pub fn network(host: &Host) -> Network<'_> {
     }
     let network = host.bridge().with("isGateway", false);
     network.with("ipam", json!({"type": "dhcp", "daemonSocketPath": SOCKET}))
+}
+
+/// Returns the network without the bridge, and connects the sandbox to `cni0` itself.
+pub fn alone<'h>(host: &'h Host, a: &Sandbox) -> Network<'h> {
+    let network = network(host).with("type", "dhcp");
+    let pair = format!("port type veth peer name eth0 netns {}", a.name());
+    host.ip(&format!("link add {pair}"));
+    host.ip("link set port master cni0 up");
+    a.ip("link set eth0 up");
+    network
 }
 
 /// Returns the network `pods` of `plugin` on a card whose network is that of `cni0`, with `dhcp`.

@@ -4,28 +4,24 @@ use std::fs;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
-use std::path::Path;
-use std::process::Stdio;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
 use std::thread;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::json;
-use tests::dhcp::{DISCOVER, Daemon, OFFER, RELEASE, REQUEST, SOCKET, Server, network, records};
-use tests::{Example, Host, Network, Place as _, Sandbox, eventually};
+use tests::dhcp::{
+    DISCOVER, Daemon, OFFER, RELEASE, REQUEST, SOCKET, Server, alone, network, records,
+};
+use tests::{Example, Host, Place as _, eventually};
 
 const ADDRESS: [u8; 4] = [10, 6, 0, 50];
 
-/// Returns the network without the bridge, and connects the sandbox to `cni0` itself.
-fn alone<'h>(host: &'h Host, a: &Sandbox) -> Network<'h> {
-    let network = network(host).with("type", "dhcp");
-    host.ip(&format!(
-        "link add port type veth peer name eth0 netns {}",
-        a.name()
-    ));
-    host.ip("link set port master cni0 up");
-    a.ip("link set eth0 up");
-    network
+/// Returns the path of the one record.
+fn record_path() -> PathBuf {
+    let mut entries = fs::read_dir(SOCKET.replace(".sock", ".leases")).unwrap();
+    entries.next().unwrap().unwrap().path()
 }
 
 #[test]
@@ -149,6 +145,25 @@ fn gc_without_a_daemon_marks_the_leases_of_dead_containers() {
     assert!(!daemon.log().contains("10.6.0.50"), "{}", daemon.log());
 }
 
+/// Another program ended the daemon, or its client, during the DEL.
+#[test]
+fn gc_releases_what_an_unfinished_del_has_marked() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let network = alone(&host, &a);
+    let server = Server::leasing(&[ADDRESS], 60);
+    let _daemon = Daemon::start(&host);
+    network.add(&a);
+    let path = record_path();
+    let record = fs::read(&path).unwrap();
+    network.del(&a);
+    let name = path.file_name().unwrap().to_str().unwrap();
+    fs::write(path.with_file_name(format!("retired-{name}")), record).unwrap();
+    network.gc(&[]).ok();
+    assert!(records().is_empty());
+    assert!(eventually(|| server.seen_of(RELEASE).len() == 2));
+}
+
 #[test]
 fn daemon_that_is_killed_during_an_add_leaves_nothing_leased() {
     let host = Host::new();
@@ -233,16 +248,9 @@ fn lease_of_a_sandbox_that_is_out_of_sight_stays() {
         drop(inhabitant);
         drop(daemon);
         // The record now claims that the renewal is due.
-        let directory = SOCKET.replace(".sock", ".leases");
-        let path = fs::read_dir(&directory)
-            .unwrap()
-            .next()
-            .unwrap()
-            .unwrap()
-            .path();
         let mut record = records().remove(0);
         record["lease"]["renew"] = json!({"secs": 0, "nanos": 0});
-        fs::write(&path, record.to_string()).unwrap();
+        fs::write(record_path(), record.to_string()).unwrap();
         let daemon = Daemon::start(&host);
         daemon.says("other processes may keep it");
         assert!(!daemon.log().contains("is gone"), "{}", daemon.log());
@@ -280,6 +288,17 @@ fn daemon_raises_its_limit_of_open_files() {
     assert!(lines.any(|it| it == files), "{limits}");
 }
 
+/// Runs the daemon with this word as systemd does, which passes a socket at `path`.
+fn activated(host: &Host, path: &str, word: &str) -> Child {
+    let listener = UnixListener::bind(path).unwrap();
+    let words = "export LISTEN_PID=$$ LISTEN_FDS=1; exec \"$@\" 3<&0 0</dev/null";
+    let shell = ["sh", "-c", words, "sh"].map(str::to_owned);
+    let mut command = host.plugin("dhcp").argument(word).under(&shell).command();
+    command.stdin(OwnedFd::from(listener));
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    command.spawn().unwrap()
+}
+
 /// Runs what the units say, without systemd.
 #[test]
 fn socket_of_systemd_is_used_and_stays() {
@@ -294,15 +313,7 @@ fn socket_of_systemd_is_used_and_stays() {
     let socket = unit("systemd/cni-dhcp.socket", "ListenStream=");
     let word = unit("systemd/cni-dhcp.service", "ExecStart=/opt/cni/bin/dhcp ");
     fs::create_dir("/run/cni").unwrap();
-    let listener = UnixListener::bind(&socket).unwrap();
-    let words = "export LISTEN_PID=$$ LISTEN_FDS=1; exec \"$@\" 3<&0 0</dev/null";
-    let shell = ["sh", "-c", words, "sh"].map(str::to_owned);
-    let mut command = host.plugin("dhcp").argument(word).under(&shell).command();
-    command
-        .stdin(OwnedFd::from(listener))
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
-    let mut daemon = command.spawn().unwrap();
+    let mut daemon = activated(&host, &socket, &word);
     network.add(&host.sandbox("a"));
     kill(
         Pid::from_raw(daemon.id().try_into().unwrap()),
@@ -311,6 +322,25 @@ fn socket_of_systemd_is_used_and_stays() {
     .unwrap();
     assert!(daemon.wait().unwrap().success());
     assert!(Path::new(&socket).exists());
+}
+
+/// DEL without a daemon finds the record there.
+#[test]
+fn records_are_beside_the_socket_of_systemd() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let socket = "/run/test/passed.sock";
+    let network =
+        alone(&host, &a).with("ipam", json!({"type": "dhcp", "daemonSocketPath": socket}));
+    let _server = Server::leasing(&[ADDRESS], 60);
+    let mut daemon = activated(&host, socket, "daemon");
+    network.add(&a);
+    daemon.kill().unwrap();
+    daemon.wait().unwrap();
+    let outcome = network.on("DEL", &a).run();
+    outcome.ok();
+    let stderr = &outcome.stderr;
+    assert!(stderr.contains("will release the lease"), "{stderr}");
 }
 
 #[test]

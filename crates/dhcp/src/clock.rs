@@ -3,15 +3,13 @@
 use std::cmp::min;
 use std::time::Duration;
 
-use anyhow::Context as _;
 use dhcproto::v4::Message;
-use nix::time::{ClockId, clock_gettime};
+use rustix::time::{ClockId, clock_gettime};
 
 /// Returns the time since boot, which no change of the clock affects.
-pub(crate) fn now() -> anyhow::Result<Duration> {
-    Ok(clock_gettime(ClockId::CLOCK_BOOTTIME)
-        .context("read the time since boot")?
-        .into())
+pub(crate) fn now() -> Duration {
+    let time = clock_gettime(ClockId::Boottime);
+    time.try_into().unwrap_or_default()
 }
 
 /// Returns the pause with a random deviation of up to a second, or up to half of a short pause: many

@@ -1,6 +1,5 @@
 //! The configuration: the `ipam` section and `CNI_ARGS`.
 
-use std::collections::HashSet;
 use std::path::PathBuf;
 
 use cni::{CniArgs, Error, Network, keys};
@@ -35,7 +34,10 @@ impl Config {
     /// - Code 2: an option is unknown.
     /// - Code 7: a value is invalid or too long; the error names its key.
     pub fn parse(network: &Network, args: &CniArgs) -> Result<Self, Error> {
-        let raw: RawConfig = network.ipam()?;
+        Self::new(&network.ipam()?, args)
+    }
+
+    pub(crate) fn new(raw: &RawConfig, args: &CniArgs) -> Result<Self, Error> {
         Ok(Self {
             socket: socket_path(&raw.daemon_socket_path)?,
             options: Options {
@@ -71,7 +73,6 @@ fn provided(raw: &[RawProvide], args: &CniArgs) -> Result<Vec<(u8, Vec<u8>)>, Er
             let reason = format!("{} bytes: an option has at most {LONGEST}", value.len());
             return Err(Error::invalid(format!("{at}.value"), reason));
         }
-        options.retain(|(other, _)| *other != code);
         options.push((code, value.as_bytes().to_vec()));
     }
     Ok(options)
@@ -87,8 +88,6 @@ fn requested(raw: &[RawRequest]) -> Result<Vec<u8>, Error> {
     if !raw.iter().any(|it| it.skip_default) {
         codes.extend([ROUTERS, SUBNET_MASK]);
     }
-    let mut seen = HashSet::new();
-    codes.retain(|code| seen.insert(*code));
     Ok(codes)
 }
 

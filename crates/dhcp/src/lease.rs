@@ -65,7 +65,7 @@ impl Lease {
             .map(seconds)
             .filter(|it| !it.is_zero() && *it <= rebind);
         let renew = jittered(renew.unwrap_or(time / 2));
-        let now = now()?;
+        let now = now();
         Ok(Self {
             address: Ipv4Network::new(address, prefix)?,
             gateway,
@@ -78,27 +78,23 @@ impl Lease {
         })
     }
 
-    /// Returns the lease of a result that another daemon gave. It has to be confirmed at once.
+    /// Returns the lease of a result that another daemon gave. It has to be confirmed at once. Until
+    /// then, its end is unknown, and so is which of the routes are its own.
     pub(crate) fn of_result(result: &AddResult) -> anyhow::Result<Self> {
         let address = result.ips.iter().find_map(|it| match it.address {
             IpNetwork::V4(address) => Some((address, it.gateway.and_then(v4))),
             IpNetwork::V6(_) => None,
         });
         let (address, gateway) = address.context("the result has no IPv4 address")?;
-        let routes = result.routes.iter().filter_map(|it| match it.dst {
-            IpNetwork::V4(destination) => Some((destination, it.gw.and_then(v4))),
-            IpNetwork::V6(_) => None,
-        });
-        let now = now()?;
         Ok(Self {
             address,
             gateway,
-            routes: routes.collect(),
+            routes: Vec::new(),
             server: Ipv4Addr::UNSPECIFIED,
             server_mac: BROADCAST_MAC,
-            renew: now,
-            rebind: now,
-            end: now + DEFAULT_TIME,
+            renew: Duration::ZERO,
+            rebind: Duration::ZERO,
+            end: Duration::MAX,
         })
     }
 

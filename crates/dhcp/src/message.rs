@@ -3,16 +3,13 @@
 //! The daemon sends and receives whole frames: an interface without an address has no other way, and
 //! with one, firewall rules of the container cannot block the lease.
 
-use std::iter;
 use std::net::Ipv4Addr;
 
 use anyhow::Context as _;
 use cni::Attachment;
+use dhcproto::Encodable as _;
 pub(crate) use dhcproto::v4::SERVER_PORT;
-use dhcproto::v4::{
-    CLIENT_PORT, DhcpOption, Flags, Message, MessageType, OptionCode, UnknownOption,
-};
-use dhcproto::{Encodable as _, Encoder};
+use dhcproto::v4::{CLIENT_PORT, DhcpOption, Flags, Message, MessageType, UnknownOption};
 use etherparse::PacketBuilder;
 use netlink::MacAddress;
 
@@ -39,33 +36,26 @@ pub(crate) enum Ask<'l> {
 /// The client in the server's eyes.
 #[derive(Debug, Clone)]
 pub(crate) struct Client {
-    /// The client identifier (option 61), with its type.
-    pub id: Vec<u8>,
+    /// The attachment and its options.
+    pub asked: Asked,
     /// The interface's MAC.
     pub mac: MacAddress,
-    /// Further options.
-    pub options: Options,
     /// Whether the server shall send its answers to all hosts.
     pub broadcast: bool,
 }
 
 impl Client {
-    /// Returns the client at the interface with this MAC. Its identifier has type 0 and the text
-    /// `CONTAINER/NETWORK/INTERFACE`, of which the Go plugin takes 254 bytes, too. So a server knows
-    /// the client again after a change of daemons.
-    pub(crate) fn of(asked: &Asked, mac: MacAddress) -> Self {
+    /// Returns the client identifier (option 61): type 0 and `CONTAINER/NETWORK/INTERFACE`, of which
+    /// the Go plugin takes 254 bytes, too. So a server knows the client again after a change of
+    /// daemons.
+    fn id(&self) -> Vec<u8> {
         let Attachment {
             network,
             container,
             interface,
-        } = &asked.attachment;
-        let name = format!("{container}/{network}/{interface}");
-        Self {
-            id: iter::once(0).chain(name.bytes().take(254)).collect(),
-            mac,
-            options: asked.options.clone(),
-            broadcast: false,
-        }
+        } = &self.asked.attachment;
+        let name = format!("\0{container}/{network}/{interface}");
+        name.bytes().take(255).collect()
     }
 
     /// Returns the frame that sends `ask` with the transaction number `number`.
@@ -84,11 +74,8 @@ impl Client {
 
     /// Returns the content of the UDP packet for `ask`.
     pub(crate) fn payload(&self, ask: Ask<'_>, number: u32) -> anyhow::Result<Vec<u8>> {
-        let mut payload = Vec::new();
-        let message = self.message(ask, number);
-        message
-            .encode(&mut Encoder::new(&mut payload))
-            .context("encode a DHCP message")?;
+        let payload = self.message(ask, number).to_vec();
+        let mut payload = payload.context("encode a DHCP message")?;
         // BOOTP messages have at least 300 bytes (RFC 1542), and some servers drop shorter ones.
         payload.resize(payload.len().max(SHORTEST), 0);
         Ok(payload)
@@ -98,20 +85,21 @@ impl Client {
     fn message(&self, ask: Ask<'_>, number: u32) -> Message {
         let mut message = Message::default();
         message.set_xid(number).set_chaddr(&self.mac.0);
-        let options = message.opts_mut();
-        options.insert(raw(CLIENT_ID, self.id.clone()));
+        let Options {
+            requested,
+            provided,
+        } = &self.asked.options;
+        let mut insert = |option| drop(message.opts_mut().insert(option));
+        insert(raw(CLIENT_ID, self.id()));
         if !matches!(ask, Ask::Release(_)) {
-            options.insert(DhcpOption::MaxMessageSize(LARGEST));
-            let requested = self.options.requested.iter().copied().map(OptionCode::from);
-            let requested: Vec<_> = requested.collect();
+            insert(DhcpOption::MaxMessageSize(LARGEST));
             if !requested.is_empty() {
-                options.insert(DhcpOption::ParameterRequestList(requested));
+                insert(raw(REQUESTED, requested.clone()));
             }
         }
-        for (code, value) in &self.options.provided {
-            options.insert(raw(*code, value.clone()));
+        for (code, value) in provided {
+            insert(raw(*code, value.clone()));
         }
-        let mut insert = |option| drop(options.insert(option));
         insert(DhcpOption::MessageType(ask.kind().0));
         match ask {
             Ask::Discover(Some(address)) => insert(DhcpOption::RequestedIpAddress(address)),
@@ -175,6 +163,9 @@ fn raw(code: u8, value: Vec<u8>) -> DhcpOption {
 }
 
 const CLIENT_ID: u8 = 61;
+
+/// The list of requested options.
+const REQUESTED: u8 = 55;
 
 /// Size of the largest message that the client accepts in bytes, as in the Go plugin.
 const LARGEST: u16 = 1500;

@@ -20,7 +20,8 @@ pub(crate) struct Record {
     pub lease: Option<Lease>,
     /// What the interface had with its last lease, if it has lost it.
     pub former: Option<Former>,
-    /// The lease that the daemon last requested, and that the server may have granted.
+    /// The lease that the daemon last requested and that the server may have granted, or one that has
+    /// expired. The interface may have its address.
     pub offered: Option<Lease>,
     /// Whether an ADD returned a lease. If not, the next daemon releases what was offered.
     pub is_answered: bool,
@@ -76,6 +77,15 @@ impl Record {
             former: None,
             offered: None,
             is_answered: false,
+        }
+    }
+
+    /// Returns the record of an attachment that has a lease of another daemon.
+    pub(crate) fn foreign(asked: Asked, lease: Lease) -> Self {
+        Self {
+            lease: Some(lease),
+            is_answered: true,
+            ..Self::new(asked)
         }
     }
 

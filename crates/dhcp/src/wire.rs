@@ -1,26 +1,24 @@
 //! What the client and the daemon send each other: one line of JSON for the request, and one for the
 //! answer. While the daemon works, it sends empty lines, so the client sees that it lives.
 
-use std::collections::HashSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use cni::{Attachment, ContainerId, InterfaceName, NetworkName};
+use cni::Attachment;
 use serde::{Deserialize, Serialize};
 
-use crate::config::Options;
+use crate::config::{Config, Options};
 use crate::lease::Lease;
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum Request {
     /// Leases an address, or returns the lease that the attachment has.
     Add(Asked),
-    Del(Attachment),
+    /// Releases the lease of the attachment with this tag.
+    Del(String),
     /// Returns the lease of an attachment. Without one, confirms the lease that another daemon got.
     Check(Asked, Option<Lease>),
     Status,
-    /// Releases the leases of a network, except for those of the listed containers and interfaces.
-    Gc(NetworkName, HashSet<(ContainerId, InterfaceName)>),
 }
 
 /// An attachment that needs a lease.
@@ -37,15 +35,23 @@ pub(crate) struct Asked {
     pub priority: u32,
 }
 
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) enum Answer {
-    Lease(Lease),
-    Done,
-    Failed(String),
+impl Asked {
+    /// Returns the attachment in the sandbox at `netns`, with the options of `config`.
+    pub(crate) fn new(attachment: Attachment, netns: PathBuf, config: Config) -> Self {
+        Self {
+            attachment,
+            netns,
+            options: config.options,
+            priority: config.priority,
+        }
+    }
 }
 
-/// Size limit of a request or an answer in bytes. A GC lists each attachment in some hundred bytes.
-pub(crate) const LARGEST: u64 = 8 << 20;
+/// The lease, if the request is about one, or why the daemon failed.
+pub(crate) type Answer = Result<Option<Lease>, String>;
+
+/// Size limit of a request or an answer in bytes.
+pub(crate) const LARGEST: u64 = 1 << 20;
 
 /// Time between two empty lines of a daemon that works.
 pub(crate) const HEARTBEAT: Duration = Duration::from_secs(5);

@@ -22,10 +22,10 @@ use crate::reply::Reply;
 
 /// A transaction with the servers of an interface's network.
 #[derive(Debug)]
-pub(crate) struct Exchange {
+pub(crate) struct Exchange<'f> {
     socket: FrameSocket,
     client: Client,
-    timing: Timing,
+    flags: &'f Flags,
     number: u32,
     /// `None` without a turn, or after a message that no server has answered in time.
     turn: Option<SemaphorePermit<'static>>,
@@ -39,9 +39,9 @@ pub(crate) enum Verdict {
     Refused(String),
 }
 
-impl Exchange {
+impl<'f> Exchange<'f> {
     /// Waits for a turn, then does the same as [`Self::open`].
-    pub(crate) async fn in_turn(record: &mut Record, flags: &Flags) -> anyhow::Result<Self> {
+    pub(crate) async fn in_turn(record: &mut Record, flags: &'f Flags) -> anyhow::Result<Self> {
         let turn = TURNS.acquire().await?;
         Ok(Self {
             turn: Some(turn),
@@ -50,9 +50,9 @@ impl Exchange {
     }
 
     /// Opens a socket in the sandbox. Brings the interface up if it is down.
-    pub(crate) async fn open(record: &mut Record, flags: &Flags) -> anyhow::Result<Self> {
+    pub(crate) async fn open(record: &mut Record, flags: &'f Flags) -> anyhow::Result<Self> {
         let number = random();
-        let opened = at_interface(record, &flags.prefix, move |connection, link| {
+        let opened = at_interface(record, move |connection, link| {
             if !link.is_up {
                 connection.execute([Request::change_link(&link.name, &LinkChange::Up)])?;
             }
@@ -63,40 +63,45 @@ impl Exchange {
         });
         let (socket, mac, is_ipvlan) = opened.await?;
         let client = Client {
+            asked: record.asked.clone(),
+            mac,
             broadcast: flags.broadcast || is_ipvlan,
-            ..Client::of(&record.asked, mac)
         };
         Ok(Self {
             socket: FrameSocket::new(socket)?,
             client,
-            timing: flags.timing,
+            flags,
             number,
             turn: None,
         })
     }
 
-    /// Gets a lease, preferably of the address `hint`. Calls `before` before each request of an
-    /// offered lease.
+    /// Gets a lease, preferably of the address that `record` names. Writes the record before each
+    /// request: if the daemon is killed between the server's grant and the next write, the next
+    /// daemon finds what it has to release.
     ///
     /// # Errors
-    /// No server grants one until `end`, the interface fails, or `before` does.
-    pub(crate) async fn acquire(
-        &mut self,
-        hint: Option<std::net::Ipv4Addr>,
-        end: Instant,
-        mut before: impl FnMut(&Lease) -> anyhow::Result<()>,
-    ) -> anyhow::Result<Lease> {
-        for pause in self.timing.delays() {
+    /// No server grants a lease in time, the interface fails, or the record cannot be written.
+    pub(crate) async fn acquire(mut self, record: &mut Record) -> anyhow::Result<Lease> {
+        let Timing {
+            timeout,
+            resend_timeout,
+            ..
+        } = self.flags.timing;
+        let end = Instant::now() + resend_timeout;
+        let hint = record.offered.as_ref().map(|it| it.address.ip());
+        for pause in self.flags.timing.delays() {
             let Verdict::Granted(offer) = self.ask(Ask::Discover(hint), end).await? else {
                 continue;
             };
-            before(&offer)?;
-            let patience = min(end, Instant::now() + self.timing.timeout);
-            let address = offer.address;
+            record.offered = Some(offer.clone());
+            record.write(&self.flags.records())?;
+            let patience = min(end, Instant::now() + timeout);
             match self.ask(Ask::Select(&offer), patience).await {
                 Ok(Verdict::Granted(lease)) => return Ok(lease),
                 Ok(Verdict::Refused(reason)) => {
-                    self.note(format_args!("{} refuses {address}: {reason}", offer.server));
+                    let (server, address) = (offer.server, offer.address);
+                    self.note(format_args!("{server} refuses {address}: {reason}"));
                 }
                 Err(error) if patience == end => return Err(error),
                 Err(error) => self.note(format_args!("{error:#}")),
@@ -110,7 +115,7 @@ impl Exchange {
     /// Asks until an answer arrives.
     pub(crate) async fn ask(&mut self, ask: Ask<'_>, end: Instant) -> anyhow::Result<Verdict> {
         let (frame, (_, name)) = (self.client.frame(ask, self.number)?, ask.kind());
-        for delay in self.timing.delays() {
+        for delay in self.flags.timing.delays() {
             let sent = self.socket.send(&frame).await;
             sent.with_context(|| format!("send {name}"))?;
             let next = min(end, Instant::now() + delay);
@@ -134,12 +139,11 @@ impl Exchange {
         let mut is_first = true;
         loop {
             let frame = self.socket.receive().await.context("receive")?;
-            let Some(reply) = Reply::read(&frame) else {
+            let is_mine =
+                |it: &Reply<'_>| it.message.xid() == self.number && ask.is_answered_by(it);
+            let Some(reply) = Reply::read(&frame).filter(is_mine) else {
                 continue;
             };
-            if reply.message.xid() != self.number || !ask.is_answered_by(&reply) {
-                continue;
-            }
             if reply.kind() == Some(MessageType::Nak) {
                 return Ok(Verdict::Refused(reply.reason()));
             }
@@ -159,8 +163,7 @@ impl Exchange {
     }
 
     fn note(&self, text: std::fmt::Arguments<'_>) {
-        let id = self.client.id.get(1..).unwrap_or_default();
-        note!("{}: {text}", String::from_utf8_lossy(id));
+        note!("{}: {text}", self.client.asked.attachment.owner());
     }
 }
 

@@ -1,14 +1,17 @@
 //! The daemon's flags, those of the Go plugin, in the spelling of Go's package `flag`: `-name value`,
 //! `-name=value`, and with two hyphens.
 
-use std::path::PathBuf;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 use attach::OwnerFiles;
+use cni::keys;
 
 use crate::config::SOCKET;
 use crate::record::directory;
+use crate::wire::Asked;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Flags {
@@ -41,78 +44,72 @@ impl Flags {
         directory(&self.socket)
     }
 
+    /// Returns where the daemon finds a path of the host.
+    pub(crate) fn on_host(&self, path: &Path) -> PathBuf {
+        format!("{}{}", self.prefix, path.display()).into()
+    }
+
+    /// Returns `asked` with the path at which the daemon finds the sandbox.
+    pub(crate) fn here(&self, asked: Asked) -> Asked {
+        Asked {
+            netns: self.on_host(&asked.netns),
+            ..asked
+        }
+    }
+
     /// Parses the words after `daemon`.
     ///
     /// # Errors
     /// A flag is unknown, or its value is missing or invalid.
-    pub(crate) fn parse(mut words: impl Iterator<Item = String>) -> anyhow::Result<Self> {
-        let mut flags = Self {
-            pidfile: None,
-            prefix: String::new(),
-            socket: SOCKET.into(),
-            broadcast: false,
-            timing: Timing {
-                timeout: Duration::from_secs(10),
-                resend_max: Duration::from_secs(62),
-                resend_timeout: Duration::from_secs(208),
-            },
+    pub(crate) fn parse(words: impl Iterator<Item = String>) -> anyhow::Result<Self> {
+        let mut given = given(words)?;
+        let mut take = |flag| given.remove(flag).unwrap_or_default();
+        let pidfile = Some(take("pidfile")).filter(|it| !it.is_empty());
+        let pidfile = pidfile.map(|it| keys::absolute(&it, "", "-pidfile"));
+        let prefix = take("hostprefix");
+        let socket = keys::absolute(&take("socketpath"), SOCKET, "-socketpath")?;
+        let broadcast = take("broadcast");
+        let mut duration = |flag, seconds| {
+            let default = Duration::from_secs(seconds);
+            let duration = keys::duration(&take(flag), default, flag)?;
+            ensure!(!duration.is_zero(), "{flag}: give a duration, such as 10s");
+            Ok(duration)
         };
-        let mut socket = SOCKET.to_owned();
-        while let Some(word) = words.next() {
-            let flag = word.strip_prefix("--").or_else(|| word.strip_prefix('-'));
-            let flag = flag.with_context(|| format!("{word:?} is no flag"))?;
-            let (name, value) = match flag.split_once('=') {
-                Some((name, value)) => (name, Some(value.to_owned())),
-                None if flag == "broadcast" => (flag, Some("true".to_owned())),
-                None => (flag, words.next()),
-            };
-            let value = value.with_context(|| format!("-{name} needs a value"))?;
-            let timing = &mut flags.timing;
-            match name {
-                "pidfile" => flags.pidfile = pidfile(value)?,
-                "hostprefix" => flags.prefix = value,
-                "socketpath" if value.is_empty() => {}
-                "socketpath" => socket = value,
-                "broadcast" => flags.broadcast = value.parse().context("read -broadcast")?,
-                "timeout" => timing.timeout = duration(name, &value)?,
-                "resendmax" => timing.resend_max = duration(name, &value)?,
-                "resendtimeout" => timing.resend_timeout = duration(name, &value)?,
-                _ => bail!("there is no flag -{name}"),
-            }
+        let timing = Timing {
+            timeout: duration("timeout", 10)?,
+            resend_max: duration("resendmax", 62)?,
+            resend_timeout: duration("resendtimeout", 208)?,
+        };
+        let flags = Self {
+            pidfile: pidfile.transpose()?,
+            socket: format!("{prefix}{}", socket.display()).into(),
+            prefix,
+            broadcast: !broadcast.is_empty() && broadcast.parse().context("broadcast")?,
+            timing,
+        };
+        match given.into_keys().next() {
+            Some(flag) => bail!("there is no flag -{flag}"),
+            None => Ok(flags),
         }
-        flags.socket = format!("{}{socket}", flags.prefix).into();
-        Ok(flags)
     }
 }
 
-fn pidfile(value: String) -> anyhow::Result<Option<PathBuf>> {
-    if value.is_empty() {
-        return Ok(None);
+/// Returns the values of the flags by their names.
+fn given(mut words: impl Iterator<Item = String>) -> anyhow::Result<HashMap<String, String>> {
+    let mut given = HashMap::new();
+    while let Some(word) = words.next() {
+        let flag = word.strip_prefix("--").or_else(|| word.strip_prefix('-'));
+        let flag = flag.with_context(|| format!("{word:?} is no flag"))?;
+        let (name, value) = match flag.split_once('=') {
+            Some((name, value)) => (name, Some(value.to_owned())),
+            None if flag == "broadcast" => (flag, Some("true".to_owned())),
+            None => (flag, words.next()),
+        };
+        let value = value.with_context(|| format!("-{name} needs a value"))?;
+        given.insert(name.to_owned(), value);
     }
-    let is_absolute = value.starts_with('/');
-    ensure!(is_absolute, "-pidfile {value:?} is not an absolute path");
-    Ok(Some(value.into()))
+    Ok(given)
 }
-
-fn duration(name: &str, value: &str) -> anyhow::Result<Duration> {
-    let duration = humantime::parse_duration(value);
-    let duration = duration.with_context(|| format!("read -{name} {value:?}"))?;
-    ensure!(
-        !duration.is_zero(),
-        "-{name} is 0: give a duration, such as 10s"
-    );
-    Ok(duration)
-}
-
-pub(crate) const USAGE: &str = "\
-flags of dhcp daemon:
-  -pidfile PATH            file for the process ID
-  -hostprefix PATH         the host's root directory
-  -socketpath PATH         the socket, /run/cni/dhcp.sock by default
-  -broadcast               servers answer to all hosts
-  -timeout DURATION        wait for the answer to one message, 10s by default
-  -resendmax DURATION      longest wait before a message is repeated, 62s by default
-  -resendtimeout DURATION  when an ADD gives up, 208s by default";
 
 #[cfg(test)]
 mod tests {

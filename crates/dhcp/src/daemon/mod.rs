@@ -8,6 +8,7 @@ use std::process::ExitCode;
 
 use cni::note;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::runtime::Builder;
 
 mod exchange;
 mod flags;
@@ -23,23 +24,19 @@ use flags::Flags;
 
 /// Runs the daemon until SIGTERM or SIGINT.
 pub(crate) fn run(arguments: impl Iterator<Item = String>) -> ExitCode {
-    let flags = match Flags::parse(arguments) {
-        Ok(flags) => flags,
-        Err(error) => {
-            note!("{error:#}\n{}", flags::USAGE);
-            return ExitCode::from(2);
-        }
-    };
-    let mut runtime = tokio::runtime::Builder::new_current_thread();
-    let runtime = raise_file_limit().and_then(|()| runtime.enable_all().build());
-    let served = runtime.map_err(anyhow::Error::from);
-    match served.and_then(|runtime| runtime.block_on(server::serve(flags))) {
+    match Flags::parse(arguments).and_then(serve) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             note!("{error:#}");
             ExitCode::FAILURE
         }
     }
+}
+
+fn serve(flags: Flags) -> anyhow::Result<()> {
+    raise_file_limit()?;
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(server::serve(flags))
 }
 
 /// Raises the soft limit of open files, 1,024 in most places, to the hard one. Each attachment that

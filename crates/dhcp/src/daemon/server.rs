@@ -4,11 +4,11 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, ensure};
 use attach::OwnerFiles;
 use cni::files::{self, Hold};
 use cni::note;
@@ -23,15 +23,22 @@ use super::flags::Flags;
 use super::held_leases::HeldLeases;
 use super::sandbox::at_interface;
 use super::takeover;
+use crate::lease::Lease;
 use crate::record::Record;
-use crate::wire::{Answer, HEARTBEAT, LARGEST, PATIENCE, Request};
+use crate::wire::{HEARTBEAT, LARGEST, PATIENCE, Request};
 
 /// Serves clients until SIGTERM or SIGINT. Leases stay, for the next daemon.
-pub(crate) async fn serve(flags: Flags) -> anyhow::Result<()> {
+pub(crate) async fn serve(mut flags: Flags) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
+    let passed = ListenFd::from_env().take_unix_listener(0);
+    let passed = passed.context("read the socket that systemd passes")?;
+    let is_own = passed.is_none();
+    if let Some(path) = passed.as_ref().and_then(path) {
+        flags.socket = flags.on_host(&path);
+    }
     let _lock = lock(&flags.records())?;
-    let (listener, is_own) = listener(&flags.socket)?;
+    let listener = listener(passed, &flags.socket)?;
     if let Some(path) = &flags.pidfile {
         let id = std::process::id().to_string();
         fs::write(path, id).with_context(|| format!("write {}", path.display()))?;
@@ -61,31 +68,24 @@ fn lock(files: &OwnerFiles) -> anyhow::Result<File> {
     locked.with_context(|| format!("another DHCP daemon uses {}", path.display()))
 }
 
-/// Returns the socket that systemd passes, or else a new one at `path`, and whether it is new.
-fn listener(path: &Path) -> anyhow::Result<(UnixListener, bool)> {
-    let mut passed = ListenFd::from_env();
-    ensure!(
-        passed.len() < 2,
-        "systemd passes {} sockets: the daemon needs one",
-        passed.len()
-    );
-    let passed = passed
-        .take_unix_listener(0)
-        .context("read the socket that systemd passes")?;
-    let is_new = passed.is_none();
-    let listener = match passed {
-        Some(listener) => listener,
-        None => bind(path).with_context(|| format!("listen on {}", path.display()))?,
-    };
+/// Returns the path of a socket, at which clients find the records, too.
+fn path(listener: &net::UnixListener) -> Option<PathBuf> {
+    let address = listener.local_addr().ok()?;
+    address.as_pathname().map(Path::to_owned)
+}
+
+/// Returns the socket that systemd passes, or else a new one at `path`.
+fn listener(passed: Option<net::UnixListener>, path: &Path) -> anyhow::Result<UnixListener> {
+    let listener = passed.map_or_else(|| bind(path), Ok);
+    let listener = listener.with_context(|| format!("listen on {}", path.display()))?;
     listener.set_nonblocking(true)?;
-    Ok((UnixListener::from_std(listener)?, is_new))
+    Ok(UnixListener::from_std(listener)?)
 }
 
 /// Creates the socket. Replaces one that a killed daemon left.
 fn bind(path: &Path) -> anyhow::Result<net::UnixListener> {
-    if net::UnixStream::connect(path).is_ok() {
-        bail!("another program listens there; stop it first");
-    }
+    let is_free = net::UnixStream::connect(path).is_err();
+    ensure!(is_free, "another program listens there; stop it first");
     files::remove(path)?;
     let listener = net::UnixListener::bind(path)?;
     fs::set_permissions(path, fs::Permissions::from_mode(0o660))?;
@@ -94,18 +94,16 @@ fn bind(path: &Path) -> anyhow::Result<net::UnixListener> {
 
 /// Starts the task of each record. Releases what an ADD did not return, and what a DEL marked while
 /// no daemon ran.
-async fn load(held: &Arc<HeldLeases>) -> anyhow::Result<()> {
+async fn load(held: &HeldLeases) -> anyhow::Result<()> {
     let files = held.flags.records();
     for owner in files.owners()? {
-        let retired = || Some((files.find_retired(&owner)?, false));
-        let live = files.find(&owner).ok().map(|text| (text, true));
-        let Some((text, is_live)) = live.or_else(retired) else {
-            continue;
-        };
-        match serde_json::from_str::<Record>(&text) {
-            Ok(record) if is_live && record.is_answered => held.start(record, None),
-            Ok(record) => cni::note_failure(held.release_record(record).await),
-            Err(error) => note!("record of {owner}: {error}; DEL removes it"),
+        match files
+            .find(&owner)
+            .map(|it| serde_json::from_str::<Record>(&it))
+        {
+            Ok(Ok(record)) if record.is_answered => drop(held.start(record)),
+            Ok(Err(error)) => note!("record of {owner}: {error}; DEL removes it"),
+            Ok(Ok(_)) | Err(_) => cni::note_failure(held.release(&owner).await),
         }
     }
     Ok(())
@@ -113,25 +111,23 @@ async fn load(held: &Arc<HeldLeases>) -> anyhow::Result<()> {
 
 /// Starts the task of each cached attachment without a record whose interface has its address. Its
 /// lease is another daemon's, such as that of the Go plugin, so the task first has it confirmed.
-async fn take_over(held: &Arc<HeldLeases>) -> anyhow::Result<()> {
+async fn take_over(held: &HeldLeases) -> anyhow::Result<()> {
     let files = held.flags.records();
-    for mut record in takeover::cached(&held.flags) {
+    let known = files.owners()?;
+    for (mut record, address) in takeover::cached(&held.flags) {
         let owner = record.asked.attachment.owner();
-        let Some(address) = record.lease.as_ref().map(|it| it.address) else {
-            continue;
-        };
-        if files.owners()?.contains(&owner) {
+        if known.contains(&owner) {
             continue;
         }
         let has_address = move |connection: &Connection, link: &Link| {
             let mut addresses = connection.addresses(link.index)?.into_iter();
             Ok(addresses.any(|it| it.address == address.into()))
         };
-        match at_interface(&mut record, &held.flags.prefix, has_address).await {
+        match at_interface(&mut record, has_address).await {
             Ok(true) => {
                 note!("{owner}: asking for {address}, which another daemon leased");
                 record.write(&files)?;
-                held.start(record, None);
+                held.start(record);
             }
             Ok(false) => {}
             Err(error) => note!("{owner}: look for {address}: {error:#}"),
@@ -155,63 +151,34 @@ async fn accept(listener: &UnixListener, held: &Arc<HeldLeases>) {
     }
 }
 
-/// Answers one request. Sends an empty line from time to time meanwhile. If the client hangs up,
-/// drops the work for it.
-async fn serve_client(stream: UnixStream, held: &Arc<HeldLeases>) -> io::Result<()> {
+/// Answers one request, even if the client hangs up. Sends an empty line from time to time meanwhile.
+async fn serve_client(stream: UnixStream, held: &HeldLeases) -> io::Result<()> {
     let (reader, mut writer) = stream.into_split();
-    let mut reader = BufReader::new(reader.take(LARGEST));
     let mut line = String::new();
+    let mut reader = BufReader::new(reader.take(LARGEST));
     timeout(PATIENCE, reader.read_line(&mut line)).await??;
-    let mut more = [0];
-    let answer = async { answer(held, parse(&line)?).await };
-    tokio::pin!(answer);
+    if line.starts_with("CONNECT ") {
+        return writer.write_all(TO_GO.as_bytes()).await;
+    }
+    let mut answer = std::pin::pin!(answer(held, &line));
     let answer = loop {
-        tokio::select! {
-            // The Go plugin's request has a second line, which is no hang-up.
-            biased;
-            answer = &mut answer => break answer,
-            _ = reader.read(&mut more) => return Ok(()),
-            () = sleep(HEARTBEAT) => writer.write_all(b"\n").await?,
+        match timeout(HEARTBEAT, &mut answer).await {
+            Ok(answer) => break answer.map_err(|error| format!("{error:#}")),
+            Err(_) => drop(writer.write_all(b"\n").await),
         }
     };
-    let answer = answer.unwrap_or_else(|error| Answer::Failed(format!("{error:#}")));
-    let line = match answer {
-        // The Go plugin shows the text of such a status.
-        Answer::Failed(reason) if line.starts_with(GO) => format!("HTTP/1.0 501 {reason}\r\n\r\n"),
-        answer => serde_json::to_string(&answer)?,
-    };
-    writer.write_all(line.as_bytes()).await
+    writer.write_all(&serde_json::to_vec(&answer)?).await
 }
 
-/// Parses a request.
-///
-/// # Errors
-/// It is no request. The error also shows a user of the Go plugin what is wrong.
-pub(crate) fn parse(line: &str) -> anyhow::Result<Request> {
-    if line.starts_with(GO) {
-        bail!(
-            "the plugin dhcp of containernetworking/plugins cannot talk to this daemon: use ours"
-        );
-    }
-    serde_json::from_str(line).context("read the request")
-}
-
-async fn answer(held: &Arc<HeldLeases>, request: Request) -> anyhow::Result<Answer> {
-    match request {
-        Request::Add(asked) => held.add(Record::new(asked)).await.map(Answer::Lease),
-        Request::Check(asked, lease) => {
-            let record = Record {
-                lease,
-                is_answered: true,
-                ..Record::new(asked)
-            };
-            held.check(record).await.map(Answer::Lease)
-        }
-        Request::Del(attachment) => held.release(&attachment).await.map(|()| Answer::Done),
-        Request::Status => Ok(Answer::Done),
-        Request::Gc(network, valid) => held.collect(&network, &valid).await.map(|()| Answer::Done),
+async fn answer(held: &HeldLeases, line: &str) -> anyhow::Result<Option<Lease>> {
+    match serde_json::from_str(line).context("read the request")? {
+        Request::Add(asked) => held.add(held.flags.here(asked)).await,
+        Request::Check(asked, known) => held.check(held.flags.here(asked), known).await,
+        Request::Del(owner) => held.release(&owner).await.map(|()| None),
+        Request::Status => Ok(None),
     }
 }
 
-/// Start of a request of the Go plugin.
-const GO: &str = "CONNECT ";
+/// Answer to the Go plugin, which shows the text of such a status.
+const TO_GO: &str = "HTTP/1.0 501 the plugin dhcp of containernetworking/plugins cannot talk to this \
+                     daemon: use ours\r\n\r\n";

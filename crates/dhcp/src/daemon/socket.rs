@@ -1,6 +1,6 @@
 //! A socket for whole frames of one interface.
 
-use std::io::{self, ErrorKind, Read as _};
+use std::io::{self, ErrorKind};
 use std::os::fd::AsRawFd as _;
 use std::thread;
 
@@ -9,12 +9,12 @@ use nix::ifaddrs::getifaddrs;
 use nix::libc::ETH_P_IP;
 use nix::sys::socket::bind;
 use socket2::{Domain, Protocol, SockFilter, Socket, Type};
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
+use tokio::net::UdpSocket;
 
 /// A socket that receives the answers of one transaction and sends any frame over its interface.
+/// Tokio reads and writes any datagram socket as it does a UDP socket.
 #[derive(Debug)]
-pub(crate) struct FrameSocket(Option<AsyncFd<Socket>>);
+pub(crate) struct FrameSocket(Option<UdpSocket>);
 
 /// Opens a socket for the link with this index, which receives the answers with the transaction number
 /// `number`. Must run in the namespace of the link.
@@ -48,15 +48,11 @@ impl FrameSocket {
     ///
     /// # Errors
     /// The kernel refuses to watch the socket.
-    #[expect(
-        deprecated,
-        reason = "its successor is unsafe, because of types that change their descriptor, which Socket does not"
-    )]
     pub(crate) fn new(socket: Socket) -> io::Result<Self> {
-        Ok(Self(Some(AsyncFd::new(socket)?)))
+        Ok(Self(Some(UdpSocket::from_std(socket.into())?)))
     }
 
-    fn get(&self) -> io::Result<&AsyncFd<Socket>> {
+    fn get(&self) -> io::Result<&UdpSocket> {
         // There is one until `drop`.
         self.0.as_ref().ok_or(ErrorKind::NotConnected.into())
     }
@@ -66,8 +62,7 @@ impl FrameSocket {
     /// # Errors
     /// The link is down or gone.
     pub(crate) async fn send(&self, frame: &[u8]) -> io::Result<()> {
-        let send = |socket: &Socket| socket.send(frame).map(drop);
-        self.get()?.async_io(Interest::WRITABLE, send).await
+        self.get()?.send(frame).await.map(drop)
     }
 
     /// Receives a frame.
@@ -76,8 +71,7 @@ impl FrameSocket {
     /// The link is down or gone.
     pub(crate) async fn receive(&self) -> io::Result<Vec<u8>> {
         let mut frame = vec![0; LARGEST];
-        let receive = |mut socket: &Socket| socket.read(&mut frame);
-        let received = self.get()?.async_io(Interest::READABLE, receive).await?;
+        let received = self.get()?.recv(&mut frame).await?;
         frame.truncate(received);
         Ok(frame)
     }
@@ -87,7 +81,7 @@ impl Drop for FrameSocket {
     /// Closes the socket in a thread of its own: the kernel takes 10 ms, in which the daemon would
     /// serve no other attachment.
     fn drop(&mut self) {
-        if let Some(socket) = self.0.take().map(AsyncFd::into_inner) {
+        if let Some(socket) = self.0.take().map(UdpSocket::into_std) {
             // Without a thread, the socket is closed here.
             thread::Builder::new().spawn(move || drop(socket)).ok();
         }

@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use cni::{Attachment, CniArgs, Document, Network, SearchPath, SpecVersion, files, result};
+use cni::{Attachment, CniArgs, SpecVersion, files, json, result};
+use ipnetwork::Ipv4Network;
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 
 use super::flags::Flags;
 use crate::PLUGIN;
@@ -30,71 +31,49 @@ struct Cached {
     result: Value,
 }
 
-/// Returns the records of all cached attachments with leases of a daemon on this daemon's socket.
-/// Other files are no error: the directories are libcni's.
-pub(crate) fn cached(flags: &Flags) -> Vec<Record> {
-    let directories = DIRECTORIES.map(|it| format!("{}{it}", flags.prefix));
-    let entries = directories.iter().flat_map(fs::read_dir).flatten();
-    let texts = entries
-        .flatten()
-        .filter_map(|it| files::read(&it.path()).ok());
+/// Returns the records, and the addresses, of all cached attachments with leases of a daemon on this
+/// daemon's socket. Other files are no error: the directories are libcni's.
+pub(crate) fn cached(flags: &Flags) -> Vec<(Record, Ipv4Network)> {
+    let directories = DIRECTORIES.iter().map(|it| flags.on_host(Path::new(it)));
+    let entries = directories.flat_map(fs::read_dir).flatten().flatten();
+    let texts = entries.filter_map(|it| files::read(&it.path()).ok());
     let found = texts.filter_map(|it| read(&it).ok().flatten());
-    let is_ours =
-        |socket: &Path| Path::new(&format!("{}{}", flags.prefix, socket.display())) == flags.socket;
-    let ours = found.filter(|(socket, _)| is_ours(socket));
-    ours.map(|(_, record)| record).collect()
+    let ours = found.filter(|(socket, ..)| flags.on_host(socket) == flags.socket);
+    let records = ours.map(|(_, asked, lease)| {
+        let address = lease.address;
+        (Record::foreign(flags.here(asked), lease), address)
+    });
+    records.collect()
 }
 
-/// Reads a cached attachment. Returns the daemon's socket and the record. Returns `None` if the
-/// network has another IPAM plugin.
-pub(crate) fn read(bytes: &[u8]) -> anyhow::Result<Option<(PathBuf, Record)>> {
+/// Reads a cached attachment: the daemon's socket, what was asked for, and the lease. Returns `None`
+/// if the network has another IPAM plugin.
+pub(crate) fn read(bytes: &[u8]) -> anyhow::Result<Option<(PathBuf, Asked, Lease)>> {
     let cached: Cached = serde_json::from_slice(bytes)?;
-    let Some(network) = network(&cached)? else {
+    let network: Value = serde_json::from_slice(&BASE64_STANDARD.decode(&cached.config)?)?;
+    let list = network.get("plugins").and_then(Value::as_array);
+    let plugins = list.map_or(std::slice::from_ref(&network), Vec::as_slice);
+    let mut sections = plugins.iter().filter_map(|it| it.get("ipam"));
+    let Some(section) = sections.find(|it| it.get("type").is_some_and(|it| it == PLUGIN.name))
+    else {
         return Ok(None);
     };
     let args = cached.cni_args.unwrap_or_default().into_iter();
     let args: Vec<_> = args.map(|(key, value)| format!("{key}={value}")).collect();
-    let config = Config::parse(&network, &CniArgs::parse(&args.join(";"))?)?;
-    let result = result::read(cached.result, network.version, "result")?;
-    let interface = cached.if_name.parse()?;
-    let sandbox = result.in_sandbox(&interface);
-    let sandbox = sandbox.and_then(|(_, it)| it.sandbox.clone());
-    let asked = Asked {
-        attachment: Attachment {
-            network: network.name.clone(),
-            container: cached.container_id.parse()?,
-            interface,
-        },
-        netns: sandbox.context("the result names no sandbox")?.into(),
-        options: config.options,
-        priority: config.priority,
+    let args = CniArgs::parse(&args.join(";"))?;
+    let config = Config::new(&json::read(section, "ipam")?.value, &args)?;
+    let result = result::read(cached.result, SpecVersion::CURRENT, "result")?;
+    let attachment = Attachment {
+        network: cached.network_name.parse()?,
+        container: cached.container_id.parse()?,
+        interface: cached.if_name.parse()?,
     };
-    let record = Record {
-        lease: Some(Lease::of_result(&result)?),
-        is_answered: true,
-        ..Record::new(asked)
-    };
-    Ok(Some((config.socket, record)))
-}
-
-/// Returns the configuration of the plugin that calls `dhcp`, if the network has one.
-fn network(cached: &Cached) -> anyhow::Result<Option<Network>> {
-    let config = BASE64_STANDARD.decode(&cached.config)?;
-    let config: Map<String, Value> = serde_json::from_slice(&config)?;
-    let list = config.get("plugins").and_then(Value::as_array);
-    let mut plugins = list.map_or_else(|| vec![Value::Object(config.clone())], Clone::clone);
-    let calls_us = |it: &Value| it.pointer("/ipam/type").is_some_and(|it| it == PLUGIN.name);
-    plugins.retain(calls_us);
-    let Some(Value::Object(mut plugin)) = plugins.pop() else {
-        return Ok(None);
-    };
-    let version = config.get("cniVersion").cloned();
-    let version = version.unwrap_or_else(|| json!("0.1.0"));
-    plugin.insert("name".to_owned(), json!(cached.network_name));
-    plugin.insert("cniVersion".to_owned(), version);
-    let document = Document::decode(Value::Object(plugin).to_string().into_bytes())?;
-    let network = Network::parse(document, SearchPath::default(), SpecVersion::ALL)?;
-    Ok(Some(network))
+    let sandbox = result.in_sandbox(&attachment.interface);
+    let sandbox = sandbox.and_then(|(_, it)| it.sandbox.as_ref());
+    let netns = sandbox.context("the result names no sandbox")?.into();
+    let lease = Lease::of_result(&result)?;
+    let socket = config.socket.clone();
+    Ok(Some((socket, Asked::new(attachment, netns, config), lease)))
 }
 
 /// Directories of libcni's cache: that of runtimes, and that of Multus.
