@@ -76,11 +76,12 @@ fn other_address_of_a_renewal_is_not_lost() {
     let a = host.sandbox("a");
     let network = alone(&host, &a);
     a.ip("address add 10.6.0.50/24 dev eth0");
-    let server = Server::start(|query| {
+    let mut renewals = 0..1;
+    let server = Server::start(move |query| {
         let (kind, address, seconds) = match (query.kind, query.client.is_unspecified()) {
             (DISCOVER, _) => (OFFER, 50, 2),
             (REQUEST, true) => (ACK, 50, 2),
-            (REQUEST, false) => (ACK, 51, 60),
+            (REQUEST, false) if renewals.next().is_some() => (ACK, 51, 60),
             _ => return Vec::new(),
         };
         vec![query.lease(kind, [10, 6, 0, address], seconds)]
