@@ -70,10 +70,28 @@ fn repeated_add_of_the_newer_attachment_keeps_the_earlier_one_in_its_record() {
     let fence = host.fence();
     let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
     let firewall = fence.join(&a, &[]).with("backend", "iptables");
-    for pod in [&a, &b, &b] {
+    for pod in [&a, &b, &b, &a, &b] {
         firewall.on("ADD", pod).ok();
     }
     firewall.del(&b);
+    assert_eq!(fence.opens(&a), [true; 2]);
+}
+
+#[test]
+fn del_after_a_flush_gives_nothing_back_and_succeeds() {
+    let host = Host::new();
+    closed(&host);
+    let fence = host.fence();
+    let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
+    let firewall = fence.join(&a, &[]).with("backend", "iptables");
+    for pod in [&a, &b] {
+        firewall.on("ADD", pod).ok();
+    }
+    host.run("nft", &["flush", "ruleset"]);
+    closed(&host);
+    firewall.del(&b);
+    assert_eq!(records(), 1);
+    firewall.on("RELOAD", &a).ok();
     assert_eq!(fence.opens(&a), [true; 2]);
 }
 

@@ -197,7 +197,7 @@ pub(crate) fn delete_accept_rules(config: &Config, addresses: &[IpAddr]) -> anyh
 
 /// Restores the permission of attachments that had an address before another attachment: adds each
 /// of `elements` to the sets of addresses, unless another attachment has the permission for its
-/// address. Does nothing if the kernel has no netfilter.
+/// address. Does nothing if the kernel has no netfilter, or if another program has deleted the table.
 ///
 /// # Errors
 /// - Code 11: other processes keep changing the rules.
@@ -208,6 +208,9 @@ pub(crate) fn hand_back(elements: &[Element]) -> anyhow::Result<()> {
     };
     let sets = address_sets();
     let updated = connection.update(&sets, || {
+        if !connection.exists(&sets)? {
+            return Ok(Change::default());
+        }
         let holders = connection.holders(&sets, elements)?;
         let free = elements.iter().zip(holders).filter(|it| it.1.is_none());
         let free = free.map(|it| it.0.clone()).collect();

@@ -94,7 +94,12 @@ fn merged(texts: [&str; 2], sources: Option<&Sources>) -> anyhow::Result<String>
 
 /// Adds `earlier`, attachments that had the addresses of `owner` before, to the record of `owner`.
 pub(crate) fn add_earlier(owner: &str, earlier: &[Earlier]) -> anyhow::Result<()> {
-    change(owner, |there| Ok(there.to_owned() + &lines(earlier)))
+    change(owner, |there| {
+        let mut new = earlier.to_vec();
+        let listed = Earlier::read(there);
+        new.retain(|it| !listed.contains(it));
+        Ok(there.to_owned() + &lines(&new))
+    })
 }
 
 fn change(owner: &str, text: impl Fn(&str) -> anyhow::Result<String>) -> anyhow::Result<()> {

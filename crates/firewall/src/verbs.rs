@@ -1,5 +1,6 @@
 //! The verbs of the plugin `firewall`.
 
+use std::collections::HashSet;
 use std::net::IpAddr;
 
 use anyhow::bail;
@@ -276,10 +277,13 @@ fn note_earlier(owner: &str, desired: &Desired, replaced: &[Element]) {
 }
 
 /// Gives the permission for each address back to the attachment from which a later ADD took it, if
-/// that attachment still exists and no other attachment has the permission now.
+/// that attachment still exists and no other attachment has the permission now. Of several, the last
+/// one gets it.
 fn hand_back(earlier: &[Earlier]) -> anyhow::Result<()> {
-    let existing = earlier.iter().filter(|it| record::files().has(&it.owner));
-    let existing: Vec<_> = existing.collect();
+    let mut seen = HashSet::new();
+    let existing = earlier.iter().rev();
+    let existing = existing.filter(|it| record::files().has(&it.owner));
+    let existing: Vec<_> = existing.filter(|it| seen.insert(it.address)).collect();
     if existing.is_empty() {
         return Ok(());
     }
