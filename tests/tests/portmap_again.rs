@@ -73,6 +73,14 @@ fn what_the_second_add_does_not_ask_for_goes_with_it() {
     again.on("CHECK", &a).ok();
     assert!(serves(&host, 8080, (&a, 82)) && !serves(&host, 8081, (&a, 81)));
     assert_eq!(rules(&host).matches("chain conditions-").count(), 1);
+    let none = Ports::asking(&portmap, &[]);
+    none.on("CHECK", &a)
+        .error()
+        .expect(100, &["does not ask for"]);
+    none.add(&a);
+    none.on("CHECK", &a).ok();
+    assert!(!serves(&host, 8080, (&a, 82)) && !rules(&host).contains("cni:"));
+    again.add(&a);
     ports.forgotten(&a).ok();
     assert!(!rules(&host).contains("conditions-"), "{}", rules(&host));
     assert!(!rules(&host).contains("cni:"), "{}", rules(&host));

@@ -179,6 +179,15 @@ fn a_pod_is_reached_by_a_route_of_any_table_and_a_missing_route_is_reported() {
     let said = "there is no route to 10.1.0.2, so clients at 127.0.0.1 and some neighbours";
     assert!(outcome.stderr.contains(said), "{outcome:?}");
     assert_eq!(route_localnet(&host), "0");
+    for discarding in ["blackhole", "unreachable", "prohibit"] {
+        host.ip(&format!("route add {discarding} 10.1.0.0/24"));
+        let outcome = portmap.on("ADD", &a).run();
+        assert!(
+            outcome.status.success() && outcome.stderr.contains(said),
+            "{outcome:?}"
+        );
+        host.ip("route delete 10.1.0.0/24");
+    }
     host.ip("rule add to 10.1.0.0/24 lookup 100");
     assert_eq!(portmap.on("ADD", &a).run().stderr, "");
     assert_eq!(reach(&outside, &["192.0.2.1"], &a), [both("192.0.2.2")]);

@@ -11,15 +11,15 @@ use crate::{Connection, Error, IpVersion, Message, Request, Route};
 
 impl Connection {
     /// Returns the index of the link through which packets to `address` leave. Returns `None` if no
-    /// unicast route matches: there is no route, or `address` belongs to this host. Equivalent to
-    /// `ip route get`.
+    /// unicast route matches: there is no route, it drops the packets, or `address` belongs to this
+    /// host. Equivalent to `ip route get`.
     ///
     /// # Errors
-    /// [`Error::Refused`], also if the matching route drops the packets.
+    /// [`Error::Refused`].
     pub fn link_towards(&self, address: IpAddr) -> Result<Option<u32>, Error> {
         let request = [lookup(address, RouteFlags::empty(), None)];
         match self.objects(&request, Route::from_answer) {
-            Err(error) if error.is_no_route() => Ok(None),
+            Err(error) if error.is_no_route() || error.is_discarding_route() => Ok(None),
             routes => Ok(routes?.first().and_then(|it| it.links().next())),
         }
     }

@@ -11,7 +11,7 @@ use cni::{AddRequest, Answer, Answered, Attachment, CheckRequest, Undo};
 use crate::installation::Installation;
 use crate::plan::Plan;
 use crate::record::{self, Record};
-use crate::{firewall, liveness, localnet, wait};
+use crate::{del, firewall, liveness, localnet, wait};
 
 /// Forwards the requested ports and prints `prevResult` unchanged as the result.
 ///
@@ -21,6 +21,9 @@ use crate::{firewall, liveness, localnet, wait};
 pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answered> {
     let result = request.chained()?;
     let Some(plan) = Plan::of(request)? else {
+        if record::files().has(&request.attachment.owner()) {
+            del::remove(&request.attachment)?;
+        }
         return Ok(answer.give(result)?);
     };
     cni::step("look at the sandbox");

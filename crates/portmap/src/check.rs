@@ -1,11 +1,12 @@
 //! CHECK compares the kernel's state with the configuration; STATUS reports whether an ADD can succeed.
 
+use anyhow::ensure;
 use attach::Differences;
 use cni::{CheckRequest, StatusRequest};
 use netlink::Connection;
 
 use crate::plan::Plan;
-use crate::record::Record;
+use crate::record::{self, Record};
 use crate::{Config, firewall, localnet, table};
 
 /// Compares the attachment's elements and chains in `nf_tables` with the configuration. If a port
@@ -17,10 +18,15 @@ use crate::{Config, firewall, localnet, table};
 /// - Code 100: the attachment has no readable record, or differs from the configuration. One error
 ///   names all differences.
 pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
+    let attachment = &request.attachment;
     let Some(plan) = Plan::of(request)? else {
+        let is_forwarded = record::files().has(&attachment.owner());
+        ensure!(
+            !is_forwarded,
+            "{attachment} has ports that its configuration does not ask for"
+        );
         return Ok(());
     };
-    let attachment = &request.attachment;
     cni::step("compare");
     let record = Record::find(attachment)?;
     let owner = attachment.owner();

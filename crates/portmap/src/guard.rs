@@ -108,7 +108,11 @@ pub(crate) fn add_policies(connection: &Connection) -> anyhow::Result<()> {
     if accepted.is_empty() || is_held(connection).map_err(coded)? {
         return Ok(());
     }
-    Ok(policies.block(&accepted)?)
+    policies.block(&accepted)?;
+    for packets in policies.accepted(&accepted)? {
+        note!("an IPsec policy of another program accepts {packets}, so only nf_tables drops them");
+    }
+    Ok(())
 }
 
 /// Returns the packets that `IPsec` policies have to block and no policy blocks. Returns none if the
