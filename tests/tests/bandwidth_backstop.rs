@@ -70,6 +70,7 @@ fn a_second_add_leaves_nothing_of_the_first_one() {
     all.check(&scene.a, &result).ok();
     let elements = elements(&scene.host, "bridge");
     assert_eq!(elements.matches("cni:").count(), 1, "{elements}");
+    assert!(!elements.contains("chain policy-"), "{elements}");
     let faster = limited(&scene).with("egressRate", 20_000_000);
     let refusal = faster.check(&scene.a, &result).error();
     refusal.expect(100, &["element of cni:pods/a/eth0 in set limits"]);

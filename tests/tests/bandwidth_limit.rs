@@ -246,6 +246,13 @@ fn reload_changes_rates_but_makes_and_removes_no_limit() {
     fs::write(scene.entry(), entry.to_string()).unwrap();
     scene.tool.run(&["reload"]).ok();
     assert_eq!(scene.rates(), [None, Some(1_000_000)]);
+    scene.limit(&["--egress", "none"]).ok();
+    fs::write(scene.entry(), entry.to_string()).unwrap();
+    scene.tool.run(&["reload"]).ok();
+    assert_eq!(
+        (scene.rates(), scene.backstop()),
+        ([None; 2], String::new())
+    );
 }
 
 #[test]

@@ -70,6 +70,7 @@ impl Backstop {
         let Protection { table, elements } = &self.protection;
         let is_own = |it: &Element| self.places.iter().any(|place| place.owner == it.owner);
         let mut on_new = Some(on_new);
+        let mut replaced = Vec::new();
         let updated = connection.update(table, || {
             let there = connection.holders(table, &self.places)?.into_iter();
             let there: Vec<_> = there.flatten().collect();
@@ -80,9 +81,15 @@ impl Backstop {
             {
                 on_new();
             }
+            replaced.clone_from(&there);
             Ok::<_, nft::Error>(Change::of(there, elements.clone()))
         });
         let updated = updated.map_err(plugin_error)?;
+        replaced.retain(|it| !elements.contains(it));
+        if !replaced.is_empty() {
+            let deleted = connection.delete_chains_of(table, &replaced);
+            deleted.map_err(plugin_error)?;
+        }
         updated.warning(table).iter().for_each(note);
         Ok(())
     }

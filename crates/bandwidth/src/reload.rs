@@ -68,11 +68,13 @@ pub(crate) fn reload(request: &CheckRequest) -> anyhow::Result<()> {
 /// sandbox may have renamed its interface, and must not escape the limit by that.
 fn restore_backstop(request: &CheckRequest, config: &Config) -> anyhow::Result<()> {
     let owner = request.attachment.owner();
-    let is_gone = || Ok(!record::limits_egress(&owner));
-    let asked = config.limits.get(&Direction::Egress);
-    let Some(asked) = asked.filter(|_| record::limits_egress(&owner)) else {
+    let is_gone = || anyhow::Ok(!record::read(&owner)?.limits_egress);
+    let Some(asked) = config.limits.get(&Direction::Egress) else {
         return Ok(());
     };
+    if is_gone()? {
+        return Ok(());
+    }
     let Some(host_link) = pair::host_end(request)? else {
         return Ok(());
     };
@@ -141,8 +143,11 @@ impl Reload<'_> {
             let removed = is_named.then(|| limiting.remove(direction));
             return removed.unwrap_or(Ok(())).context(UNFINISHED);
         };
-        let limit = limiting.limit(asked)?;
         let is_egress = direction == Direction::Egress;
+        if is_egress && !is_named && !self.has_egress_limit()? {
+            return Ok(());
+        }
+        let limit = limiting.limit(asked)?;
         if is_egress && !self.record.limits_egress {
             let record = Record {
                 limits_egress: true,
@@ -168,6 +173,14 @@ impl Reload<'_> {
             limiting.delete_ifb().context(UNFINISHED)?;
         }
         self.expect_lasting(&limit)
+    }
+
+    /// Returns whether the sandbox has an egress limit, or had one that the agent has to restore.
+    fn has_egress_limit(&self) -> anyhow::Result<bool> {
+        let held = self.limiting.pair.place(Direction::Egress).held();
+        Ok(self.record.limits_egress
+            || held.is_ok_and(|it| it.is_own())
+            || self.limiting.find_ifb()?.is_some())
     }
 
     /// After a failed change of the egress limit, restores the backstop: root in the sandbox can make
@@ -196,7 +209,7 @@ impl Reload<'_> {
     fn expect_lasting(&self, limit: &Limit) -> anyhow::Result<()> {
         let Limiting { pair, request, .. } = &self.limiting;
         let owner = request.attachment.owner();
-        let is_recorded = record::limits_egress(&owner);
+        let is_recorded = record::read(&owner)?.limits_egress;
         let mut is_over = self.record.limits_egress && !is_recorded;
         if !self.record.limits_egress {
             cni::step("wait for a concurrent DEL");
@@ -205,7 +218,7 @@ impl Reload<'_> {
                 record::files().retire(&owner).remove()?;
             }
         }
-        let is_gone = || Ok(is_over || is_recorded && !record::limits_egress(&owner));
+        let is_gone = || anyhow::Ok(is_over || is_recorded && !record::read(&owner)?.limits_egress);
         if !is_gone()? {
             return Ok(());
         }

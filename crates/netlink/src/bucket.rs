@@ -50,11 +50,13 @@ pub struct HeldBucket {
 impl TokenBucket {
     /// Returns whether the bucket `held`, which exists in the kernel, has this rate and burst. The
     /// times of the two bursts may differ by a microsecond, because containernetworking/plugins
-    /// computes these times in microseconds and rounds down.
+    /// computes these times in microseconds and rounds down, and by the error of the kernel's
+    /// multiplication (`psched_l2t_ns`).
     pub fn is_held_by(&self, held: &HeldBucket) -> bool {
         let distance = self.ticks().wrapping_sub(held.ticks);
         let distance = distance.min(distance.wrapping_neg());
-        self.rate == held.rate && distance <= TICKS_OF_A_MICROSECOND
+        let inexact = u32::try_from(self.all_ticks() >> 31).unwrap_or(u32::MAX);
+        self.rate == held.rate && distance <= TICKS_OF_A_MICROSECOND.saturating_add(inexact)
     }
 
     /// Returns whether sending the burst takes longer than the kernel can represent: 274 s.
@@ -300,6 +302,19 @@ mod tests {
             bucket(1_500_000, 250_000).ticks_of_microseconds(),
             2_604_156
         );
+    }
+
+    #[test]
+    fn long_bursts_are_those_that_the_kernel_computes() {
+        // 2^32 bytes at 3 Mbit/s take 11,453 s. The kernel's time is 6 µs shorter.
+        let long = bucket(375_000, u32::MAX);
+        let held = |difference| HeldBucket {
+            rate: long.rate,
+            ticks: long.ticks().wrapping_sub(difference),
+            limit: 0,
+            peak: 0,
+        };
+        assert!(long.is_held_by(&held(83)) && !long.is_held_by(&held(200)));
     }
 
     #[test]

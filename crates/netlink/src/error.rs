@@ -104,11 +104,11 @@ impl Error {
         matches!(self.errno(), Some(Errno::EOPNOTSUPP | Errno::EAFNOSUPPORT))
     }
 
-    /// Returns whether the kernel reports that the requested parent has no qdisc, or that the
-    /// requested class does not exist. The parent may still have a default qdisc that the kernel
+    /// Returns whether the kernel reports that the requested parent has no qdisc or can have none, or
+    /// that the requested class does not exist. The parent may still have a default qdisc that the kernel
     /// does not show.
     pub(crate) fn is_no_qdisc(&self) -> bool {
-        matches!(self.errno(), Some(Errno::ENOENT | Errno::EINVAL))
+        self.is_one_of(&[Errno::ENOENT, Errno::EINVAL, Errno::EOPNOTSUPP])
     }
 
     /// Returns whether the bridge has its maximum number of ports.
