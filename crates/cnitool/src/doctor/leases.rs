@@ -253,7 +253,7 @@ mod tests {
         let mut node = leased();
         for hidden in [host_link(None, None), host_link(None, Some(&[]))] {
             node.host_links = HostLinks(vec![hidden]);
-            may_live(&node, "no address of the sandbox behind veth7");
+            may_live(&node, "no known address of the sandbox behind veth7");
         }
         node.links.clear();
         may_live(&node, "has neither bridge cni0 nor");
