@@ -253,7 +253,7 @@ fn the_same_lease_returns_all_that_the_interface_had() {
     let (mut pods, first) = pods(&host, &chains);
     drop(first);
     pods.iter().for_each(Pod::expect_lost);
-    let next = server(FIRST, 4);
+    let next = server(FIRST, 8);
     for pod in &mut pods {
         pod.expect_lease(FIRST, &daemon);
     }

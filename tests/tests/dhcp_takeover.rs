@@ -57,8 +57,12 @@ fn confirmation_keeps_the_routes_of_other_plugins() {
         ];
         vec![query.answer(ACK, ADDRESS, &more)]
     });
+    a.ip("address add fd00:6::2/64 dev eth0 nodad");
+    let of_ipv6 = a.ip("-6 route show");
+    assert!(of_ipv6.contains("fe80::/64"), "{of_ipv6}");
     let _daemon = Daemon::start(&host);
     network.check(&a, &result).ok();
+    assert_eq!(a.ip("-6 route show"), of_ipv6);
     assert_eq!(a.default_gateways(), ["10.6.0.1"]);
     let routes = a.routes();
     assert!(

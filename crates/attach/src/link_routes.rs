@@ -17,7 +17,8 @@ pub fn link_routes(connection: &Connection, link: u32) -> Result<Vec<SavedRoute>
 
 /// Gives the link with the index `link` the routes `wanted`, those to gateways last. Removes the
 /// routes to subnets that the kernel added to `table` although `wanted` lacks them, because another
-/// plugin had replaced them. `table` is that of the link's VRF, or else `main`.
+/// plugin had replaced them, as far as `is_concerned` accepts them. `table` is that of the link's VRF,
+/// or else `main`.
 ///
 /// # Errors
 /// The first refusal. The later routes are still tried.
@@ -25,6 +26,7 @@ pub fn restore_routes(
     connection: &Connection,
     (link, table): (u32, u32),
     wanted: &[SavedRoute],
+    is_concerned: impl Fn(&SavedRoute) -> bool,
 ) -> anyhow::Result<()> {
     let is_same = |one: &SavedRoute, other: &SavedRoute| {
         one.is_of_kernel()
@@ -32,7 +34,7 @@ pub fn restore_routes(
             && one.route.table == other.route.table
     };
     let mut others = link_routes(connection, link)?;
-    others.retain(|it| it.route.table == table && it.is_of_kernel());
+    others.retain(|it| it.route.table == table && it.is_of_kernel() && is_concerned(it));
     others.retain(|it| !wanted.iter().any(|wanted| is_same(wanted, it)));
     let removals: Vec<_> = others.iter().map(|it| it.removal(link)).collect();
     done(connection.attempt(&removals)?)?;

@@ -1,5 +1,6 @@
 //! The configuration: the `ipam` section and `CNI_ARGS`.
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 
 use cni::{CniArgs, Error, Network, keys};
@@ -88,6 +89,8 @@ fn requested(raw: &[RawRequest]) -> Result<Vec<u8>, Error> {
     if !raw.iter().any(|it| it.skip_default) {
         codes.extend([ROUTERS, SUBNET_MASK]);
     }
+    let mut seen = HashSet::new();
+    codes.retain(|code| seen.insert(*code));
     Ok(codes)
 }
 

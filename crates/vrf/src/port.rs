@@ -60,7 +60,7 @@ impl Port {
         connection.execute([Request::change_link_number(link, &master)])?;
         self.restore_addresses(connection)?;
         let routes: Vec<_> = self.routes.iter().map(|it| self.moved(it, to)).collect();
-        restore_routes(connection, (link, to.tables.1), &routes)?;
+        restore_routes(connection, (link, to.tables.1), &routes, |_| true)?;
         let now = connection.link_by_index(link)?.master.unwrap_or_default();
         ensure!(now == to.master, "another process has moved the interface");
         Ok(())

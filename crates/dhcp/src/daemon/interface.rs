@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use attach::{MAIN_TABLE, SandboxLock, SourceRules, done, link_routes, restore_routes};
 use cni::{GOING_ON, or_note};
-use ipnetwork::Ipv4Network;
+use ipnetwork::{IpNetwork, Ipv4Network};
 use netlink::{Connection, Dad, Error, Link, LinkKind, NewRoute, Request, SavedRoute};
 use netns::Netns;
 
@@ -80,11 +80,14 @@ impl Change {
         let former = self.former.as_ref().map(|it| it.routes_for(new));
         let former = former.filter(|it| !it.is_empty());
         let wanted = former.unwrap_or_else(|| ipv4_routes(connection, link));
-        let restored = restore_routes(
-            connection,
-            (link.index, kernel_table(connection, link)?),
-            &wanted,
-        );
+        let place = (link.index, kernel_table(connection, link)?);
+        let is_subnet = |it: &SavedRoute| {
+            let IpNetwork::V4(destination) = it.route.destination else {
+                return false;
+            };
+            destination.prefix() == new.address.prefix() && destination.contains(new.address.ip())
+        };
+        let restored = restore_routes(connection, place, &wanted, is_subnet);
         // That of sbr or vrf, which got the kernel's route to the subnet.
         let mut of_kernel = wanted.iter().filter(|it| it.is_of_kernel());
         let table = of_kernel.next().map(|it| it.route.table);

@@ -164,7 +164,11 @@ impl Task {
         let old = self.record.lease.clone();
         let [from, to] = [&old, &lease].map(|it| it.as_ref().map(|it| it.address));
         if from != to {
-            self.record_change(lease.as_ref()).await?;
+            let noted = self.record_change(lease.as_ref()).await;
+            match lease {
+                Some(_) => noted?,
+                None => cni::note_failure(noted),
+            }
         }
         self.change([old, lease.clone()]).await?;
         if let Some(address) = to.filter(|_| from != to) {
