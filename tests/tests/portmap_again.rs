@@ -73,6 +73,11 @@ fn what_the_second_add_does_not_ask_for_goes_with_it() {
     again.on("CHECK", &a).ok();
     assert!(serves(&host, 8080, (&a, 82)) && !serves(&host, 8081, (&a, 81)));
     assert_eq!(rules(&host).matches("chain conditions-").count(), 1);
+    // Another entry of the list, without the capability.
+    let other = portmap.clone().with("runtimeConfig", json!({}));
+    other.add(&a);
+    other.on("CHECK", &a).ok();
+    assert!(serves(&host, 8080, (&a, 82)));
     let none = Ports::asking(&portmap, &[]);
     none.on("CHECK", &a)
         .error()

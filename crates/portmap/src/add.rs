@@ -11,7 +11,7 @@ use cni::{AddRequest, Answer, Answered, Attachment, CheckRequest, Undo};
 use crate::installation::Installation;
 use crate::plan::Plan;
 use crate::record::{self, Record};
-use crate::{del, firewall, liveness, localnet, wait};
+use crate::{config, del, firewall, liveness, localnet, wait};
 
 /// Forwards the requested ports and prints `prevResult` unchanged as the result.
 ///
@@ -21,7 +21,8 @@ use crate::{del, firewall, liveness, localnet, wait};
 pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answered> {
     let result = request.chained()?;
     let Some(plan) = Plan::of(request)? else {
-        if record::files().has(&request.attachment.owner()) {
+        let has_record = record::files().has(&request.attachment.owner());
+        if has_record && config::may_ask(&request.network)? {
             del::remove(&request.attachment)?;
         }
         return Ok(answer.give(result)?);

@@ -7,7 +7,7 @@ use netlink::Connection;
 
 use crate::plan::Plan;
 use crate::record::{self, Record};
-use crate::{Config, firewall, localnet, table};
+use crate::{Config, config, firewall, localnet, table};
 
 /// Compares the attachment's elements and chains in `nf_tables` with the configuration. If a port
 /// of 127.0.0.1 is forwarded with masquerading, also compares the sysctl `route_localnet` and the
@@ -20,7 +20,8 @@ use crate::{Config, firewall, localnet, table};
 pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
     let attachment = &request.attachment;
     let Some(plan) = Plan::of(request)? else {
-        let is_forwarded = record::files().has(&attachment.owner());
+        let has_record = record::files().has(&attachment.owner());
+        let is_forwarded = has_record && config::may_ask(&request.network)?;
         ensure!(
             !is_forwarded,
             "{attachment} has ports that its configuration does not ask for"

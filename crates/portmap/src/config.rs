@@ -259,6 +259,13 @@ fn kind_of_no_host(address: IpAddr) -> Option<&'static str> {
 const HIGHEST_BIT: u64 = 31;
 
 /// The ports that the runtime passes for the capability `portMappings`.
+/// Returns whether a runtime may ask this entry of the list for ports. Another entry of the same list
+/// may forward the ports of the attachment.
+pub(crate) fn may_ask(network: &Network) -> Result<bool, Error> {
+    let asked = network.key::<Option<Value>>(MAPPINGS)?;
+    Ok(asked.is_some() || network.declares("portMappings"))
+}
+
 const MAPPINGS: &str = "runtimeConfig.portMappings";
 
 #[cfg(test)]
