@@ -5,7 +5,7 @@ use std::fs;
 use std::thread;
 
 use serde_json::json;
-use tests::leaks::{age, lease_of};
+use tests::leaks::{age, lease_of, with_a_pod};
 use tests::{Host, Place as _, eventually};
 
 /// Without lease and cached result, only the link can show that the pod lives.
@@ -47,6 +47,17 @@ fn address_of_a_pod_with_another_interface_stays() {
     a.ip("link delete eth0");
     tool.run(&["gc", &name]).run();
     assert_eq!(host.leases(&name).len(), 2);
+}
+
+/// A crash while a runtime wrote its cache.
+#[test]
+fn leftovers_of_an_attachment_with_a_torn_entry_in_the_cache_go() {
+    let host = Host::new();
+    let (tool, _live) = with_a_pod(&host);
+    lease_of(&host, "gone", "10.1.0.200");
+    fs::write(tool.results().join("pods-gone-eth0"), "{").unwrap();
+    tool.run(&["gc", "pods"]).run();
+    assert!(!host.leases("pods").contains_key("10.1.0.200"));
 }
 
 /// The container gets an address again while gc removes another one's.

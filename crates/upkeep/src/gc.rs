@@ -162,10 +162,13 @@ fn is_unchanged(lease: &Lease) -> bool {
 /// Returns whether the cached result is unchanged since the node was read, and its sandbox does not
 /// exist.
 fn has_entry(chain: &Chain<'_>, candidate: &Candidate<'_>) -> bool {
-    let written = chain.directories.cache.written(&candidate.attachment);
+    let (cache, attachment) = (&chain.directories.cache, &candidate.attachment);
     match candidate.cached {
-        Some(cached) => !may_exist(cached.entry.netns()) && written == cached.since,
-        None => written.is_none(),
+        Some(cached) => {
+            !may_exist(cached.entry.netns()) && cache.written(attachment) == cached.since
+        }
+        // An entry that a crash has torn stays until DEL.
+        None => !matches!(cache.read(attachment), Ok(Some(_))),
     }
 }
 
