@@ -3,7 +3,7 @@
 use std::cell::{Cell, OnceCell};
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -41,6 +41,34 @@ impl Netns {
             Ok(_) => Err(Error::NotANamespace { path }),
             Err(source) => Err(Error::Refused {
                 operation: format!("open network namespace {}", path.display()),
+                source,
+            }),
+        }
+    }
+
+    /// Opens the namespace at `path`, where another user may put anything: a device or a pipe is
+    /// examined, but not opened.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn open_untrusted(path: &Path) -> Result<Self, Error> {
+        let handle = OpenOptions::new()
+            .read(true)
+            .custom_flags(OFlag::O_PATH.bits())
+            .open(path);
+        let examined = handle.and_then(|it| Ok((fstatfs(&it)?.filesystem_type(), it)));
+        let path = path.to_owned();
+        match examined {
+            Ok((NSFS_MAGIC, handle)) => {
+                let same = format!("/proc/self/fd/{}", handle.as_raw_fd());
+                Ok(Self {
+                    path,
+                    ..Self::open(Path::new(&same))?
+                })
+            }
+            Ok(_) => Err(Error::NotANamespace { path }),
+            Err(source) => Err(Error::Refused {
+                operation: format!("examine {}", path.display()),
                 source,
             }),
         }
