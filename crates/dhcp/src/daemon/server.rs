@@ -141,7 +141,7 @@ async fn accept(listener: &UnixListener, held: &Arc<HeldLeases>) {
         match listener.accept().await {
             Ok((stream, _)) => {
                 let held = Arc::clone(held);
-                tokio::spawn(async move { drop(serve_client(stream, &held).await) });
+                tokio::spawn(async move { drop(serve_client(stream, held).await) });
             }
             Err(error) => {
                 note!("accept a client: {error}");
@@ -151,8 +151,8 @@ async fn accept(listener: &UnixListener, held: &Arc<HeldLeases>) {
     }
 }
 
-/// Answers one request, even if the client hangs up. Sends an empty line from time to time meanwhile.
-async fn serve_client(stream: UnixStream, held: &HeldLeases) -> io::Result<()> {
+/// Answers one request. Sends an empty line from time to time meanwhile, and ends if the client has hung up.
+async fn serve_client(stream: UnixStream, held: Arc<HeldLeases>) -> io::Result<()> {
     let (reader, mut writer) = stream.into_split();
     let mut line = String::new();
     let mut reader = BufReader::new(reader.take(LARGEST));
@@ -164,17 +164,21 @@ async fn serve_client(stream: UnixStream, held: &HeldLeases) -> io::Result<()> {
     let answer = loop {
         match timeout(HEARTBEAT, &mut answer).await {
             Ok(answer) => break answer.map_err(|error| format!("{error:#}")),
-            Err(_) => drop(writer.write_all(b"\n").await),
+            Err(_) => writer.write_all(b"\n").await?,
         }
     };
     writer.write_all(&serde_json::to_vec(&answer)?).await
 }
 
-async fn answer(held: &HeldLeases, line: &str) -> anyhow::Result<Option<Lease>> {
+async fn answer(held: Arc<HeldLeases>, line: &str) -> anyhow::Result<Option<Lease>> {
     match serde_json::from_str(line).context("read the request")? {
         Request::Add(asked) => held.add(held.flags.here(asked)).await,
         Request::Check(asked, known) => held.check(held.flags.here(asked), known).await,
-        Request::Del(owner) => held.release(&owner).await.map(|()| None),
+        Request::Del(owner) => {
+            // It completes also if the client hangs up.
+            let released = tokio::spawn(async move { held.release(&owner).await });
+            released.await?.map(|()| None)
+        }
         Request::Status => Ok(None),
     }
 }
