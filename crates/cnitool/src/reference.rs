@@ -134,10 +134,8 @@ impl LiveAttachments {
         let links = &node.host_links;
         let are_valid = node.invalid_entries == 0;
         ensure!(are_valid, "a file in the cache names no attachment");
-        if let Some(link) = links
-            .hidden()
-            .or_else(|| links.unexplained(|_| true).next())
-        {
+        let has_no_address = || links.unexplained(|_| true).next();
+        if let Some(link) = links.hidden().or_else(has_no_address) {
             let name = &link.link.name;
             bail!("the kernel shows no address of the sandbox behind {name}");
         }
@@ -147,11 +145,9 @@ impl LiveAttachments {
         let held = node.leases.iter().filter_map(Lease::attachment);
         let tags: BTreeSet<_> = attachments.chain(held).map(|it| it.owner()).collect();
         // The names behind hashes are unknown, unless a cached result or a lease has them.
-        let is_unnamed = |it: &&HostLink| {
-            let mut tag = it.owner.iter();
-            tag.all(|tag| Attachment::has_hashes(tag) && !tags.contains(tag))
-        };
-        let unnamed = links.0.iter().filter(is_unnamed);
+        let hides_names = |tag: &str| Attachment::has_hashes(tag) && !tags.contains(tag);
+        let unnamed = links.0.iter();
+        let unnamed = unnamed.filter(|it| it.owner.as_deref().is_none_or(hides_names));
         let unnamed = unnamed.flat_map(HostLink::known_addresses);
         let bridges = links.untagged().filter_map(|it| it.link.master);
         Ok(Self {
