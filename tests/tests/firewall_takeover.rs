@@ -3,7 +3,7 @@
 use std::fs;
 
 use tests::faults::strace;
-use tests::{Host, Invocation, Place as _};
+use tests::{Host, Invocation, Network, Place as _, Sandbox};
 
 /// Records of attachments.
 fn records() -> usize {
@@ -13,6 +13,16 @@ fn records() -> usize {
 fn closed(host: &Host) {
     let rules = "for p in iptables-nft ip6tables-nft; do $p -P FORWARD DROP; done";
     host.sh(rules);
+}
+
+/// Attaches the pods, and then loses all rules.
+fn added_and_flushed(host: &Host, firewall: &Network<'_>, pods: [&Sandbox; 2]) {
+    closed(host);
+    for pod in pods {
+        firewall.on("ADD", pod).ok();
+    }
+    host.run("nft", &["flush", "ruleset"]);
+    closed(host);
 }
 
 /// The attachment `b` has the addresses of `a`, whose traffic shows whether the addresses pass.
@@ -43,16 +53,11 @@ fn permission_lasts_until_the_last_attachment_with_the_address_ends() {
 #[test]
 fn reload_and_gc_know_the_earlier_attachment() {
     let host = Host::new();
-    closed(&host);
     let fence = host.fence();
     let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
     let firewall = fence.join(&a, &[]).with("backend", "iptables");
     let result = &firewall.config()["prevResult"];
-    for pod in [&a, &b] {
-        firewall.on("ADD", pod).ok();
-    }
-    host.run("nft", &["flush", "ruleset"]);
-    closed(&host);
+    added_and_flushed(&host, &firewall, [&a, &b]);
     for pod in [&a, &b] {
         firewall.on("RELOAD", pod).ok();
     }
@@ -80,15 +85,10 @@ fn repeated_add_of_the_newer_attachment_keeps_the_earlier_one_in_its_record() {
 #[test]
 fn del_after_a_flush_gives_nothing_back_and_succeeds() {
     let host = Host::new();
-    closed(&host);
     let fence = host.fence();
     let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
     let firewall = fence.join(&a, &[]).with("backend", "iptables");
-    for pod in [&a, &b] {
-        firewall.on("ADD", pod).ok();
-    }
-    host.run("nft", &["flush", "ruleset"]);
-    closed(&host);
+    added_and_flushed(&host, &firewall, [&a, &b]);
     firewall.del(&b);
     assert_eq!(records(), 1);
     firewall.on("RELOAD", &a).ok();
