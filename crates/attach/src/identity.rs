@@ -1,4 +1,4 @@
-//! What tells the namespaces of sandboxes apart.
+//! The identity of a network namespace, since another one may be at its path later.
 
 use std::fs;
 use std::path::Path;

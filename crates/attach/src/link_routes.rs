@@ -17,8 +17,8 @@ pub fn link_routes(connection: &Connection, link: u32) -> Result<Vec<SavedRoute>
 
 /// Gives the link with the index `link` the routes `wanted`, those to gateways last. Removes the
 /// routes to subnets that the kernel added to `table` although `wanted` lacks them, because another
-/// plugin had replaced them, as far as `is_concerned` accepts them. `table` is that of the link's VRF,
-/// or else `main`.
+/// plugin had replaced them, as far as `is_concerned` accepts them. `table` is the one of the
+/// link's VRF, or else `main`.
 ///
 /// # Errors
 /// The first refusal. The later routes are still tried.

@@ -16,7 +16,8 @@ use crate::witness::{Presence, Witness};
 ///
 /// Without the sandbox, the record of ADD decides. If no process is seen in the recorded namespace, DEL
 /// deletes the link there. If the record does not prove that the link is gone, DEL succeeds and keeps the
-/// lease and the record. Without a record, as after an ADD of the Go plugin or after a reboot, the link counts as gone.
+/// lease and the record. Without a record, as after an ADD of the Go plugin or after a reboot, the link
+/// counts as gone.
 ///
 /// # Errors
 /// All errors of the steps. If the link cannot be deleted, lease and record stay.

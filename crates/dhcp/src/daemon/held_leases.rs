@@ -38,7 +38,7 @@ impl HeldLeases {
         }
     }
 
-    /// Starts the task of an attachment. Returns what the task tells clients.
+    /// Starts the task of an attachment. Returns its state for clients.
     pub(crate) fn start(&self, record: Record) -> watch::Receiver<Answer> {
         let netns = record.asked.netns.clone();
         let (task, lease) = Task::new(&self.flags, record);
@@ -54,7 +54,7 @@ impl HeldLeases {
         lease
     }
 
-    /// Returns the namespace of the attachment `owner` and what its task tells clients.
+    /// Returns the namespace of the attachment `owner`, and the state of its task for clients.
     fn find(&self, owner: &str) -> Option<(PathBuf, watch::Receiver<Answer>)> {
         let entries = self.entries.lock();
         let entry = entries.get(owner).filter(|it| !it.task.is_finished())?;

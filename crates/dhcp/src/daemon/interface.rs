@@ -61,7 +61,7 @@ impl Change {
         Ok(removed.and(restored.unwrap_or(Ok(()))).err())
     }
 
-    /// Gives rules of `sbr` the new address, or again that of the former lease.
+    /// Gives rules of `sbr` the new address, or the former lease's again.
     fn move_rules(&self, connection: &Connection) -> anyhow::Result<()> {
         let former = self.former.as_ref().map(|it| &it.lease);
         let [from, to] = self.leases.each_ref().map(|it| it.as_ref().or(former));
@@ -88,7 +88,7 @@ impl Change {
             destination.prefix() == new.address.prefix() && destination.contains(new.address.ip())
         };
         let restored = restore_routes(connection, place, &wanted, is_subnet);
-        // That of sbr or vrf, which got the kernel's route to the subnet.
+        // The table of sbr or vrf, which got the kernel's route to the subnet.
         let mut of_kernel = wanted.iter().filter(|it| it.is_of_kernel());
         let table = of_kernel.next().map(|it| it.route.table);
         let has = |destination| wanted.iter().any(|it| it.route.destination == destination);

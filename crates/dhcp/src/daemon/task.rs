@@ -21,7 +21,7 @@ use crate::message::{Ask, Client, SERVER_PORT};
 use crate::record::{Former, Record};
 use crate::wire::Answer;
 
-/// An attachment, its record, and what clients are told.
+/// An attachment, its record, and its state for clients.
 pub(crate) struct Task {
     flags: Arc<Flags>,
     pub owner: String,
