@@ -78,6 +78,30 @@ fn gateways_take_precedence_over_those_of_the_addresses() {
 }
 
 #[test]
+fn check_of_the_interface_accepts_configured_gateways() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let bridge = host.bridge().with("isDefaultGateway", true);
+    let before = bridge.add(&a);
+    let sbr = host.bandwidth().with("type", "sbr");
+    let sbr = sbr.with("gateways", json!(["10.1.0.9"]));
+    let result = sbr.with("prevResult", before.clone()).add(&a);
+    let gateways = |result: &Value| {
+        let routes = result["routes"].as_array().unwrap().clone();
+        let gateways = routes.into_iter().map(|it| it["gw"].clone());
+        gateways.collect::<Vec<_>>()
+    };
+    assert_eq!(gateways(&before), ["10.1.0.1", "fd00:1::1"]);
+    assert_eq!(gateways(&result), ["10.1.0.9", "fd00:1::1"]);
+    assert_eq!(bridge.check(&a, &result).ok(), Value::Null);
+    a.ip("route del default table 100");
+    let check = bridge.check(&a, &result);
+    check
+        .error()
+        .expect(100, &["eth0 lacks the route to 0.0.0.0/0"]);
+}
+
+#[test]
 fn source_hints_keep_the_subnets_in_the_table_main() {
     let host = Host::new();
     let pod = Pod::new(&host);

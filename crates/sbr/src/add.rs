@@ -9,7 +9,7 @@ use crate::desired::{self, Routes, Source};
 use crate::{Config, Record};
 
 /// Adds rules and tables for the addresses of the interface in `prevResult`, and returns this
-/// result.
+/// result, with the default routes of configured gateways.
 ///
 /// # Errors
 /// An error of any step. The rollback has then restored the sandbox.
@@ -50,7 +50,7 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
     make(&connection, rules, (&mut undo, "delete the rules"))?;
     let clears = routes.iter().flat_map(|it| it.clears(&assigned)).collect();
     make(&connection, clears, (&mut undo, "restore the table main"))?;
-    Ok(answer.give_and_keep(result, undo)?)
+    Ok(answer.give_and_keep(&config.reported(result), undo)?)
 }
 
 /// Returns the routes through the link with this index; `None` if ADD changes no routes.

@@ -2,7 +2,9 @@
 
 use std::net::IpAddr;
 
-use cni::{Error, Network, keys};
+use attach::MAIN_TABLE;
+use cni::result::Route;
+use cni::{AddResult, Error, Network, keys};
 
 use crate::RawConfig;
 
@@ -53,6 +55,28 @@ impl Config {
                 },
             }),
         }
+    }
+
+    /// Returns `result` with the default routes that ADD makes in place of those that it removes,
+    /// because CHECK of the other plugins compares routes with the result.
+    pub(crate) fn reported(&self, result: &AddResult) -> AddResult {
+        let mut reported = result.clone();
+        let Self::Own { gateways, .. } = self else {
+            return reported;
+        };
+        let of_main = |it: &&mut Route| matches!(it.table, None | Some(0 | MAIN_TABLE));
+        let defaults = reported.routes.iter_mut().filter(of_main);
+        for route in defaults.filter(|it| it.dst.prefix() == 0) {
+            let is_same = |it: &&IpAddr| it.is_ipv4() == route.dst.is_ipv4();
+            if let Some(gateway) = gateways.iter().find(is_same) {
+                let gw = Some(*gateway);
+                *route = Route {
+                    gw,
+                    ..Route::to(route.dst)
+                };
+            }
+        }
+        reported
     }
 }
 
