@@ -292,10 +292,15 @@ impl Host {
         words.filter(|it| !it.is_empty()).collect()
     }
 
-    /// Returns the processes that a plugin left behind for its own work.
+    /// Returns the processes that a plugin left behind for its own work: with a task, or a copy of
+    /// the plugin without arguments.
     pub fn left_over(&self) -> Vec<String> {
         let mut processes = self.processes();
-        processes.retain(|it| it.contains("--left-over"));
+        let is_plugin = |line: &str| {
+            let program = Path::new(line);
+            program.file_name().is_some_and(|it| it != "cni-agent") && program.is_file()
+        };
+        processes.retain(|it| it.contains("--left-over") || is_plugin(it));
         processes
     }
 

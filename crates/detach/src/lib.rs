@@ -4,9 +4,11 @@
 //! kernel blocks a process for another 15 to 30 ms, until all processors have released the object
 //! (`rcu_barrier`): the process that deletes the interface, or the process that closes its
 //! `nf_tables` socket after a deletion. A thread cannot take over this wait, because a process ends
-//! only with its last thread. So an executable starts itself again with a [`Task`] as argument. The
-//! first process continues as soon as the object has disappeared, and the new one waits for the
-//! kernel.
+//! only with its last thread.
+//!
+//! So an executable starts itself again with a [`Task`] as argument for a deletion, and continues as
+//! soon as the object has disappeared. It leaves its sockets to that process, or else, at its end, to
+//! a copy of itself ([`end`]). The new process waits for the kernel.
 //!
 //! When the parent ends, process 1 inherits the new process and has to reap it, which every init
 //! does. In a container with a pid namespace, process 1 is often a daemon that reaps only its own
@@ -19,7 +21,8 @@
 use std::env;
 use std::fs::{self, DirEntry};
 use std::io::{self, IoSlice, IoSliceMut};
-use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
+use std::mem;
+use std::os::fd::{AsFd, AsRawFd as _, OwnedFd, RawFd};
 use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
@@ -33,8 +36,9 @@ mod reaping;
 use nix::cmsg_space;
 use nix::errno::Errno;
 use nix::libc::STDIN_FILENO;
+use nix::sched::{CloneFlags, unshare};
 use nix::sys::socket::{ControlMessage, MsgFlags, recvmsg, sendmsg};
-use nix::unistd::close;
+use nix::unistd::{close, daemon};
 
 /// The work of a detached process, as text that the parent passed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,17 +54,14 @@ impl Task {
         if mark != MARK {
             return None;
         }
-        close_inherited();
+        close_all_but(&[]);
         Some(Self(words))
     }
 
     /// Carries out a task of this crate itself, and returns the exit status of this process. Returns
     /// `None` for a task of the caller.
     pub fn carry_out(&self) -> Option<ExitCode> {
-        match self.0.as_str() {
-            CLOSE => Some(self.end(Ok(()))),
-            words => reaping::run(words),
-        }
+        reaping::run(&self.0)
     }
 
     /// Returns the words that the parent passed to [`Detached::start`].
@@ -101,7 +102,7 @@ impl Detached {
     /// # Errors
     /// The process cannot be started, or process 1 of the caller's pid namespace may not reap it.
     pub fn start(words: &str) -> io::Result<Self> {
-        if !is_initial_pid_namespace() && !reaping::process_1_reaps() {
+        if !may_leave_processes() {
             return Err(io::ErrorKind::Unsupported.into());
         }
         let (channel, theirs) = UnixStream::pair()?;
@@ -115,18 +116,18 @@ impl Detached {
     /// process. Without such a call, the detached process ends when its task is done and the
     /// current process has ended.
     pub fn keep(self) {
-        kept().replace(self);
+        lock(&KEPT).replace(self);
     }
 
-    /// Passes `file` to the detached process, which closes it after its task. If the detached
-    /// process has already ended, the function does nothing, and the caller closes the file itself.
-    fn close(&self, file: BorrowedFd<'_>) {
-        let files = [file.as_raw_fd()];
+    /// Passes `file` to the detached process, which closes it after its task.
+    ///
+    /// # Errors
+    /// The detached process has ended.
+    fn close(&self, file: &impl AsFd) -> Result<(), Errno> {
+        let files = [file.as_fd().as_raw_fd()];
         let rights = [ControlMessage::ScmRights(&files)];
         let (channel, byte) = (self.channel.as_raw_fd(), [IoSlice::new(b"f")]);
-        // An error means that the detached process has ended. Then the caller closes the file
-        // itself.
-        sendmsg::<()>(channel, &byte, &rights, MsgFlags::MSG_NOSIGNAL, None).ok();
+        sendmsg::<()>(channel, &byte, &rights, MsgFlags::MSG_NOSIGNAL, None).map(drop)
     }
 
     /// Returns the outcome of the task; `None` while the process runs.
@@ -158,23 +159,49 @@ fn this_executable(words: &str) -> Command {
     command
 }
 
-/// Closes `file` in a process that may outlive the current one, since the close takes long. Uses
-/// the process that [`Detached::keep`] kept, or else starts one. If no process can take `file`,
-/// closes it in the current process.
-pub fn close_later(file: impl AsFd) {
-    let process = kept().take();
-    if let Ok(process) = process.map_or_else(|| Detached::start(CLOSE), Ok) {
-        process.close(file.as_fd());
+/// Closes `file` in a process that outlives the current one, since the close takes long: in the one
+/// that [`Detached::keep`] kept, or else as [`end`] describes.
+pub fn close_later(file: impl AsFd + Send + 'static) {
+    let process = lock(&KEPT).take();
+    if process.is_none_or(|it| it.close(&file).is_err()) {
+        lock(&LEFT).push(Box::new(file));
     }
-    drop(file);
+}
+
+/// Returns `status`, the exit status of this process. If [`close_later`] has left files and `status` is
+/// that of success, the process ends at once instead, and a copy of it closes the files. If there can
+/// be no copy, this process closes them.
+pub fn end(status: ExitCode) -> ExitCode {
+    let left = mem::take(&mut *lock(&LEFT));
+    let is_wanted = !left.is_empty() && status == ExitCode::SUCCESS;
+    if is_wanted && is_single_threaded() && may_leave_processes() && daemon(false, false).is_ok() {
+        let numbers: Vec<_> = left.iter().map(|it| it.as_fd().as_raw_fd()).collect();
+        close_all_but(&numbers);
+        linger();
+    }
+    status
+}
+
+/// Returns whether this process has one thread. In a copy of several, memory may stay locked by a
+/// thread that the copy lacks.
+fn is_single_threaded() -> bool {
+    unshare(CloneFlags::CLONE_THREAD).is_ok()
+}
+
+/// Returns whether processes may outlive this one, because process 1 reaps them.
+fn may_leave_processes() -> bool {
+    is_initial_pid_namespace() || reaping::process_1_reaps()
 }
 
 /// The process that [`Detached::keep`] kept last. [`close_later`] passes its next file to this
 /// process.
 static KEPT: Mutex<Option<Detached>> = Mutex::new(None);
 
-fn kept() -> MutexGuard<'static, Option<Detached>> {
-    KEPT.lock().unwrap_or_else(PoisonError::into_inner)
+/// The files that [`end`] closes.
+static LEFT: Mutex<Vec<Box<dyn AsFd + Send>>> = Mutex::new(Vec::new());
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Returns whether this process is in the initial pid namespace. The kernel gives that namespace a
@@ -220,22 +247,22 @@ fn until_close(now: Duration) -> Duration {
     GRACE + Duration::from_millis((BETWEEN_CLOSES - past).into())
 }
 
-/// Closes all files except standard input, output and error, which the parent set.
-fn close_inherited() {
+/// Closes all files except standard input, output and error, and `kept`.
+fn close_all_but(kept: &[RawFd]) {
     let Ok(open) = fs::read_dir("/proc/self/fd") else {
         return;
     };
     let number = |entry: io::Result<DirEntry>| entry.ok()?.file_name().to_str()?.parse().ok();
     let numbers: Vec<i32> = open.filter_map(number).collect();
-    for number in numbers.into_iter().filter(|number| *number > 2) {
+    for number in numbers
+        .into_iter()
+        .filter(|it| *it > 2 && !kept.contains(it))
+    {
         // One number in the list is the descriptor of the listed directory itself, which is already
         // closed, so errors are ignored.
         close(number).ok();
     }
 }
-
-/// Task of a process that only closes a file.
-const CLOSE: &str = "close";
 
 /// Inode of the initial pid namespace (`PROC_PID_INIT_INO`).
 const INITIAL_PID_NAMESPACE: u64 = 0xefff_fffc;

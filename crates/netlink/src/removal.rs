@@ -83,12 +83,12 @@ impl Connection {
     }
 }
 
-/// Runs `main`, unless another process of this executable started this process as a helper. A
-/// helper deletes a link for [`Connection::remove_link`] or closes a socket for
-/// [`crate::Socket::close_later`], and does not run `main`.
+/// Runs `main`, and then leaves the sockets of [`crate::Socket::close_later`] to a copy of this process.
+/// If another process of this executable started this process to delete a link for
+/// [`Connection::remove_link`], does that instead.
 pub fn run(main: impl FnOnce() -> ExitCode) -> ExitCode {
     match Task::of_this_process() {
-        None => main(),
+        None => detach::end(main()),
         Some(task) => task.carry_out().unwrap_or_else(|| {
             let deleted = delete(task.words());
             task.end(deleted.map_err(|error| error.errno().unwrap_or(Errno::EIO)))

@@ -268,12 +268,10 @@ impl Socket {
         }
     }
 
-    /// Lets a child process close the socket, because the kernel needs 15 to 30 ms to close a
-    /// socket of `nf_tables` after a deletion. If a child process has deleted a link for
-    /// [`crate::Connection::remove_link`], this function uses that process. If not, it starts a new
-    /// one. If none can be started, this process closes the socket. The child process may outlive
-    /// this process. The `main` of the executable has to call [`crate::run`], which does the work
-    /// in the child process.
+    /// Leaves the socket to a process that outlives this one, because the kernel needs 15 to 30 ms to
+    /// close a socket of `nf_tables` after a deletion: to the one that has deleted a link for
+    /// [`crate::Connection::remove_link`], or else to a copy of this process. The `main` of the
+    /// executable has to call [`crate::run`].
     pub fn close_later(self) {
         detach::close_later(self);
     }

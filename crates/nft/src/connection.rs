@@ -41,8 +41,8 @@ impl Connection {
     }
 
     /// Closes the connection. After a deletion, the kernel needs 15 to 30 ms to close the socket.
-    /// In that case another process closes the socket, as [`netlink::Socket::close_later`]
-    /// describes.
+    /// In that case the socket is closed after the end of this process, as
+    /// [`netlink::Socket::close_later`] describes.
     pub fn close(self) {
         if self.has_deleted.get() {
             self.socket.close_later();
