@@ -246,6 +246,29 @@ fn check_reports_a_bridge_whose_frames_netfilter_does_not_see() {
     assert_eq!(named.check(&a, &result).ok(), Value::Null);
 }
 
+#[test]
+fn frames_of_machines_on_the_bridge_of_the_network_bypass_netfilter_unless_asked() {
+    let Some(host) = host() else { return };
+    set_up_firewall(&host);
+    let machines = Machines::on(&host, "cni0");
+    host.ip("tuntap add vnet0 mode tap");
+    host.ip("link set vnet0 master cni0 up");
+    let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
+    let network = gateway(&host);
+    let outcome = network.on("ADD", &a).args(POD).run();
+    let result = outcome.ok();
+    assert!(outcome.stderr.contains("vnet0"), "{outcome:?}");
+    assert_eq!(
+        (sysctls(&host), flags(&host, "cni0")),
+        (["0", "0"].map(str::to_owned), [0, 0].map(Value::from))
+    );
+    assert_eq!(machines.talk(), [true; 2]);
+    assert_eq!(network.check(&a, &result).ok(), Value::Null);
+    network.with("bridgeNfCall", "bridge").add(&b);
+    assert_eq!(flags(&host, "cni0"), [1, 1]);
+    assert_eq!(machines.talk(), [false; 2]);
+}
+
 /// The elements against duplicate frames follow the bridge's own flag, too.
 #[test]
 fn a_promiscuous_bridge_with_its_own_flags_delivers_every_frame_once() {

@@ -122,6 +122,26 @@ fn port_stays_in_the_default_vlan_unless_it_shall_leave_it() {
 }
 
 #[test]
+fn bridge_with_an_uplink_filters_only_if_an_operator_wants_it() {
+    let host = Host::new();
+    host.ip("link add cni0 type bridge");
+    host.ip("link add uplink0 type dummy");
+    host.ip("link set uplink0 master cni0 up");
+    let a = host.sandbox("a");
+    for network in [
+        host.bridge().with("vlan", 100),
+        host.bridge().with("vlanTrunk", json!([{"id": 100}])),
+    ] {
+        let refused = network.on("ADD", &a).error();
+        refused.expect(7, &["uplink0", "vlan_filtering 1"]);
+        let status = network.with("cniVersion", "1.1.0");
+        status.call("STATUS").error().expect(50, &["uplink0"]);
+    }
+    host.ip("link set cni0 type bridge vlan_filtering 1");
+    host.bridge().with("vlan", 100).add(&a);
+}
+
+#[test]
 fn bridge_without_filtering_keeps_working_for_existing_ports() {
     let host = Host::new();
     let [a, b, c] = ["a", "b", "c"].map(|name| host.sandbox(name));

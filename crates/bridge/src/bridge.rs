@@ -92,12 +92,13 @@ pub(crate) fn expect_bridge(link: &Link) -> Result<(), Error> {
 /// because ADD creates it.
 ///
 /// # Errors
-/// Code 50: another kind of link has the bridge's name, or the bridge has no free port and
-/// `statusWhenFull` is "fail".
+/// Code 50: another kind of link has the bridge's name, the bridge may not filter VLANs, or it has no
+/// free port and `statusWhenFull` is "fail".
 pub(crate) fn probe(config: &Config) -> anyhow::Result<()> {
     let connection = Connection::open()?;
     if let Some(link) = connection.find_link(config.bridge.as_str())? {
         expect_bridge(&link).map_err(Error::unavailable)?;
+        vlan::expect_filterable(&connection, &link, &config.vlans).map_err(Error::unavailable)?;
         let ports = connection.port_count(link.index)?;
         if ports >= MAX_PORTS {
             let reason = no_port_left(&link).to_string();

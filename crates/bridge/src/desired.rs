@@ -66,7 +66,7 @@ impl Topology for Config {
         found.unless(self.vlans.is_empty() || vlan::is_filtering(&bridge), || {
             format!("bridge {name} does not filter VLANs")
         });
-        self.frame_filter.compare(&bridge, found)?;
+        self.frame_filter.compare(host, &bridge, found)?;
         let vlan_link = match HostEnd::find(host, &bridge, self.gateway_vlan())? {
             HostEnd::Bridge => None,
             HostEnd::Link(link) => Some(*link),

@@ -2,7 +2,7 @@
 
 use attach::{BRIDGE_NF_CALL, Differences, nf_call_sysctls, sees_frames};
 use cni::{Attachment, CniArgs, Error, note};
-use netlink::{Connection, Link, LinkChange, NfCall, Request};
+use netlink::{Connection, Link, LinkChange, LinkKind, NfCall, Request};
 use netns::Sysctl;
 use serde_json::Value;
 
@@ -14,8 +14,8 @@ pub enum FrameFilter {
     None,
     /// The flags.
     Bridge,
-    /// The flags, and for a pod of Kubernetes the sysctls, if no bridge of another program has a
-    /// port.
+    /// The flags, unless a virtual machine is on the bridge, and for a pod of Kubernetes the sysctls,
+    /// if no bridge of another program has a port.
     Pods,
     /// The sysctls.
     Host,
@@ -53,6 +53,15 @@ impl FrameFilter {
         if self == Self::None {
             return Ok(bridge);
         }
+        if let Some(machine) = self.spared_machine(host, &bridge)? {
+            note!(
+                "{machine} is a port of {}, like those of virtual machines: netfilter sees no frames of \
+                 the bridge, so Services may not work between its pods; bridgeNfCall: \"bridge\" shows \
+                 them to netfilter, whose FORWARD rules then apply to the machines, too",
+                bridge.name
+            );
+            return Ok(bridge);
+        }
         let sysctls = nf_call_sysctls()?;
         if sysctls.contains(&None) {
             note(
@@ -76,10 +85,26 @@ impl FrameFilter {
         }
     }
 
+    /// Returns the name of a port of the bridge that a virtual machine may have, if its frames bypass
+    /// netfilter and the configuration does not ask for another thing.
+    fn spared_machine(self, host: &Connection, bridge: &Link) -> anyhow::Result<Option<String>> {
+        if self != Self::Pods || has_flags(bridge) {
+            return Ok(None);
+        }
+        let mut ports = host.ports(bridge.index)?.into_iter();
+        let machine = ports.find(|it| matches!(it.kind, LinkKind::Tap(_)) && !is_tagged(it));
+        Ok(machine.map(|it| it.name))
+    }
+
     /// Adds a difference to `found` for each flag or sysctl that [`Self::ensure`] would set. Without
     /// the module `br_netfilter`, there is none.
-    pub(crate) fn compare(self, bridge: &Link, found: &mut Differences) -> anyhow::Result<()> {
-        if self == Self::None {
+    pub(crate) fn compare(
+        self,
+        host: &Connection,
+        bridge: &Link,
+        found: &mut Differences,
+    ) -> anyhow::Result<()> {
+        if self == Self::None || self.spared_machine(host, bridge)?.is_some() {
             return Ok(());
         }
         let sysctls = nf_call_sysctls()?;
@@ -104,23 +129,36 @@ impl FrameFilter {
 /// those of virtual machines.
 fn has_other_bridge_ports(host: &Connection, bridge: &Link) -> anyhow::Result<bool> {
     for other in host.bridges()? {
-        let is_ours = |port: &Link| port.alias.as_deref().is_some_and(Attachment::is_owner);
-        if other.index != bridge.index && !host.ports(other.index)?.iter().all(is_ours) {
+        if other.index != bridge.index && !host.ports(other.index)?.iter().all(is_tagged) {
             return Ok(true);
         }
     }
     Ok(false)
 }
 
+/// Returns whether the port has the tag of an attachment.
+pub(crate) fn is_tagged(port: &Link) -> bool {
+    port.alias.as_deref().is_some_and(Attachment::is_owner)
+}
+
+/// Returns whether the bridge has both flags. A kernel without `CONFIG_BRIDGE_NETFILTER` reports no
+/// flags and ignores them.
+fn has_flags(bridge: &Link) -> bool {
+    bridge.nf_call.is_none_or(|it| it == BOTH)
+}
+
+const BOTH: NfCall = NfCall { v4: true, v6: true };
+
 fn set_flags(host: &Connection, bridge: Link) -> anyhow::Result<Link> {
-    let on = NfCall { v4: true, v6: true };
-    // A kernel without `CONFIG_BRIDGE_NETFILTER` reports no flags and ignores them.
-    if bridge.nf_call.is_none_or(|it| it == on) {
+    if has_flags(&bridge) {
         return Ok(bridge);
     }
-    host.execute([Request::change_link(&bridge.name, &LinkChange::NfCall(on))])?;
+    host.execute([Request::change_link(
+        &bridge.name,
+        &LinkChange::NfCall(BOTH),
+    )])?;
     Ok(Link {
-        nf_call: Some(on),
+        nf_call: Some(BOTH),
         ..bridge
     })
 }

@@ -4,8 +4,9 @@ use std::ops::RangeInclusive;
 
 use attach::PortVlanSet;
 use cni::{Error, InterfaceName};
-use netlink::{Connection, Link, LinkChange, PortVlans, Request, Tagging};
+use netlink::{Connection, Link, LinkChange, LinkKind, PortVlans, Request, Tagging};
 
+use crate::nf_call::is_tagged;
 use crate::raw::RawTrunk;
 
 /// The configured VLANs of a network.
@@ -56,6 +57,11 @@ impl Vlans {
     /// Returns whether the network configures no VLAN. The bridge then need not filter by VLAN.
     pub fn is_empty(&self) -> bool {
         self.access.is_none() && self.trunk.is_empty()
+    }
+
+    /// Returns the key that configures VLANs.
+    fn key(&self) -> &'static str {
+        self.access.as_ref().map_or("vlanTrunk", |_| "vlan")
     }
 
     /// Returns the VLANs of the keys `vlan` and `vlanTrunk`, with their tagging. CHECK requires
@@ -163,10 +169,11 @@ const VLANS: RangeInclusive<u16> = 1..=4094;
 const NATIVE: u16 = 1;
 
 /// Enables VLAN filtering on the bridge if the network configures VLANs. Returns the new state of
-/// the bridge. Its existing ports stay in its default VLAN, so they still reach each other.
+/// the bridge. Its existing ports stay in its default VLAN, so their untagged frames still pass.
 ///
 /// # Errors
-/// Code 2: the kernel does not support VLAN filtering.
+/// - Code 2: the kernel does not support VLAN filtering.
+/// - Code 7: [`expect_filterable`].
 pub(crate) fn ensure_filtering(
     host: &Connection,
     bridge: Link,
@@ -175,10 +182,37 @@ pub(crate) fn ensure_filtering(
     if vlans.is_empty() || is_filtering(&bridge) {
         return Ok(bridge);
     }
+    expect_filterable(host, &bridge, vlans)?;
     let filter = Request::change_link(&bridge.name, &LinkChange::VlanFiltering);
     let filtered = host.execute(vec![filter]);
     filtered.map_err(|it| refusal(it, vlans))?;
     Ok(host.link(&bridge.name)?)
+}
+
+/// Checks that the bridge filters VLANs, or that ADD may change that.
+///
+/// # Errors
+/// Code 7: a port may have tagged frames, which a filter would drop: an uplink, or that of a virtual
+/// machine.
+pub(crate) fn expect_filterable(
+    host: &Connection,
+    bridge: &Link,
+    vlans: &Vlans,
+) -> anyhow::Result<()> {
+    if vlans.is_empty() || is_filtering(bridge) {
+        return Ok(());
+    }
+    let mut ports = host.ports(bridge.index)?.into_iter();
+    let Some(port) = ports.find(|it| it.kind != LinkKind::Veth && !is_tagged(it)) else {
+        return Ok(());
+    };
+    let (name, port) = (&bridge.name, port.name);
+    let reason = format!(
+        "{name} does not filter VLANs, and a filter would drop tagged frames of its port {port}; give \
+         that port its VLANs (bridge vlan add dev {port} vid …), then: ip link set {name} type bridge \
+         vlan_filtering 1"
+    );
+    Err(Error::invalid(vlans.key(), reason).into())
 }
 
 /// Returns the error of a bridge that has to filter VLANs. Names the configured VLANs if the kernel
@@ -187,7 +221,7 @@ pub(crate) fn refusal(error: netlink::Error, vlans: &Vlans) -> anyhow::Error {
     if vlans.is_empty() || !error.is_not_supported() {
         return error.into();
     }
-    let key = vlans.access.as_ref().map_or("vlanTrunk", |_| "vlan");
+    let key = vlans.key();
     let asked: Vec<_> = vlans.asked().iter().map(ToString::to_string).collect();
     let refusal = Error::UnsupportedField {
         key: key.to_owned(),
