@@ -105,6 +105,15 @@ fn del_succeeds_when_the_sandbox_is_gone() {
 }
 
 #[test]
+fn del_succeeds_although_the_pod_has_renamed_lo() {
+    let host = Host::new();
+    let (a, _) = attached(&host);
+    a.ip("link set lo down");
+    a.ip("link set lo name other");
+    assert_eq!(host.loopback().on("DEL", &a).ok(), Value::Null);
+}
+
+#[test]
 fn del_with_the_hosts_own_namespace_leaves_its_lo_up() {
     let host = Host::new();
     let before = host.snapshot();

@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{bail, ensure};
 use cni::result::{AddResult, Interface, IpConfig};
 use cni::{AddRequest, Answer, Answered, CheckRequest, DelRequest, Error, Network, Undo};
-use netlink::{Address, Connection, Link, LinkChange, Request};
+use netlink::{Address, Connection, Link, LinkChange, Request, found};
 use netns::Netns;
 use serde::Deserialize;
 
@@ -25,7 +25,7 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
     }
     let mut undo = Undo::default();
     if !link.is_up {
-        undo.push("take lo down", || set(&connection, &LinkChange::Down));
+        undo.push("take lo down", || Ok(set(&connection, &LinkChange::Down)?));
     }
     cni::step("bring lo up");
     set(&connection, &LinkChange::Up)?;
@@ -36,14 +36,14 @@ pub(crate) fn add(request: &AddRequest, answer: Answer) -> anyhow::Result<Answer
     Ok(answer.give_and_keep(&prev_result.unwrap_or_else(made), undo)?)
 }
 
-/// Brings `lo` down, if the namespace still exists.
+/// Brings `lo` down, if the namespace still exists. A process in the sandbox may have renamed it.
 pub(crate) fn del(request: &DelRequest) -> anyhow::Result<()> {
     let Some(path) = &request.netns else {
         return Ok(());
     };
     cni::step("take lo down");
     match Connection::open_if_present(path)? {
-        Some((_, connection)) => set(&connection, &LinkChange::Down),
+        Some((_, connection)) => Ok(found(set(&connection, &LinkChange::Down)).map(drop)?),
         None => Ok(()),
     }
 }
@@ -72,11 +72,8 @@ fn connect(netns: &Path) -> Result<Connection, Error> {
     connection.map_err(Error::sandbox)
 }
 
-fn set(connection: &Connection, change: &LinkChange<'_>) -> anyhow::Result<()> {
-    let request = Request::change_link(LO, change);
-    connection
-        .execute(vec![request])
-        .context("change the sandbox's loopback interface")
+fn set(connection: &Connection, change: &LinkChange<'_>) -> Result<(), netlink::Error> {
+    connection.execute(vec![Request::change_link(LO, change)])
 }
 
 fn result(link: &Link, sandbox: String, addresses: &[Address]) -> AddResult {
