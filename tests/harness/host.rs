@@ -292,16 +292,11 @@ impl Host {
         words.filter(|it| !it.is_empty()).collect()
     }
 
-    /// Returns the processes that a plugin left behind for its own work: with a task, or a copy of
-    /// the plugin without arguments.
+    /// Returns the processes that a plugin left behind: with a task, or a copy without arguments.
     pub fn left_over(&self) -> Vec<String> {
-        let mut processes = self.processes();
-        let is_plugin = |line: &str| {
-            let program = Path::new(line);
-            program.file_name().is_some_and(|it| it != "cni-agent") && program.is_file()
-        };
-        processes.retain(|it| it.contains("--left-over") || is_plugin(it));
-        processes
+        let is_copy = |line: &str| !line.ends_with("cni-agent") && Path::new(line).is_file();
+        let is_left = |line: &String| line.contains("--left-over") || is_copy(line);
+        self.processes().into_iter().filter(is_left).collect()
     }
 
     /// Makes `dir` read-only, even for root.

@@ -38,6 +38,26 @@ fn finds(word: &str, change: impl Fn(&Host, &Sandbox, &str)) {
     host.snapshot().assert_same_as(&before);
 }
 
+/// The kernel would join two IPv6 routes of the same metric to one.
+#[test]
+fn ipv6_routes_of_two_interfaces_may_ask_for_the_same_metric() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let network = |name: &str, bridge: &str, subnet: &str| {
+        let network = host.bridge().with("name", name).with("bridge", bridge);
+        let network = network.with("ipam.ranges", json!([[{"subnet": subnet}]]));
+        network.with("ipam.routes", json!([{"dst": "::/0", "priority": 100}]))
+    };
+    network("first", "cni0", "fd00:1::/64").add(&a);
+    let second = network("second", "cni1", "fd00:2::/64");
+    let result = second.on("ADD", &a).ifname("net1").ok();
+    let second = second.with("prevResult", result);
+    second.on("CHECK", &a).ifname("net1").ok();
+    a.ip("-6 route del default dev net1");
+    let check = second.on("CHECK", &a).ifname("net1");
+    check.error().expect(100, &["net1 lacks the route to ::/0"]);
+}
+
 #[test]
 fn check_succeeds_in_every_version_that_has_it() {
     let host = Host::new();

@@ -53,6 +53,29 @@ fn each_mode_is_set_and_compared() {
 }
 
 #[test]
+fn mode_of_other_pods_on_the_master_is_not_changed() {
+    let host = Host::new();
+    host.outside().ip("address add 10.1.0.1/24 dev outside");
+    let [a, b] = ["a", "b"].map(|name| host.sandbox(name));
+    let network = network(&host);
+    network.add(&a);
+    let other = network.clone().with("name", "others").with("mode", "l3");
+    let refused = other.on("ADD", &b).error();
+    refused.expect(
+        7,
+        &["mode", "cni:pods/a/eth0 has ipvlan in mode l2 of uplink"],
+    );
+    assert!(a.pings("10.1.0.1") && !b.has_link("eth0"));
+    network.del(&a);
+    other.add(&b);
+    // In a sandbox, another link may have the name of the master.
+    let inner = network.with("master", "eth0").with("linkInContainer", true);
+    let c = host.sandbox("c");
+    host.bridge_v4().add(&c);
+    inner.on("ADD", &c).ifname("uplink").ok();
+}
+
+#[test]
 fn addresses_come_from_the_plugin_before_if_there_is_no_ipam() {
     let host = Host::new();
     host.outside().ip("address add 10.1.0.1/24 dev outside");

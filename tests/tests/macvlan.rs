@@ -171,12 +171,19 @@ fn master_is_the_link_of_the_default_route_or_of_the_plugin_before() {
         .error()
         .expect(7, &["master", "default route"]);
     lan.host.ip("route add default via 192.0.2.2");
+    // As wg-quick routes all packets into its tunnel.
+    lan.host.ip("tuntap add wg0 mode tun");
+    lan.host.ip("link set wg0 up");
+    lan.host.ip("route add default dev wg0 table 51820");
+    lan.host.ip("rule add not fwmark 1 lookup 51820");
     network.add(&a);
     assert!(a.pings("10.1.0.1"));
     let before = json!({
         "cniVersion": "1.0.0",
         "interfaces": [{"name": "other"}],
         "ips": [{"address": "198.51.100.1/24", "interface": 0}],
+        "routes": [{"dst": "0.0.0.0/0", "gw": "198.51.100.2"}],
+        "dns": {"nameservers": ["198.51.100.3"]},
     });
     lan.host.ip("link add other type veth peer name end");
     let chained = network.clone().with("prevResult", before);
@@ -185,6 +192,8 @@ fn master_is_the_link_of_the_default_route_or_of_the_plugin_before() {
     assert_eq!(parent, lan.host.link("other")["ifindex"]);
     assert_eq!(result["interfaces"][0], json!({"name": "other"}));
     assert_eq!(result["interfaces"][1]["name"], "eth0");
+    assert_eq!(result["dns"]["nameservers"], json!(["198.51.100.3"]));
+    chained.check(&b, &result).ok();
     let places: Vec<_> = result["ips"]
         .as_array()
         .unwrap()
@@ -267,6 +276,35 @@ fn check_names_each_difference() {
         .error()
         .expect(100, &["not a link of lo"]);
     differs("link del eth0", "", "eth0 in the sandbox is gone");
+}
+
+#[test]
+fn check_accepts_another_mac_of_the_master_in_passthru() {
+    let lan = Lan::new();
+    let a = lan.host.sandbox("a");
+    let network = lan.network().with("mode", "passthru");
+    let result = network.add(&a);
+    lan.host.ip("link set uplink address 02:00:00:00:00:01");
+    assert_eq!(a.mac("eth0"), "02:00:00:00:00:01");
+    network.check(&a, &result).ok();
+}
+
+#[test]
+fn del_needs_no_readable_record_unless_the_sandbox_is_not_found() {
+    let lan = Lan::new();
+    let a = lan.host.sandbox("a");
+    let network = lan.network();
+    for text in ["", "{", "{\"netns\": 1}"] {
+        network.add(&a);
+        fs::write(record(&a), text).unwrap();
+        let outcome = network.on("DEL", &a).netns("").run();
+        outcome.ok();
+        assert!(outcome.stderr.contains("/run/cni/witness"), "{outcome:?}");
+        assert!(a.pings("10.1.0.1") && lan.host.leases("pods").len() == 1);
+        network.del(&a);
+        assert!(!a.has_link("eth0") && lan.host.leases("pods").is_empty());
+        assert!(!has_record(&a));
+    }
 }
 
 #[test]

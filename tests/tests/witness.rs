@@ -265,6 +265,41 @@ fn del_spares_the_link_that_another_attachment_has_by_now() {
 }
 
 #[test]
+fn del_deletes_the_link_that_a_process_calls_another_attachments() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let network = host.card();
+    network.add(&a);
+    let other = network.clone().with("name", "others");
+    other.on("ADD", &a).ifname("net1").ok();
+    a.ip("link set eth0 alias cni:others/a/net1");
+    network.del(&a);
+    assert!(!a.has_link("eth0") && host.leases("pods").is_empty());
+    a.ip("link set net1 alias cni:pods/a/eth0");
+    other.on("DEL", &a).ifname("net1").ok();
+    assert!(!a.has_link("net1") && host.leases("others").is_empty());
+}
+
+#[test]
+fn del_with_another_type_deletes_the_link_of_the_former_one() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let network = host.card().with("cniVersion", "1.1.0");
+    let changed = network.clone().with("type", "tap").without("master");
+    for verb in ["DEL", "GC"] {
+        network.add(&a);
+        match verb {
+            "DEL" => changed.del(&a),
+            _ => drop(changed.gc(&[]).ok()),
+        }
+        assert!(
+            !a.has_link("eth0") && host.leases("pods").is_empty(),
+            "{verb}"
+        );
+    }
+}
+
+#[test]
 fn second_sandbox_of_an_attachment_is_refused_while_the_first_one_exists() {
     let host = Host::new();
     let [a, b] = ["a", "b"].map(|name| host.sandbox(name));

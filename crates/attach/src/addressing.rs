@@ -96,8 +96,9 @@ impl Addressing {
 
     /// Returns the addresses and routes that CHECK expects of the container's interface. `place` is
     /// the index of this interface in `interfaces` of `result`. The function leaves out addresses
-    /// that later plugins of the chain added for other interfaces. The routes are those of
-    /// `result`, so CHECK does not expect routes that later plugins removed.
+    /// that other plugins of the chain added for other interfaces, and routes to gateways in their
+    /// subnets. The routes are those of `result`, so CHECK does not expect routes that later plugins
+    /// removed.
     ///
     /// # Errors
     /// Code 7: a gateway is missing and cannot be derived, or cannot be an address of the host.
@@ -106,7 +107,15 @@ impl Addressing {
         result: &AddResult,
         place: Option<usize>,
     ) -> Result<Self, Error> {
-        Self::of(mode, own_ips(result, place), &result.routes)
+        let is_own = |gateway: IpAddr| {
+            let mut others = result.ips.iter();
+            own_ips(result, place).any(|it| it.address.contains(gateway))
+                || !others.any(|it| it.address.contains(gateway))
+        };
+        let routes = result.routes.iter();
+        let routes = routes.filter(|it| it.gw.is_none_or(is_own));
+        let routes: Vec<_> = routes.cloned().collect();
+        Self::of(mode, own_ips(result, place), &routes)
     }
 }
 

@@ -202,15 +202,15 @@ impl<T: Topology> Check<'_, T> {
     }
 }
 
-/// Compares the link in the sandbox: with `compare`, and its MAC, addresses and routes with `expected`,
-/// the `prevResult`.
+/// Compares the link in the sandbox: with `compare`, which also gets the interface in `expected`, the
+/// `prevResult`; and its addresses and routes with `expected`.
 ///
 /// # Errors
 /// The sandbox cannot be read, or the attachment differs. One error names all differences.
 pub fn compare_link(
     request: &CheckRequest,
     expected: &AddResult,
-    compare: impl FnOnce(&Link, &Connection, &mut Differences) -> anyhow::Result<()>,
+    compare: impl FnOnce(&Link, Option<&Interface>, &Connection, &mut Differences) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     let interface = &request.attachment.interface;
     let namespace = Netns::open(&request.netns).map_err(Error::sandbox)?;
@@ -221,8 +221,8 @@ pub fn compare_link(
     match sandbox.find_link()? {
         None => found.add(format!("{interface} in the sandbox is gone")),
         Some(link) => {
-            compare(&link, sandbox.connection(), &mut found)?;
-            found.compare_mac(&link, reported.map(|it| it.1));
+            let interface = reported.map(|it| it.1);
+            compare(&link, interface, sandbox.connection(), &mut found)?;
             let place = reported.map(|it| it.0);
             let addressing = Addressing::reported(Gateway::None, expected, place)?;
             found.extend(sandbox.differences(&link, &addressing)?);

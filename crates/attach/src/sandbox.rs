@@ -321,8 +321,12 @@ impl<'a> Sandbox<'a> {
             let is_wanted = |route: &netlink::Route| {
                 route.destination == destination
                     && route.leads_by(link.index, wanted.gateway)
-                    && wanted.table.is_none_or(|table| route.table == table)
-                    && (wanted.priority.is_none() || route.priority == wanted.priority)
+                    // Later plugins move routes out of the main table.
+                    && wanted.table.is_none_or(|it| it == MAIN_TABLE || route.table == it)
+                    && (wanted.priority.is_none()
+                        || route.priority == wanted.priority
+                        // See `after`.
+                        || destination.is_ipv6() && route.priority > wanted.priority)
             };
             if !routes.iter().any(is_wanted) {
                 differences.push(format!("{name} lacks the route to {}", wanted.destination));

@@ -39,7 +39,7 @@ pub struct Witness {
     mounts: Option<PathBuf>,
     /// The attachment's tag; empty before the record is written.
     #[serde(skip)]
-    owner: String,
+    pub(crate) owner: String,
 }
 
 /// Whether the sandbox of a [`Witness`] exists.
@@ -109,7 +109,11 @@ impl Witness {
             return Ok(None);
         }
         let witness = serde_json::from_str::<Self>(&files().find(owner)?);
-        let read = || format!("parse the record of {owner} in {DIRECTORY}");
+        let read = || {
+            format!(
+                "parse the record of {owner} in {DIRECTORY}; delete it once the container has ended"
+            )
+        };
         let witness = witness.with_context(read)?;
         Ok(Some(Self {
             owner: owner.to_owned(),
@@ -123,9 +127,20 @@ impl Witness {
     /// # Errors
     /// The directory cannot be read.
     pub fn all() -> anyhow::Result<BTreeMap<String, anyhow::Result<Option<Self>>>> {
+        Ok(Self::each()?.collect())
+    }
+
+    /// Returns the records of [`Self::all`] one by one.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
+    pub(crate) fn each()
+    -> anyhow::Result<impl Iterator<Item = (String, anyhow::Result<Option<Self>>)>> {
         let owners = files().owners()?.into_iter();
-        let found = owners.map(|owner| (Self::find(&owner), owner));
-        Ok(found.map(|(witness, owner)| (owner, witness)).collect())
+        Ok(owners.map(|owner| {
+            let witness = Self::find(&owner);
+            (owner, witness)
+        }))
     }
 
     /// Writes the record of the attachment with the tag `owner`.

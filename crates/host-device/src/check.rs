@@ -22,7 +22,8 @@ pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
         return Ok(());
     }
     cni::step("compare");
-    compare_link(request, expected, |link, _, found| {
+    compare_link(request, expected, |link, reported, _, found| {
+        found.compare_mac(link, reported);
         let name = &link.name;
         // The reference writes no record.
         if let Some(record) = Record::find(&request.attachment.owner())? {

@@ -1,6 +1,7 @@
 //! ADD: records the sandbox, makes the link, obtains the lease and configures the link.
 
 use anyhow::ensure;
+use cni::result::Dns;
 use cni::{AddRequest, AddResult, Answer, Answered, Error, Undo};
 use netlink::{Connection, Dad, Link, LinkChange, MacAddress, NewKind, NewLink, Request};
 use netns::Netns;
@@ -9,6 +10,7 @@ use super::desired::{
     Addresses, Kind, Mac, Parent, Place, SandboxLink, Single, derived_mac, first_name,
 };
 use super::made::{Made, MadeLink};
+use super::siblings;
 use super::tap::NewTap;
 use crate::lease::{Lease, uses_link};
 use crate::sandbox::Sandbox;
@@ -141,6 +143,9 @@ impl Add<'_> {
         self.expect_nothing_elsewhere(&witness)?;
         self.made.record.set(true);
         witness.write(&self.owner)?;
+        if let (Kind::Netlink(NewKind::Ipvlan(_)), Some(parent)) = (&self.desired.kind, parent) {
+            siblings::expect_mode(&self.owner, &witness.link, &parent.name)?;
+        }
         cni::step("make the link");
         let name = self.request.attachment.interface.as_str();
         let mac = match self.desired.mac {
@@ -227,10 +232,8 @@ impl Add<'_> {
         if !error.is_already_exists() {
             return error.into();
         }
-        let all = Witness::all().unwrap_or_default();
-        let is_it = |it: &anyhow::Result<Option<Witness>>| matches!(it, Ok(Some(witness)) if witness.link == words);
-        let mut owners = all.iter().filter(|it| *it.0 != self.owner && is_it(it.1));
-        let owner = owners.next().map_or("another program", |it| it.0);
+        let owner = siblings::find(&self.owner, |it| it == words);
+        let owner = owner.map_or_else(|| "another program".to_owned(), |it| it.owner);
         anyhow::anyhow!(
             "{words} belongs to {owner}, and a link has one link of each VLAN; for several \
              containers, make the VLAN link on the host and use macvlan on it, or a VLAN link of \
@@ -313,7 +316,10 @@ impl Add<'_> {
         result.interfaces.push(made);
         result.ips.extend(placed(addressing.ips, place));
         result.routes.extend(addressing.routes);
-        result.dns = self.desired.dns.clone().unwrap_or(lease.dns);
+        let dns = self.desired.dns.clone().unwrap_or(lease.dns);
+        if dns != Dns::default() {
+            result.dns = dns;
+        }
         result.extra.extend(lease.extra);
         result
     }

@@ -6,7 +6,7 @@ use std::mem;
 use cni::{CheckRequest, CniArgs, Error, StatusRequest, Verb};
 use netlink::{Connection, Link};
 
-use super::desired::{Kind, Place, SandboxLink, Single};
+use super::desired::{Kind, Mac, Place, SandboxLink, Single};
 use crate::Differences;
 use crate::check::compare_link;
 use crate::del::forward;
@@ -24,7 +24,11 @@ pub fn check<P: SandboxLink>(request: &CheckRequest) -> anyhow::Result<()> {
     cni::step("ask the IPAM plugin");
     forward(&request.network, Verb::Check)?;
     cni::step("compare");
-    compare_link(request, expected, |link, sandbox, found| {
+    compare_link(request, expected, |link, reported, sandbox, found| {
+        // The MAC of a parent may change after ADD.
+        if desired.mac != Mac::OfParent {
+            found.compare_mac(link, reported);
+        }
         compare(&desired, (link, sandbox), found)
     })
 }

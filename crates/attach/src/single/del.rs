@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, bail};
 use cni::{Attachment, DelRequest, GcRequest, Verb, note, note_failure};
-use netlink::{Connection, Link};
+use netlink::{Connection, Link, LinkKind};
 
 use super::desired::{SandboxLink, first_name};
 use super::stale::remove_stale;
@@ -25,10 +25,10 @@ pub fn del<P: SandboxLink>(request: &DelRequest) -> anyhow::Result<()> {
     cni::step("start the IPAM plugin");
     let lease = start(&request.network, Verb::Del);
     let owner = request.attachment.owner();
-    let witness = Witness::find(&owner)?;
-    let sandbox = sandbox_of(request, witness.as_ref())?;
+    let witness = Witness::find(&owner);
+    let sandbox = sandbox_of(request, witness.as_ref().ok().and_then(Option::as_ref))?;
     if sandbox.is_none()
-        && let Some(reason) = remains::<P>(request, witness.as_ref())?
+        && let Some(reason) = remains(request, witness)?
     {
         note!("the lease of {owner} stays, because its link may exist: {reason}");
         return Ok(());
@@ -70,27 +70,29 @@ fn sandbox_of(
 
 /// Deletes the link if the request leads to no sandbox, and if no process is seen in that of the record.
 /// Returns why the link may still exist; `None` if it does not.
-fn remains<P: SandboxLink>(
+fn remains(
     request: &DelRequest,
-    witness: Option<&Witness>,
+    witness: anyhow::Result<Option<Witness>>,
 ) -> anyhow::Result<Option<String>> {
-    let Some(witness) = witness else {
-        return Ok(None);
+    let witness = match witness {
+        Ok(Some(witness)) => witness,
+        Ok(None) => return Ok(None),
+        Err(error) => return Ok(Some(format!("{error:#}"))),
     };
     let leads_elsewhere = request.netns.as_ref().is_some_and(|it| it.exists());
     let owner = request.attachment.owner();
-    if !leads_elsewhere && delete_deserted::<P>(&owner, witness)? {
+    if !leads_elsewhere && delete_deserted(&owner, &witness)? {
         return Ok(None);
     }
     Ok(witness.presence_at_removal(None).reason())
 }
 
 /// Deletes the link if this process sees no process in its sandbox. Returns whether there was one.
-fn delete_deserted<P: SandboxLink>(owner: &str, witness: &Witness) -> anyhow::Result<bool> {
+fn delete_deserted(owner: &str, witness: &Witness) -> anyhow::Result<bool> {
     let Presence::Deserted(number) = witness.presence() else {
         return Ok(false);
     };
-    let is_own = |it: &Link| it.alias.as_deref() == Some(owner) && P::makes_link(it);
+    let is_own = |it: &Link| it.alias.as_deref() == Some(owner) && is_single(&it.kind);
     let deleted = Witness::delete_links(number, is_own)?;
     if deleted {
         // The next DEL would find no link there, which proves nothing.
@@ -125,13 +127,13 @@ fn delete_named(
 }
 
 /// Deletes the links in the sandbox that have the tag `owner`, which a process may have renamed.
-fn delete_tagged<P: SandboxLink>(sandbox: &Path, owner: &str) -> anyhow::Result<()> {
+fn delete_tagged(sandbox: &Path, owner: &str) -> anyhow::Result<()> {
     let Some((namespace, _)) = Connection::open_if_present(sandbox)? else {
         return Ok(());
     };
     let inside = namespace.run(Connection::open_wary)??;
     let mut links = inside.links()?;
-    links.retain(|it| it.alias.as_deref() == Some(owner) && P::makes_link(it));
+    links.retain(|it| it.alias.as_deref() == Some(owner) && is_single(&it.kind));
     for link in links {
         inside.remove_link(&link)?;
     }
@@ -152,7 +154,7 @@ pub fn gc<P: SandboxLink>(request: &GcRequest) -> anyhow::Result<()> {
         if let Presence::Present(namespace, sandbox) = witness.presence() {
             return delete_stale::<P>(owner, (&sandbox, namespace.path()));
         }
-        if delete_deserted::<P>(owner, &witness)? {
+        if delete_deserted(owner, &witness)? {
             return Ok(());
         }
         match witness.presence_at_removal(None).reason() {
@@ -170,17 +172,20 @@ fn delete_stale<P: SandboxLink>(owner: &str, sandbox: (&Connection, &Path)) -> a
 }
 
 /// Deletes the link of the attachment. It may have no alias, after a killed ADD, or another alias or name,
-/// which a process in the sandbox set. If it has the tag of another attachment that is in this sandbox, it
-/// is that one's.
+/// which a process in the sandbox set. If it has the tag of another attachment that is in this sandbox and
+/// has no other link there, it is that one's.
 fn delete_own<P: SandboxLink>(
     attachment: &Attachment,
     sandbox: (&Connection, &Path),
 ) -> anyhow::Result<()> {
     let owner = attachment.owner();
-    let is_own = |it: &Link| P::makes_link(it) && !is_of_other(it, &owner, sandbox);
+    let is_own = |it: &Link| {
+        let is_tagged = it.alias.as_ref() == Some(&owner) && is_single(&it.kind);
+        is_tagged || P::makes_link(it) && !is_of_other(it, &owner, sandbox)
+    };
     if !delete_named(sandbox.0, attachment, is_own)? {
         // A sandbox with too many links to list cannot hinder its removal.
-        note_failure(delete_tagged::<P>(sandbox.1, &owner));
+        note_failure(delete_tagged(sandbox.1, &owner));
     }
     Ok(())
 }
@@ -190,5 +195,17 @@ fn is_of_other(link: &Link, owner: &str, (sandbox, path): (&Connection, &Path)) 
     let other = link.alias.as_deref().filter(|it| *it != owner);
     // A process in the sandbox can set any alias, but writes no records.
     let witness = other.and_then(|it| Witness::find(it).ok().flatten());
-    witness.is_some_and(|it| it.is_of(sandbox, path).unwrap_or(true))
+    let Some(witness) = witness.filter(|it| it.is_of(sandbox, path).unwrap_or(true)) else {
+        return false;
+    };
+    let named = Attachment::of_owner(&witness.owner);
+    let named = named.map(|it| sandbox.find_link(it.interface.as_str()));
+    !matches!(named, Some(Ok(Some(it))) if it.index != link.index)
+}
+
+/// Returns whether a plugin of this module makes links of this kind. The network may have had another
+/// plugin at ADD.
+fn is_single(kind: &LinkKind) -> bool {
+    use LinkKind::{Dummy, Ipvlan, Macvlan, Tap, Vlan};
+    matches!(kind, Dummy | Ipvlan(_) | Macvlan(_) | Tap(_) | Vlan(_))
 }

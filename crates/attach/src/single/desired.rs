@@ -177,22 +177,43 @@ impl Single {
             Kind::Netlink(kind) => kind.made().to_string(),
             Kind::Tap(new) => new.tap.to_string(),
         };
-        parent.map_or_else(|| kind.clone(), |it| format!("{kind} of {}", it.name))
+        let place = self.parent.as_ref().map(|it| it.place);
+        let place = if place == Some(Place::Sandbox) {
+            " in the sandbox"
+        } else {
+            ""
+        };
+        parent.map_or_else(
+            || kind.clone(),
+            |it| format!("{kind} of {}{place}", it.name),
+        )
     }
 }
 
-/// Returns the link of the default route that the kernel uses first.
+/// Returns the link of the default route that the kernel uses first. Prefers links with a MAC, because
+/// a tunnel, such as that of a VPN, carries no link of these kinds.
 fn default_link(connection: &Connection, place: &str) -> anyhow::Result<Link> {
     let routes = connection.default_routes_in_use()?;
-    let Some(index) = routes.iter().flat_map(Route::links).next() else {
-        bail!(Error::invalid(
-            "master",
-            format!("there is no default route {place}, so name the link")
-        ));
+    let read = |index| connection.link_by_index(index).context(READ);
+    let first = routes.iter().flat_map(Route::links).next();
+    let Some(first) = first.map(read).transpose()? else {
+        let reason = format!("there is no default route {place}, so name the link");
+        bail!(Error::invalid("master", reason));
     };
-    let link = connection.link_by_index(index);
-    link.context("read the link of the default route")
+    if first.mac.is_some() {
+        return Ok(first);
+    }
+    let all = connection.default_routes()?;
+    for index in all.iter().flat_map(Route::links) {
+        let link = read(index)?;
+        if link.mac.is_some() {
+            return Ok(link);
+        }
+    }
+    Ok(first)
 }
+
+const READ: &str = "read the link of the default route";
 
 /// Returns the name that a link has until ADD renames it, if the host has a link of the final name.
 pub(super) fn first_name(attachment: &Attachment) -> String {

@@ -12,6 +12,7 @@ mod check;
 mod del;
 mod desired;
 mod made;
+mod siblings;
 mod stale;
 mod tap;
 
