@@ -5,7 +5,7 @@
 use std::fs;
 use std::io;
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use anyhow::Context as _;
@@ -26,11 +26,20 @@ pub(crate) struct Cooldown {
 
 impl Cooldown {
     /// Starts the cooldown of `address`: sets the modification time of the address's file to the
-    /// current time. Only writes a failure to standard error.
+    /// current time. Once a day, also tidies up, because IPv6 addresses hardly ever return. Only writes
+    /// a failure to standard error.
     pub fn start(&self, address: IpAddr) {
-        if !self.delay.is_zero() {
-            let touched = self.touch(address);
-            note_failure(touched.with_context(|| format!("record when {address} was released")));
+        if self.delay.is_zero() {
+            return;
+        }
+        let touched = touch(&self.file(address));
+        note_failure(touched.with_context(|| format!("record when {address} was released")));
+        let mark = self.directory.join(TIDIED);
+        let modified = fs::symlink_metadata(&mark).and_then(|it| it.modified());
+        let age = modified.ok().and_then(|it| it.elapsed().ok());
+        if age.is_none_or(|it| it > LONGEST_USUAL) {
+            self.tidy();
+            note_failure(touch(&mark));
         }
     }
 
@@ -54,19 +63,6 @@ impl Cooldown {
         }
     }
 
-    fn touch(&self, address: IpAddr) -> anyhow::Result<()> {
-        let path = self.file(address);
-        let file = match open(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                make_directory(&self.directory)?;
-                open(&path)
-            }
-            opened => opened,
-        };
-        let dated = file.and_then(|file| file.set_modified(SystemTime::now()));
-        dated.with_context(|| format!("write {}", path.display()))
-    }
-
     fn remove_older(&self, time: SystemTime) -> io::Result<()> {
         let files = if_present(fs::read_dir(&self.directory))?;
         for file in files.into_iter().flatten() {
@@ -82,6 +78,22 @@ impl Cooldown {
         self.directory.join(address.to_string())
     }
 }
+
+/// Sets the modification time of a file, which may not exist, to the current time.
+fn touch(path: &Path) -> anyhow::Result<()> {
+    let file = match open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            path.parent().map_or(Ok(()), make_directory)?;
+            open(path)
+        }
+        opened => opened,
+    };
+    let dated = file.and_then(|file| file.set_modified(SystemTime::now()));
+    dated.with_context(|| format!("write {}", path.display()))
+}
+
+/// File whose modification time is that of the last [`Cooldown::tidy`] by [`Cooldown::start`].
+const TIDIED: &str = "tidied";
 
 /// Minimum age at which [`Cooldown::tidy`] removes a file. The age is at least a day, because a
 /// verb with an old configuration may call `tidy` with a shorter `delay` than the current one.
@@ -108,6 +120,25 @@ mod tests {
         assert!(!times.includes(released, after + delay));
         assert!(times.includes(released, before + delay - Duration::from_millis(1)));
         assert!(!times.includes(released, before - Duration::from_secs(1)));
+    }
+
+    #[test]
+    fn old_times_are_removed_once_a_day() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("released");
+        let times = cooldown(path.clone(), Duration::from_mins(1));
+        let [old, newer] = ["fd00::7", "fd00::8"].map(|text| text.parse().unwrap());
+        let age = |file: &Path, hours| {
+            let time = SystemTime::now() - Duration::from_hours(hours);
+            open(file).unwrap().set_modified(time).unwrap();
+        };
+        times.start(old);
+        age(&times.file(old), 25);
+        times.start(newer);
+        assert!(times.file(old).exists(), "tidied today");
+        age(&path.join(TIDIED), 25);
+        times.start(newer);
+        assert!(!times.file(old).exists() && times.file(newer).exists());
     }
 
     #[test]
