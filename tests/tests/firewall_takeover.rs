@@ -38,6 +38,9 @@ fn permission_lasts_until_the_last_attachment_with_the_address_ends() {
             firewall.on("ADD", pod).ok();
         }
         assert_eq!(fence.opens(&a), [true; 2]);
+        for pod in [&a, &b] {
+            firewall.check(pod, &firewall.config()["prevResult"]).ok();
+        }
         let [first, last] = if is_newer_first { [&b, &a] } else { [&a, &b] };
         firewall.del(first);
         assert_eq!(fence.opens(&a), [true; 2]);

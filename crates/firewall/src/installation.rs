@@ -9,7 +9,7 @@ use nft::{Change, Connection, Element, Family, supported};
 use crate::config::{IngressPolicy, Mark};
 use crate::desired::{Desired, is_member, unneeded};
 use crate::legacy::Legacy;
-use crate::record::Earlier;
+use crate::record::{self, Earlier};
 use crate::table::{ISOLATED_MEMBERS, address_sets, bridge_sets, frames, table};
 use crate::{CHAIN, Config};
 
@@ -96,16 +96,28 @@ impl Desired {
         updated.map(drop).map_err(coded)
     }
 
-    /// Returns a message for each change that [`Self::install`] would make. Does not compare the
+    /// Returns a message for each change that [`Self::restore`] would make. Does not compare the
     /// rules of legacy iptables.
     ///
     /// # Errors
     /// The kernel refuses a request.
-    pub fn differences(&self) -> anyhow::Result<Vec<String>> {
+    pub fn differences(&self, earlier: &[Earlier]) -> anyhow::Result<Vec<String>> {
         let connection = Connection::open()?;
+        let is_later =
+            |owner: &str| earlier.iter().all(|it| it.owner != owner) && record::files().has(owner);
         let mut found = Vec::new();
         for (table, elements) in self.parts() {
-            found.extend(connection.differences(&table, elements)?);
+            let mut holders = vec![None; elements.len()];
+            if connection.exists(&table)? {
+                holders = connection.holders(&table, elements)?;
+            }
+            let all = elements.iter().zip(holders);
+            let meant = all.filter(|(wanted, holder)| {
+                let holder = holder.as_ref().filter(|it| it.owner != wanted.owner);
+                holder.is_none_or(|it| !is_later(&it.owner))
+            });
+            let meant: Vec<_> = meant.map(|(wanted, _)| wanted.clone()).collect();
+            found.extend(connection.differences(&table, &meant)?);
         }
         for required in &self.required {
             found.extend(connection.missing_required(required)?);

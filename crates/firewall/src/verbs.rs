@@ -96,7 +96,8 @@ pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
     }
     cni::step("compare");
     let mut differences = Differences::default();
-    differences.extend(desired.differences()?);
+    let earlier = record::earlier(&request.attachment.owner());
+    differences.extend(desired.differences(&earlier)?);
     if let Some(sources) = Sources::wanted(&config, addresses(result))? {
         differences.extend(sources.differences()?);
     }
