@@ -31,14 +31,23 @@ fn print_lease(address: &str) -> String {
 }
 
 /// Checks that ADD with such an IPAM plugin fails, that DEL of the plugin runs, and that nothing is
-/// left.
+/// left. Returns the error of `bridge`.
 fn failure(on_add: &str) -> Refusal {
+    failure_of(Host::card, on_add);
+    failure_of(Host::ptp, on_add);
+    failure_of(Host::bridge, on_add)
+}
+
+fn failure_of(plugin: fn(&Host) -> Network<'_>, on_add: &str) -> Refusal {
     let host = Host::new();
     let a = host.sandbox("a");
-    host.bridge().add(&a);
-    host.bridge().del(&a);
+    let network = plugin(&host);
+    network.add(&a);
+    network.del(&a);
     let before = host.snapshot();
-    let refusal = scripted(&host, on_add).on("ADD", &a).error();
+    fs::remove_file(LOG).ok();
+    let ipam = scripted(&host, on_add).config()["ipam"].clone();
+    let refusal = network.with("ipam", ipam).on("ADD", &a).error();
     assert_eq!(calls(), "ADD DEL");
     host.snapshot().assert_same_as(&before);
     assert_eq!(a.links(), ["lo"]);

@@ -9,7 +9,9 @@ use serde_json::Value;
 use crate::environment::COMMAND;
 use crate::network::IPAM_TIMEOUT;
 use crate::process::Process;
-use crate::{AddResult, Error, ErrorObject, GOING_ON, Network, Verb, json, or_note, result};
+use crate::{
+    AddResult, Error, ErrorObject, GOING_ON, Network, Role, Verb, json, or_note, result, role,
+};
 
 /// Another plugin that this plugin can start, such as an IPAM plugin. It gets the standard input
 /// and the environment of this plugin, with the verb of the call in `CNI_COMMAND`.
@@ -80,6 +82,12 @@ pub struct Started<'a> {
 }
 
 impl Started<'_> {
+    /// Returns what this suite's plugin of that name is for; `None` if the suite has no such IPAM
+    /// plugin.
+    pub fn role(&self) -> Option<Role> {
+        role(&self.network.ipam_type().ok()??)
+    }
+
     /// Sends as much of the request as fits into the pipe, so that the plugin can run while the
     /// caller does other work. [`Self::result`] or [`Self::finish`] sends the rest and waits for
     /// the plugin.
