@@ -153,6 +153,10 @@ fn a_sandbox_with_a_secret_or_without_addresses_keeps_its_ways() {
     secret.set_sysctl("net/ipv6/conf/default/stable_secret", "2001:db8::1:2:3:4");
     let none = host.sandbox("none");
     none.set_sysctl("net/ipv6/conf/default/disable_ipv6", "1");
+    let without = host.sandbox("without");
+    without.set_sysctl("net/ipv6/conf/default/addr_gen_mode", "2");
+    host.bridge().add(&without);
+    assert!(without.link_local_addresses("eth0").is_empty());
     for sandbox in [&secret, &none] {
         host.bridge_v4().add(sandbox);
     }

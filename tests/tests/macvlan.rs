@@ -290,24 +290,6 @@ fn check_accepts_another_mac_of_the_master_in_passthru() {
 }
 
 #[test]
-fn del_needs_no_readable_record_unless_the_sandbox_is_not_found() {
-    let lan = Lan::new();
-    let a = lan.host.sandbox("a");
-    let network = lan.network();
-    for text in ["", "{", "{\"netns\": 1}"] {
-        network.add(&a);
-        fs::write(record(&a), text).unwrap();
-        let outcome = network.on("DEL", &a).netns("").run();
-        outcome.ok();
-        assert!(outcome.stderr.contains("/run/cni/witness"), "{outcome:?}");
-        assert!(a.pings("10.1.0.1") && lan.host.leases("pods").len() == 1);
-        network.del(&a);
-        assert!(!a.has_link("eth0") && lan.host.leases("pods").is_empty());
-        assert!(!has_record(&a));
-    }
-}
-
-#[test]
 fn second_add_is_refused_and_changes_nothing() {
     let lan = Lan::new();
     let a = lan.host.sandbox("a");

@@ -300,6 +300,24 @@ fn del_with_another_type_deletes_the_link_of_the_former_one() {
 }
 
 #[test]
+fn del_needs_no_readable_record_unless_the_sandbox_is_not_found() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let network = host.card();
+    for text in ["", "{", "{\"netns\": 1}"] {
+        network.add(&a);
+        fs::write("/run/cni/witness/cni:pods:a:eth0", text).unwrap();
+        let outcome = network.on("DEL", &a).netns("").run();
+        outcome.ok();
+        assert!(outcome.stderr.contains("/run/cni/witness"), "{outcome:?}");
+        assert!(a.pings("10.1.0.1") && host.leases("pods").len() == 1);
+        network.del(&a);
+        assert!(!a.has_link("eth0") && host.leases("pods").is_empty());
+        assert!(!has_record("a"));
+    }
+}
+
+#[test]
 fn second_sandbox_of_an_attachment_is_refused_while_the_first_one_exists() {
     let host = Host::new();
     let [a, b] = ["a", "b"].map(|name| host.sandbox(name));

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use cni::result::{IpConfig, Route};
+use cni::result::IpConfig;
 use cni::{Error, InterfaceName, note_failure};
 use netlink::{
     Address, Connection, Dad, Link, LinkChange, LinkLocalOrigin, MacAddress, Monitor, NewRoute,
@@ -12,9 +12,13 @@ use netlink::{
 };
 use netns::{Netns, Sysctl};
 
-use crate::addressing::{MAIN_TABLE, need_ipv6, next_hop};
+use crate::addressing::{MAIN_TABLE, need_ipv6};
 use crate::hardening::{CONTAINER_EXPOSED, report_read_only};
 use crate::{Addressing, Container, Gateway, harden, routed};
+
+mod routes;
+
+use routes::{after, wanted_routes};
 
 /// An open sandbox: connections to the kernel inside it, and the name of the container's link.
 pub struct Sandbox<'a> {
@@ -30,8 +34,7 @@ pub struct Sandbox<'a> {
 enum LinkLocal {
     /// No link-local address: IPv6 is off, or nothing is configured yet.
     None,
-    /// No link-local address: the sandbox's `addr_gen_mode` is 1, so the kernel must not generate
-    /// one.
+    /// No link-local address: the sandbox's `addr_gen_mode` is 1, or 2 without a secret.
     Unwanted,
     /// ADD has added an address that is usable at once; the kernel must not generate another one.
     Given,
@@ -148,6 +151,7 @@ impl<'a> Sandbox<'a> {
         };
         self.link_local = match (ipv6.link_local, link.mac) {
             (LinkLocalOrigin::None, _) => LinkLocal::Unwanted,
+            (LinkLocalOrigin::Secret, _) if !self.has_secret()? => LinkLocal::Unwanted,
             (LinkLocalOrigin::Mac, Some(mac)) if dad == Dad::Skip && !link.is_up => {
                 requests.extend(routed::link_local(link, mac)?);
                 LinkLocal::Given
@@ -155,6 +159,13 @@ impl<'a> Sandbox<'a> {
             _ => LinkLocal::Awaited,
         };
         Ok(requests)
+    }
+
+    /// Returns whether there is a secret from which the kernel derives a link-local address.
+    fn has_secret(&self) -> Result<bool, netns::Error> {
+        let names = [self.interface, "default"];
+        let is_set = |name: &str| Sysctl::ipv6(name, "stable_secret").read().is_ok();
+        self.namespace.run(|| names.into_iter().any(is_set))
     }
 
     /// Sets the IPv6 sysctls of the link, as far as `desired` needs that: the lookup of sysctls
@@ -356,42 +367,6 @@ pub(crate) fn wait<'a>(link: &Link, what: &'a str) -> Wait<'a> {
         link: link.index,
         what,
         deadline: Duration::from_secs(10),
-    }
-}
-
-/// Returns the routes that the sandbox needs, in the order of their addition. The routes to the
-/// gateways precede the others, because the kernel accepts a route only if its next hop is
-/// reachable.
-fn wanted_routes(addressing: &Addressing, link: &Link) -> Vec<NewRoute> {
-    let reported = addressing.routes.iter();
-    let reported = reported.map(|route| new_route(route, addressing, link));
-    let own = routed::container_routes(addressing, link.index);
-    own.into_iter().chain(reported).collect()
-}
-
-/// Returns `route` with a higher metric than all routes of `there` to the same destination.
-fn after(route: &NewRoute, there: &[netlink::Route]) -> NewRoute {
-    let destination = network_of(route.destination);
-    let table = route.table.unwrap_or(MAIN_TABLE);
-    let same = there.iter();
-    let same = same.filter(|it| network_of(it.destination) == destination && it.table == table);
-    let highest = same.filter_map(|it| it.priority).max();
-    NewRoute {
-        priority: highest.map(|it| it.saturating_add(1)),
-        ..route.clone()
-    }
-}
-
-fn new_route(route: &Route, addressing: &Addressing, link: &Link) -> NewRoute {
-    NewRoute {
-        gateway: next_hop(route, &addressing.ips),
-        mtu: route.mtu,
-        advmss: route.advmss,
-        // Plugins write 0 for the kernel's default priority and the kernel's default table.
-        priority: route.priority.filter(|priority| *priority != 0),
-        table: route.table.filter(|table| *table != 0),
-        scope: route.scope,
-        ..NewRoute::on_link(route.dst, link.index)
     }
 }
 
