@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use attach::coded;
 use cni::{Error, note};
-use nft::{Change, Connection, Element, Family, supported};
+use nft::{Change, Connection, Element, Family, Table, supported};
 
 use crate::config::{IngressPolicy, Mark};
 use crate::desired::{Desired, is_member, unneeded};
@@ -96,27 +96,19 @@ impl Desired {
         updated.map(drop).map_err(coded)
     }
 
-    /// Returns a message for each change that [`Self::restore`] would make. Does not compare the
-    /// rules of legacy iptables.
+    /// Returns a message for each change that [`Self::restore`] would make for the attachment with the
+    /// tag `owner`. Does not compare the rules of legacy iptables.
     ///
     /// # Errors
     /// The kernel refuses a request.
-    pub fn differences(&self, earlier: &[Earlier]) -> anyhow::Result<Vec<String>> {
+    pub fn differences(&self, owner: &str) -> anyhow::Result<Vec<String>> {
         let connection = Connection::open()?;
-        let is_later =
-            |owner: &str| earlier.iter().all(|it| it.owner != owner) && record::files().has(owner);
         let mut found = Vec::new();
         for (table, elements) in self.parts() {
-            let mut holders = vec![None; elements.len()];
-            if connection.exists(&table)? {
-                holders = connection.holders(&table, elements)?;
+            if connection.differences(&table, elements)?.is_empty() {
+                continue;
             }
-            let all = elements.iter().zip(holders);
-            let meant = all.filter(|(wanted, holder)| {
-                let holder = holder.as_ref().filter(|it| it.owner != wanted.owner);
-                holder.is_none_or(|it| !is_later(&it.owner))
-            });
-            let meant: Vec<_> = meant.map(|(wanted, _)| wanted.clone()).collect();
+            let meant = not_taken_over(&connection, (&table, elements), owner)?;
             found.extend(connection.differences(&table, &meant)?);
         }
         for required in &self.required {
@@ -124,6 +116,26 @@ impl Desired {
         }
         Ok(found)
     }
+}
+
+/// Returns those of `elements` that no attachment has taken over from the one with the tag `owner`.
+fn not_taken_over(
+    connection: &Connection,
+    (table, elements): (&Table, &[Element]),
+    owner: &str,
+) -> anyhow::Result<Vec<Element>> {
+    if !connection.exists(table)? {
+        return Ok(elements.to_vec());
+    }
+    let earlier = record::earlier(owner);
+    let is_later =
+        |owner: &str| earlier.iter().all(|it| it.owner != owner) && record::files().has(owner);
+    let all = elements.iter().zip(connection.holders(table, elements)?);
+    let meant = all.filter(|(wanted, holder)| {
+        let holder = holder.as_ref().filter(|it| it.owner != wanted.owner);
+        holder.is_none_or(|it| !is_later(&it.owner))
+    });
+    Ok(meant.map(|it| it.0.clone()).collect())
 }
 
 /// Removes the elements of the owners for which `is_stale` returns true. Then removes the shared

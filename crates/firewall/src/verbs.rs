@@ -96,8 +96,7 @@ pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
     }
     cni::step("compare");
     let mut differences = Differences::default();
-    let earlier = record::earlier(&request.attachment.owner());
-    differences.extend(desired.differences(&earlier)?);
+    differences.extend(desired.differences(&request.attachment.owner())?);
     if let Some(sources) = Sources::wanted(&config, addresses(result))? {
         differences.extend(sources.differences()?);
     }
