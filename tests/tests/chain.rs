@@ -197,6 +197,56 @@ fn what_a_runtime_attached_is_found_by_its_namespace() {
     assert_eq!(host.leases("pods").len(), 2);
 }
 
+/// `a` was the relative path of a namespace, and begins the ID of a live container.
+#[test]
+fn a_word_means_a_cached_path_a_whole_id_or_at_least_twelve_characters() {
+    let host = Host::new();
+    let (tool, bridge) = (host.tool(), host.bridge());
+    tool.configure("pods", &[bridge.config().clone()]);
+    let [a, live] = ["a", "a0123456789abcdef"].map(|it| host.sandbox(it));
+    tool.on("add", "pods", &a).ok();
+    tool.remember("pods", (&live, &bridge.add(&live)));
+    std::env::set_current_dir(a.path().parent().unwrap()).unwrap();
+    host.end(&a);
+    let del = |word: &str| {
+        let outcome = tool.run(&["del", "pods", word]).run();
+        assert!(outcome.status.success(), "{outcome:#?}");
+        outcome.stderr
+    };
+    assert!(del("a").starts_with("DEL container cnitool-"));
+    assert_eq!(host.leases("pods").len(), 2, "IPv4 and IPv6 of the other");
+    for word in ["a", "a0123456789"] {
+        let unknown = format!("{word} has no cached result of eth0");
+        assert!(del(word).starts_with(&unknown));
+        assert!(live.pings("10.1.0.1"), "{word}");
+        fails(&tool.run(&["check", "pods", word]).run(), &unknown);
+    }
+    tool.run(&["check", "pods", "a0123456789a"]).ok();
+    let told = del("a0123456789a");
+    let words = "DEL container a0123456789abcdef interface eth0 on network pods";
+    assert_eq!(told.trim_end(), words);
+    assert_eq!(live.links(), ["lo"]);
+}
+
+#[test]
+fn del_by_id_detaches_a_container_that_is_not_cached() {
+    let host = Host::new();
+    let (tool, bridge) = (host.tool(), host.bridge());
+    tool.configure("pods", &[bridge.config().clone()]);
+    let a = host.sandbox("a");
+    bridge.add(&a);
+    tool.run(&["del", "pods", "a"]).ok();
+    assert!(a.links() == ["lo"] && host.leases("pods").is_empty());
+    tool.on("add", "pods", &a).env("CNI_IFNAME", "net1").ok();
+    let [row] = tool.ps().try_into().unwrap();
+    let row: Value = row;
+    let id = row["container"].as_str().unwrap();
+    let words = "has no cached result of eth0, but of net1: see --ifname";
+    fails(&tool.run(&["del", "pods", id]).run(), words);
+    tool.run(&["del", "pods", id, "--ifname", "net1"]).ok();
+    assert_eq!(a.links(), ["lo"]);
+}
+
 #[test]
 fn gc_removes_attachments_whose_sandbox_is_gone() {
     let host = host_with_chain();

@@ -190,14 +190,16 @@ fn limit_takes_what_ps_prints_or_a_namespace() {
         .run(&["limit", "pods", path, "--egress", "30M"])
         .ok();
     assert_eq!(scene.rates()[1], Some(3_750_000));
-    let b = host.sandbox("b");
-    scene.tool.on("add", "pods", &b).ok();
+    for id in ["0123456789ab1", "0123456789ab2"] {
+        let sandbox = host.sandbox(id);
+        scene.tool.remember("pods", (&sandbox, &Value::Null));
+    }
     let both = scene
         .tool
-        .run(&["limit", "pods", "cnitool-", "--egress", "1M"]);
+        .run(&["limit", "pods", "0123456789ab", "--egress", "1M"]);
     failure(
         &both,
-        &["cnitool- means 2 containers of network pods: give more characters"],
+        &["0123456789ab means 2 containers of network pods: give more characters"],
     );
     let none = scene
         .tool

@@ -160,7 +160,7 @@ struct Target {
     /// The network's name
     network: String,
     /// The path of the sandbox's network namespace, such as /run/netns/a; check and del also take the
-    /// ID of an attached container, or its first characters
+    /// ID of a container, or its first 12 or more characters
     netns: PathBuf,
 }
 
@@ -243,14 +243,15 @@ fn execute_on(command: &OfNetwork, settings: &Settings) -> anyhow::Result<()> {
                 (OfNetwork::Check(_), None) => bail!(lacks()),
                 (_, None) => {
                     note!("{}; DEL removes what remains", lacks());
-                    settings.sandbox(&network.name, &target.netns)?
+                    settings.unattached(&network.name, &target.netns)?
                 }
             };
             sandbox.arguments = settings.arguments(sandbox.arguments);
-            match command {
-                OfNetwork::Check(_) => chain.check(&sandbox),
-                _ => chain.del_as_added(&sandbox),
+            if matches!(command, OfNetwork::Check(_)) {
+                return chain.check(&sandbox);
             }
+            note!("DEL {}", sandbox.attachment);
+            chain.del_as_added(&sandbox)
         }
         OfNetwork::Gc { collect, .. } => gc(&chain, collect),
         OfNetwork::Status(_) => chain.status(),

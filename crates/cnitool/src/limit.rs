@@ -13,6 +13,7 @@ use cni::{Attachment, NetworkName, SearchPath, Verb};
 use runtime::{Cache, Chain, Conflist, Directories, HeldEntry, PluginConfig, may_exist};
 use serde_json::{Map, Value, json};
 
+use crate::sandbox;
 use crate::settings::Settings;
 
 /// The attachment and its new rates.
@@ -22,7 +23,7 @@ use crate::settings::Settings;
 pub struct Change {
     /// The network's name
     network: NetworkName,
-    /// The container's ID or its first characters, as `cnitool ps` prints it, or the path of its
+    /// The container's ID or its first 12 or more characters, as `cnitool ps` prints it, or the path of its
     /// network namespace
     container: PathBuf,
     /// Rate that the container receives: bit/s, such as 20M or 64k, or none [default: unchanged]
@@ -68,13 +69,10 @@ impl Change {
     /// Returns the attachment of a container that is not found by its names in the cache, if the command
     /// line has its ID: the file may have the names of another one.
     fn unknown(&self, settings: &Settings) -> anyhow::Result<Attachment> {
-        let id = self.container.to_str().and_then(|it| it.parse().ok());
-        let container = id.with_context(|| settings.lacks(&self.network, &self.container))?;
-        Ok(Attachment {
-            network: self.network.clone(),
-            container,
-            interface: settings.interface.clone(),
-        })
+        sandbox::named(&self.container)
+            .with_context(|| settings.lacks(&self.network, &self.container))?;
+        let unattached = settings.unattached(&self.network, &self.container)?;
+        Ok(unattached.attachment)
     }
 
     /// Returns the directions for which the command line has a new rate: `ingress`, `egress` or

@@ -22,6 +22,12 @@ pub fn absolute(path: &Path) -> anyhow::Result<PathBuf> {
     Ok(clean)
 }
 
+/// Returns the container ID that `wanted` has instead of a path: what has no `/` and is no existing file.
+pub fn named(wanted: &Path) -> Option<ContainerId> {
+    let id = wanted.to_str().filter(|_| !wanted.exists());
+    id.and_then(|it| it.parse().ok())
+}
+
 /// Returns the container ID for a sandbox to which no runtime gave one: `cnitool-` and the first 20
 /// hexadecimal digits of the SHA-512 of the sandbox's path. `cnitool` of containernetworking/cni
 /// derives the same ID.

@@ -76,34 +76,53 @@ impl Settings {
     /// container's ID or first characters of it. What exists as a file is a path.
     ///
     /// # Errors
-    /// The cache cannot be read, or the characters begin several IDs.
+    /// The cache cannot be read, the characters begin several IDs, or the container is cached only with
+    /// other interfaces.
     pub fn attached(
         &self,
         network: &NetworkName,
         wanted: &Path,
     ) -> anyhow::Result<Option<Sandbox>> {
         let cache = &self.directories.cache;
-        let by_path = || cache.find(&self.sandbox(network, wanted)?);
-        let text = wanted.to_str().unwrap_or_default();
-        if text.is_empty() || text.contains('/') || wanted.exists() {
-            return by_path();
-        }
+        let by_path = cache.find(&self.sandbox(network, wanted)?)?;
+        let Some(id) = sandbox::named(wanted).filter(|_| by_path.is_none()) else {
+            return Ok(by_path);
+        };
         let mut named = cache.of_network(network)?;
-        named.retain(|(it, _)| {
-            it.interface == self.interface && it.container.as_str().starts_with(text)
-        });
-        let whole = named.iter().find(|(it, _)| it.container.as_str() == text);
-        match (whole, named.as_slice()) {
-            (Some((attachment, entry)), _) | (None, [(attachment, entry)]) => {
-                Ok(Some(entry.sandbox(attachment)))
-            }
-            (None, []) => by_path(),
-            (None, several) => bail!(
-                "{text} means {} containers of network {network}: give more characters of the ID, which \
+        let is_whole = named.iter().any(|(it, _)| it.container == id);
+        let is_prefix = |whole: &str| id.as_str().len() >= SHORT && whole.starts_with(id.as_str());
+        named.retain(|(it, _)| it.container == id || !is_whole && is_prefix(it.container.as_str()));
+        let (own, other): (Vec<_>, Vec<_>) = named
+            .into_iter()
+            .partition(|(it, _)| it.interface == self.interface);
+        match (own.as_slice(), other.as_slice()) {
+            ([(attachment, entry)], _) => Ok(Some(entry.sandbox(attachment))),
+            ([], []) => Ok(None),
+            ([], [(it, _), ..]) => bail!(
+                "{id} has no cached result of {}, but of {}: see --ifname",
+                self.interface,
+                it.interface
+            ),
+            (several, _) => bail!(
+                "{id} means {} containers of network {network}: give more characters of the ID, which \
                  cnitool ps --json prints",
                 several.len()
             ),
         }
+    }
+
+    /// Returns the sandbox that `wanted` means if [`Self::attached`] finds none. That of a container
+    /// ID has no path.
+    ///
+    /// # Errors
+    /// As [`Self::sandbox`].
+    pub fn unattached(&self, network: &NetworkName, wanted: &Path) -> anyhow::Result<Sandbox> {
+        let mut sandbox = self.sandbox(network, wanted)?;
+        if let Some(container) = sandbox::named(wanted) {
+            sandbox.attachment.container = container;
+            sandbox.netns = PathBuf::new();
+        }
+        Ok(sandbox)
     }
 
     /// Returns the error message for a sandbox that [`Self::attached`] does not find.
@@ -125,6 +144,10 @@ impl Settings {
         }
     }
 }
+
+/// Least number of characters that mean a longer container ID, as in `podman ps`. Fewer may also be the
+/// name of a namespace that no longer exists.
+const SHORT: usize = 12;
 
 #[cfg(test)]
 mod tests {
