@@ -262,6 +262,9 @@ fn without_links_on_the_host_gc_uses_the_given_list() {
         "may be live: kept",
     ]);
     assert_eq!(host.leases("pods").len(), 2);
+    let cut_short = tool.run(&["gc", "pods", "--valid", "live/eth0"]);
+    cut_short.expect_failure(&["--valid live/eth0 is no attachment of network pods"]);
+    assert_eq!(host.leases("pods").len(), 2);
     tool.run(&["gc", "pods", "--valid", "lives/eth0"]).ok();
     assert_eq!(
         host.leases("pods").keys().collect::<Vec<_>>(),
@@ -280,13 +283,13 @@ fn an_unlisted_pod_stays_if_it_is_proven_live() {
     let a = host.sandbox("a");
     add_by_multus(&tool, &a, 8080);
     stale_lease(&host, "10.1.0.200");
-    let outcome = tool.run(&["gc", "pods", "--valid", "x/eth0"]).run();
+    let outcome = tool.run(&["gc", "pods", "--valid", "gone/eth0"]).run();
     assert!(
         outcome.stderr.contains("is not listed, but is live: kept"),
         "{outcome:#?}"
     );
     has_everything(&host, (&a, 8080));
-    assert_eq!(host.leases("pods").len(), 2);
+    assert_eq!(host.leases("pods").len(), 3);
     tool.run(&["gc", "pods", "--all"]).ok();
     assert!(host.leases("pods").is_empty() && a.links() == ["lo"]);
 }

@@ -53,7 +53,8 @@ pub fn gc(chain: &Chain<'_>, collect: &Collect) -> anyhow::Result<()> {
 /// `--valid` does not list. Without `--valid`, does not report live ones.
 ///
 /// # Errors
-/// Without `--valid`: the node does not show whether some attachment is live.
+/// `--valid` lists an attachment of which the node has no trace. Without `--valid`: the node does not
+/// show whether some attachment is live.
 fn stale<'n>(
     node: &'n Node,
     network: &Conflist,
@@ -61,10 +62,11 @@ fn stale<'n>(
 ) -> anyhow::Result<Vec<Candidate<'n>>> {
     let mut stale = Vec::new();
     let mut unseen = None;
-    for (state, candidate) in judge(node, network) {
+    let judged = judge(node, network);
+    expect_known(&judged, network, &collect.valid)?;
+    for (state, candidate) in judged {
         let attachment = &candidate.attachment;
-        let names = (attachment.container.clone(), attachment.interface.clone());
-        let is_listed = collect.valid.contains(&names);
+        let is_listed = collect.valid.contains(&names_of(&candidate));
         match state {
             _ if is_listed => {}
             Liveness::Live if collect.valid.is_empty() => {}
@@ -88,6 +90,29 @@ fn stale<'n>(
         "nothing was removed, because gc may not see all live attachments: {reason}. List the live \
          ones with --valid, or, if no pod of network {name} runs on this node: cnitool gc {name} --all"
     );
+}
+
+/// Fails if the node has no trace of an attachment that `--valid` lists: its ID may be cut short.
+fn expect_known(
+    judged: &[(Liveness, Candidate<'_>)],
+    network: &Conflist,
+    valid: &[(ContainerId, InterfaceName)],
+) -> anyhow::Result<()> {
+    let known: Vec<_> = judged.iter().map(|(_, it)| names_of(it)).collect();
+    let unknown = valid.iter().find(|it| !known.contains(it));
+    let Some((container, interface)) = unknown else {
+        return Ok(());
+    };
+    bail!(
+        "nothing was removed, because --valid {container}/{interface} is no attachment of network {}: \
+         see the whole IDs in cnitool ps --json",
+        network.name
+    )
+}
+
+fn names_of(candidate: &Candidate<'_>) -> (ContainerId, InterfaceName) {
+    let attachment = &candidate.attachment;
+    (attachment.container.clone(), attachment.interface.clone())
 }
 
 fn read(directories: &Directories) -> anyhow::Result<Node> {
