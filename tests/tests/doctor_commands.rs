@@ -117,6 +117,14 @@ fn files_are_moved() {
     findings.expect("problem", "conflist", &["pods.conf", "a list of plugins"]);
     obey((&host, &tool, &pod), &findings, "conflist");
     assert_eq!(tool.doctor().status, 0);
+    // The new name is that of another file.
+    tool.write("pods.conf", &list.replace("10.1.0.0", "10.9.0.0"));
+    let findings = tool.doctor();
+    findings.expect("problem", "conflist", &["pods.conf", "a list of plugins"]);
+    obey((&host, &tool, &pod), &findings, "conflist");
+    let kept = fs::read_to_string(networks.join("pods.conflist")).unwrap();
+    assert!(kept == list && networks.join("pods.conf.disabled").exists());
+    assert_eq!(tool.doctor().status, 0);
     fs::rename(
         networks.join("pods.conflist"),
         host.dir().join("NETWORK.conflist"),

@@ -109,26 +109,48 @@ fn sound(node: &Node, file: &File, network: &Network) -> Finding {
 /// Returns a finding if the extension of `file` does not match its content: a list of plugins needs
 /// `.conflist`, a single plugin another extension, such as `.conf`.
 fn misnamed(configuration: &Configuration, file: &File, network: &Network) -> Option<Finding> {
-    let is_list = network.document.get("plugins").is_some();
-    let (is, extension) = if is_list {
+    let (is, extension) = if is_list(network) {
         ("a list of plugins", "conflist")
     } else {
         ("a single plugin", "conf")
     };
-    let place = configuration.place(file);
-    let renamed = Path::new(&place).with_extension(extension);
-    let fix = format!("mv {} {}", quoted(&place), quoted(&renamed.display()));
-    (is_list != file.is_list()).then(|| {
+    let renamed = Path::new(&file.name).with_extension(extension);
+    let mut others = configuration.files.iter();
+    let is_taken = others.any(|it| Path::new(&it.name) == renamed);
+    let renamed = if is_taken {
+        disabled(&file.name)
+    } else {
+        renamed.display().to_string()
+    };
+    (is_list(network) != file.is_list()).then(|| {
         Finding::problem(format!("{}: it contains {is}", file.name))
             .impact("Runtimes use the file name's extension, and reject this file.")
-            .fix(fix)
+            .fix(rename(configuration, [&file.name, &renamed]))
     })
 }
 
-/// Finds network names that several files configure. The runtime uses the first file.
+fn is_list(network: &Network) -> bool {
+    network.document.get("plugins").is_some()
+}
+
+/// Returns the command that renames a configuration file, but never replaces another file.
+fn rename(configuration: &Configuration, names: [&str; 2]) -> String {
+    let directory = configuration.directory.display();
+    let [from, to] = names.map(|it| quoted(&format!("{directory}/{it}")));
+    format!("mv -n {from} {to}")
+}
+
+/// Returns a name with which runtimes do not read the file `name`.
+fn disabled(name: &str) -> String {
+    format!("{name}.disabled")
+}
+
+/// Finds network names that several files configure. The runtime uses the first file. A file with the
+/// wrong extension does not count, because runtimes reject it.
 fn several(configuration: &Configuration) -> Vec<Finding> {
     let mut files = BTreeMap::<&str, Vec<&File>>::new();
-    for (file, network) in configuration.networks() {
+    let networks = configuration.networks();
+    for (file, network) in networks.filter(|(file, it)| is_list(it) == file.is_list()) {
         let same = files.entry(network.list.name.as_str()).or_default();
         same.push(file);
     }
@@ -137,9 +159,8 @@ fn several(configuration: &Configuration) -> Vec<Finding> {
         let names: Vec<_> = files.iter().map(|it| it.name.as_str()).collect();
         let message = format!("network {name} is in {}", names.join(" and "));
         let impact = "They share leases and attachments, and DEL may use the wrong one.";
-        let last = configuration.place(files.last()?);
-        let aside = quoted(&format!("{last}.disabled"));
-        let fix = format!("mv {} {aside}", quoted(&last));
+        let last = &files.last()?.name;
+        let fix = rename(configuration, [last, &disabled(last)]);
         Some(Finding::warning(message).impact(impact).fix(fix))
     });
     findings.collect()
