@@ -170,6 +170,35 @@ fn routes_that_drop_packets_of_pods_are_reported() {
     assert_eq!(tool.doctor().status, 0, "{:#?}", tool.doctor());
 }
 
+/// Each node leases a part of one subnet.
+#[test]
+fn routes_to_pods_of_other_nodes_are_no_fault() {
+    let host = Host::new();
+    let _outside = host.outside();
+    let a = host.sandbox("a");
+    let tool = host.tool();
+    let range = json!([[{
+        "subnet": "10.1.0.0/16", "rangeStart": "10.1.1.2", "rangeEnd": "10.1.1.254",
+    }]]);
+    let bridge = host.bridge_v4().with("ipam.ranges", range);
+    let bridge = bridge.with("isDefaultGateway", true).with("ipMasq", true);
+    tool.configure("pods", &[bridge.config().clone()]);
+    tool.add("pods", &a, &[]);
+    host.ip("route add default via 192.0.2.2");
+    for (route, is_fault) in [
+        ("10.1.2.0/24 via 192.0.2.2", false),
+        ("blackhole 10.1.2.0/24", false),
+        ("10.1.0.0/23 via 192.0.2.2", true),
+        ("blackhole 10.1.1.128/25", true),
+    ] {
+        host.ip(&format!("route add {route}"));
+        let findings = tool.doctor();
+        let is_found = findings.holds("problem", "range", &[]);
+        assert_eq!(is_found, is_fault, "{route}: {findings:#?}");
+        host.ip(&format!("route delete {route}"));
+    }
+}
+
 /// Only a rule leads to the table.
 #[test]
 fn routes_of_other_tables_catch_no_pods() {

@@ -88,6 +88,13 @@ impl<'a> Range<'a> {
         self.own.contains(address)
     }
 
+    /// Returns whether the range contains addresses of `network`.
+    pub fn leases_of(&self, network: IpNetwork) -> bool {
+        let (first, last) = (self.own.first, self.own.last);
+        let is_within = first <= network.broadcast() && network.network() <= last;
+        network.is_ipv4() == self.subnet.is_ipv4() && is_within
+    }
+
     /// Returns the number of addresses for which [`Self::offers`] returns `true`.
     pub fn size(&self) -> u128 {
         let numbers = self.own.numbers();

@@ -128,13 +128,13 @@ fn conflict(node: &Node, range: &Range<'_>, other: &netlink::Address) -> Option<
     (is_asked && is_on_link && has_neighbours).then_some(conflict)
 }
 
-/// Finds routes to the pods' subnet, or to a part of it, through a link that is not this network's.
-/// Such routes take packets away from the pods.
+/// Finds routes to addresses of pods, no wider than the pods' subnet, through a link that is not this
+/// network's. Such routes take packets away from the pods.
 fn foreign_routes(node: &Node, range: &Range<'_>) -> Vec<Finding> {
     let catches = |route: &&Route| {
         let destination = route.destination;
         let is_special = destination.prefix() >= range.subnet.prefix();
-        is_looked_up(route.table) && is_special && concerns(destination, range)
+        is_looked_up(route.table) && is_special && range.leases_of(destination)
     };
     let is_foreign = |route: &&Route| {
         let mut links = route.links().filter_map(|it| node.link(it));
@@ -173,7 +173,7 @@ fn discarding_routes(node: &Node, range: &Range<'_>) -> Vec<Finding> {
             of_bridge && is_same && route.metric() <= discarding.metric()
         };
         let is_special = destination.prefix() >= range.subnet.prefix();
-        let is_of_pods = bridge.is_some() && is_special && concerns(destination, range);
+        let is_of_pods = bridge.is_some() && is_special && range.leases_of(destination);
         is_of_pods && is_looked_up(table) && !node.routes.iter().any(is_before)
     };
     let finding = |it: &Route| {
