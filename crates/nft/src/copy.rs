@@ -5,8 +5,10 @@ use std::collections::BTreeSet;
 use netlink_packet_core::NLM_F_CREATE;
 
 use crate::attributes::Attributes;
+use crate::error::failed;
 use crate::raw::{NEW_ACCOUNT, NEW_RULE, RawMessage};
 use crate::ruleset::loadable;
+use crate::watch::ROOM;
 use crate::{Connection, Error, Message, RulePlace, Ruleset};
 
 /// The rules of a copy that [`Connection::load`] made.
@@ -38,6 +40,8 @@ impl Connection {
     /// [`Error::Refused`] and [`Error::Unsupported`] for another object than a rule; some rules may
     /// have been created before the error.
     pub fn load(&self, ruleset: &Ruleset) -> Result<Copied, Error> {
+        // The kernel answers each refused rule of a transaction, before this process reads.
+        self.socket.enlarge_buffer(ROOM).map_err(failed(COPY))?;
         let (mut waiting, mut length) = (Vec::new(), 0);
         let (mut originals, mut left_out) = (Vec::new(), Vec::new());
         let mut rules = ruleset.rules.iter();

@@ -84,4 +84,4 @@ pub(crate) fn listen(group: u32) -> Result<Socket, Error> {
 }
 
 /// Size in bytes of the receive buffer.
-const ROOM: usize = 16 << 20;
+pub(crate) const ROOM: usize = 16 << 20;
