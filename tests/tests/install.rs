@@ -217,12 +217,12 @@ fn an_interruption_leaves_all_old_or_all_new_executables() {
     let start = Instant::now();
     installation.with(&[]).ok();
     let whole = start.elapsed();
-    for part in 1..=4 {
+    for (part, signal) in (1..=8).zip(["INT", "HUP"].into_iter().cycle()) {
         for name in EXECUTABLES.iter() {
             fs::write(installation.directory.join(name), former(name)).unwrap();
         }
-        let wait = format!("{}", (whole * part / 4).as_secs_f64());
-        let interrupted = ["timeout", "--signal", "INT", &wait].map(str::to_owned);
+        let wait = format!("{}", (whole * part / 8).as_secs_f64());
+        let interrupted = ["timeout", "--signal", signal, &wait].map(str::to_owned);
         installation.with(&[]).under(&interrupted).run();
         let is_new = installation.read("bridge") == under_test(&host, "bridge");
         if is_new {

@@ -15,7 +15,8 @@ use anyhow::{Context as _, bail, ensure};
 use clap::Args;
 use cni::files::{self as bounded, if_present};
 use cni::note;
-use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signal::SigSet;
+use nix::sys::signal::Signal::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use runtime::{Conflist, PluginConfig};
 
 use crate::drop_ins;
@@ -64,9 +65,9 @@ impl Install {
             wanted.extend(self.configuration(file, (&executables, conf_directory))?);
         }
         let lock = executables.lock()?;
-        // SIGINT and SIGTERM are blocked from here on, so they cannot end the process when only
-        // some files are replaced.
-        let signals = SigSet::from_iter([Signal::SIGINT, Signal::SIGTERM]);
+        // These are blocked from here on, so they cannot end the process when only some files are
+        // replaced. The kernel sends SIGHUP when the terminal closes.
+        let signals = SigSet::from_iter([SIGHUP, SIGINT, SIGQUIT, SIGTERM]);
         signals.thread_block()?;
         executables.install()?;
         for file in wanted {
