@@ -319,6 +319,12 @@ fn configuration_is_refused_without_its_plugins_or_where_none_is_read() {
     let single = source.with_extension("json");
     fs::write(&single, list("bridge")).unwrap();
     conflist(&single).expect_failure(&["*.conflist"]);
+    fs::write(
+        &source,
+        r#"{"cniVersion": "1.0.0", "name": "pods", "type": "bridge"}"#,
+    )
+    .unwrap();
+    conflist(&source).expect_failure(&["contains a single plugin"]);
     assert!(listed(&installation.directory).is_empty());
 }
 

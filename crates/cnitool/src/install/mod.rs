@@ -101,6 +101,12 @@ impl Install {
         let reading = || format!("--conflist {}", file.display());
         let bytes = bounded::read(file).with_context(reading)?;
         let list = Conflist::parse(bytes.clone()).with_context(reading)?;
+        // It has other bytes if it was the configuration of a single plugin.
+        ensure!(
+            list.bytes == bytes,
+            "{}: it contains a single plugin: runtimes read lists, with plugins, from *.conflist",
+            reading()
+        );
         for program in list.plugins.iter().flat_map(PluginConfig::programs) {
             ensure!(
                 executables.will_have(program),
