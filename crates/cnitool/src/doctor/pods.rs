@@ -29,7 +29,8 @@ pub fn judge(node: &Node) -> Vec<Finding> {
 /// down, because the kernel would then delete the host's routes to a pod of `ptp`.
 fn renamed(link: &Renamed<'_>) -> Finding {
     let impact = "`macspoofchk`, `isolated` and the second limit of `bandwidth` find a port by its name: \
-         until RELOAD, they do not hold for this pod.";
+         until RELOAD, they do not hold for this pod. Before Linux 6.2, the kernel does not rename a link that \
+         is up: the second command suffices.";
     let [name, former] = [link.name, &link.former].map(quoted);
     let network = &link.attachment.network;
     let finding = Finding::warning(link.to_string()).impact(impact);
