@@ -169,7 +169,8 @@ between_versions() {
     say "$1: upgrade and downgrade"
     install_package "former.$1"
     files >"$room/former-files"
-    inside_debian systemctl enable --quiet cni-agent.service cni-reload.service
+    local units=("$room"/ours/usr/lib/systemd/system/*)
+    inside_debian systemctl enable --quiet "${units[@]##*/}"
     attach /opt/cni/bin
     install_package "ours.$1"
     reaches
