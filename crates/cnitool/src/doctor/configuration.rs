@@ -51,6 +51,15 @@ fn broken(configuration: &Configuration, file: &File, reason: &str) -> Finding {
     Finding::warning(message).impact(impact).fix(fix)
 }
 
+/// Returns the highest version that the node's runtime supports: 1.0.0 if its release is not known.
+pub fn highest(node: &Node) -> SpecVersion {
+    if node.containerd.as_deref().is_some_and(supports_newest) {
+        SpecVersion::CURRENT
+    } else {
+        SpecVersion::V1_0_0
+    }
+}
+
 /// Returns a finding if the containerd of this node does not support the version of the list.
 fn unsupported(node: &Node, file: &File, network: &Network) -> Option<Finding> {
     let (containerd, version) = (node.containerd.as_deref()?, network.list.version);

@@ -1,8 +1,11 @@
 //! Checks the plugins that networks name: they exist, can be run, and support the version of the
 //! network's configuration.
 
-use node::{Configuration, Node, Program, Source};
+use cni::SpecVersion;
+use node::{Configuration, Network, Node, Program, Source};
+use runtime::PluginConfig;
 
+use super::configuration::highest;
 use super::edit;
 use super::finding::{Finding, Level, or_ok, quoted};
 
@@ -48,17 +51,44 @@ fn finding(node: &Node, source: Source<'_>, name: &str) -> Option<Finding> {
             if versions.iter().any(|it| it == version) {
                 return None;
             }
-            let newest = versions.last().map_or("another one", String::as_str);
             let finding = finding(format!("{name} does not support version {version}"));
-            let impact = "CRI-O ignores the network; with other runtimes, every ADD fails.";
-            if source.network.document.get("cniVersions").is_some() {
-                let impact = format!("{impact} Write cniVersions without {version}.");
-                return Some(finding.impact(impact).fix(edit::open(&source.place())));
-            }
-            let fix = edit::set(&source.place(), "cniVersion", [version, newest]);
-            finding.impact(impact).fix(fix)
+            with_other_version(node, source, finding)
         }
     })
+}
+
+/// Returns `finding` with a fix that gives the network a version that its plugins support.
+fn with_other_version(node: &Node, source: Source<'_>, finding: Finding) -> Finding {
+    let (network, place) = (source.network, source.place());
+    let version = network.list.version.as_str();
+    let impact = "CRI-O ignores the network; with other runtimes, every ADD fails.";
+    if network.document.get("cniVersions").is_some() {
+        let impact = format!("{impact} Write cniVersions without {version}.");
+        return finding.impact(impact).fix(edit::open(&place));
+    }
+    let fix = match common(node, network) {
+        Some(common) => edit::set(&place, "cniVersion", [version, common]),
+        None => edit::open(&place),
+    };
+    finding.impact(impact).fix(fix)
+}
+
+/// Returns the highest version that the runtime and all plugins of the network support. A plugin that
+/// reports no versions may support any.
+fn common(node: &Node, network: &Network) -> Option<&'static str> {
+    let is_common = |version: &str| {
+        let mut programs = network.plugins.iter().flat_map(PluginConfig::programs);
+        programs.all(|it| match node.configuration.programs.get(it) {
+            Some(Program::Found {
+                versions: Some(own),
+                ..
+            }) => own.iter().any(|it| it == version),
+            _ => true,
+        })
+    };
+    let versions = SpecVersion::ALL.iter().rev();
+    let versions = versions.filter(|it| **it <= highest(node));
+    versions.map(|it| it.as_str()).find(|it| is_common(it))
 }
 
 /// Returns a finding about an unusable plugin of the network in `file`. No ADD succeeds without the
@@ -126,8 +156,16 @@ mod tests {
         let (path, reason) = ("/b".into(), "it ended".to_owned());
         let findings = judged(Program::Broken { path, reason }, present(&["1.0.0"]));
         assert_eq!(levels(&findings), [Level::Problem, Level::Warning]);
-        let findings = judged(present(&["0.3.1", "0.4.0"]), present(&["1.0.0"]));
-        assert!(findings[0].fix.contains("\"0.4.0\""), "{findings:?}");
+    }
+
+    #[test]
+    fn a_version_that_all_plugins_and_any_runtime_support_is_the_fix() {
+        let fix = |bridge: &[&str], ipam: Program| judged(present(bridge), ipam)[0].fix.clone();
+        let all = ["0.3.1", "0.4.0"];
+        assert!(fix(&all, silent()).contains("\"0.4.0\""));
+        assert!(fix(&all, present(&["0.3.1", "1.0.0"])).contains("\"0.3.1\""));
+        assert!(fix(&["0.4.0", "1.1.0"], silent()).contains("\"0.4.0\""));
+        assert!(fix(&["1.1.0"], silent()).starts_with("vi "));
     }
 
     #[test]
