@@ -235,6 +235,16 @@ fn doctor_names_the_way_to_each_node() {
     );
     first.place().set_sysctl("net/ipv4/conf/all/rp_filter", "1");
     says(first, "warning", &["rp_filter of eth0 is 1"]);
+    first.place().ip("link set eth0 name eth0.100");
+    says(first, "warning", &["rp_filter of eth0.100 is 1"]);
+    first
+        .place()
+        .set_sysctl("net/ipv4/conf/eth0.100/rp_filter", "2");
+    says(
+        first,
+        "ok",
+        &["other node; by VXLAN, without direct answers, to node-2"],
+    );
 }
 
 #[test]

@@ -9,9 +9,10 @@ use std::time::Duration;
 use cluster::{DEVICE, NAMES, Peer, State, mac};
 use ipnetwork::IpNetwork;
 use netlink::{Link, MacAddress, Route};
+use netns::Sysctl;
 use node::{Node, is_looked_up};
 
-use super::finding::{Finding, count, or_ok, some_of};
+use super::finding::{Finding, count, or_ok, quoted, some_of};
 
 /// Compares the routes with the nodes that the API server listed to cni-agent. Returns no findings if
 /// the agent does not make the routes of this node.
@@ -88,13 +89,14 @@ fn tried<'n>(node: &'n Node, networks: &'n BTreeMap<IpNetwork, Peer>) -> Vec<Tri
 
 /// Finds links that drop the packets by which the agent tries direct routes.
 fn strict(node: &Node, tried: &[Tried<'_>]) -> Option<Finding> {
-    let value = |link: &str| node.sysctl(&format!("net.ipv4.conf.{link}.rp_filter"));
+    let key = |link: &str| Sysctl::ipv4(link, "rp_filter").key();
+    let value = |link: &str| node.sysctl(&key(link));
     let is_strict = |link: &Link| value("all").max(value(&link.name)) == Some("1");
     let mut kept = tried.iter().filter(|it| it.is_ipv4 && !it.is_used);
     let link = &kept.find(|it| is_strict(it.link))?.link.name;
     let message =
         format!("rp_filter of {link} is 1, so packets to nodes of its network stay in VXLAN");
-    let fix = format!("sysctl -w net.ipv4.conf.{link}.rp_filter=2");
+    let fix = format!("sysctl -w {}", quoted(&format!("{}=2", key(link))));
     Some(Finding::warning(message).impact(STRICT).fix(fix))
 }
 
