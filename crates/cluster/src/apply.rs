@@ -266,9 +266,14 @@ impl Kernel {
             };
             routes.insert(*network, vec![route]);
         }
-        let (changes, stale) = self.set_entries(link, entries).await?;
-        applied.changes += changes;
-        Ok(Ok((routes, stale)))
+        let set = self.set_entries(link, entries).await?;
+        applied.changes += set.changes;
+        let refused = set.refused.map(|reason| Problem::Entries {
+            device: tunnel.name.to_owned(),
+            reason,
+        });
+        applied.problems.extend(refused);
+        Ok(Ok((routes, set.stale)))
     }
 }
 

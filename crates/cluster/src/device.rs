@@ -34,6 +34,8 @@ pub(crate) struct Link {
     pub mtu: u32,
     pub is_up: bool,
     pub is_wireguard: bool,
+    /// Whether the kernel generates a link-local address when it comes up.
+    has_link_local: bool,
     /// Whether packets with a source to which another link leads pass (`rp_filter`, RFC 3704).
     is_loose: bool,
     /// `None` if the link is no VXLAN device.
@@ -99,41 +101,50 @@ impl Kernel {
         tunnel: &Tunnel,
         mtu: u32,
     ) -> Result<Option<(u32, Option<Problem>)>, Error> {
-        let mut link = self.link(tunnel.name).await?;
-        if let Some(found) = &link {
-            match &found.vxlan {
-                None => return Ok(None),
-                Some(vxlan) if *vxlan != Found::of(tunnel) => {
-                    self.remove_device(tunnel.name).await?;
-                    link = None;
-                }
-                Some(_) => {}
-            }
-        }
+        let Some(link) = self.made(tunnel, mtu).await? else {
+            return Ok(None);
+        };
         let links = self.handle.link();
-        if link.is_none() {
-            links.add(message(tunnel, mtu)).execute().await?;
-            link = self.link(tunnel.name).await?;
-        }
-        let link = link.ok_or(Error::RequestFailed)?;
-        if !link.is_up {
-            // No other node may become a router by an advertisement. The kernel reads this only
-            // from a change, before the device is up.
-            let change = LinkUnspec::new_with_index(link.index);
-            let change = change.append_extra_attribute(without_link_local());
+        let change = || LinkUnspec::new_with_index(link.index);
+        if link.has_link_local {
+            // No other node may become a router by an advertisement.
+            let change = change().append_extra_attribute(without_link_local());
             links.set(change.build()).execute().await?;
         }
-        if link.mtu != mtu || !link.is_up || !link.is_loose {
-            let change = LinkUnspec::new_with_index(link.index).mtu(mtu).up();
-            let change = change.append_extra_attribute(loose());
+        if !link.is_up || !link.is_loose {
+            let change = change().up().append_extra_attribute(loose());
             links.set(change.build()).execute().await?;
         }
         let problem = self.set_address(link.index, tunnel.address).await?;
         Ok(Some((link.index, problem)))
     }
 
-    /// Gives the device its address, and takes away those of an earlier pod CIDR. Returns why the kernel
-    /// refuses it, such as without IPv6.
+    /// Makes the device with this MTU. Returns it; `None` if another link has its name.
+    async fn made(&self, tunnel: &Tunnel, mtu: u32) -> Result<Option<Link>, Error> {
+        let links = self.handle.link();
+        match self.link(tunnel.name).await? {
+            Some(Link { vxlan: None, .. }) => return Ok(None),
+            Some(link) if link.vxlan == Some(Found::of(tunnel)) => {
+                if link.mtu == mtu {
+                    return Ok(Some(link));
+                }
+                let change = LinkUnspec::new_with_index(link.index).mtu(mtu);
+                links.set(change.build()).execute().await?;
+            }
+            found => {
+                if let Some(other) = found {
+                    self.remove_link(other.index).await?;
+                }
+                links.add(message(tunnel, mtu)).execute().await?;
+            }
+        }
+        // From an MTU of 1280 on, the device has IPv6 again, with the defaults.
+        let made = self.link(tunnel.name).await?;
+        made.ok_or(Error::RequestFailed).map(Some)
+    }
+
+    /// Gives the device its address, and takes away link-local ones and those of an earlier pod CIDR.
+    /// Returns why the kernel refuses it, such as without IPv6.
     pub(crate) async fn set_address(
         &self,
         link: u32,
@@ -161,7 +172,10 @@ impl Kernel {
             let ip = ip_of(&found);
             is_there |= ip == Some(address);
             let is_other = ip.is_some_and(|it| it.is_ipv4() == address.is_ipv4() && it != address);
-            if is_other && found.header.scope == AddressScope::Universe {
+            let is_earlier = is_other && found.header.scope == AddressScope::Universe;
+            // The kernel has generated it with IPv6.
+            let is_local = matches!(ip, Some(IpAddr::V6(it)) if it.is_unicast_link_local());
+            if is_earlier || is_local {
                 self.handle.address().del(found).execute().await?;
             }
         }
@@ -261,6 +275,7 @@ fn read(message: &LinkMessage) -> Link {
         mtu: 0,
         is_up: message.header.flags.contains(LinkFlags::Up),
         is_wireguard: false,
+        has_link_local: false,
         is_loose: false,
         vxlan: None,
     };
@@ -278,6 +293,7 @@ fn read(message: &LinkMessage) -> Link {
             }
             LinkAttribute::AfSpecUnspec(families) => {
                 link.is_loose = families.iter().any(is_loose);
+                link.has_link_local = families.iter().any(has_link_local);
             }
             _ => {}
         }
@@ -298,6 +314,15 @@ fn is_loose(family: &AfSpecUnspec) -> bool {
     };
     let mut values = values.iter();
     values.any(|it| matches!(it, AfSpecInet::DevConf(it) if it.rp_filter == LOOSE))
+}
+
+/// Returns whether the link has IPv6 and generates a link-local address.
+fn has_link_local(family: &AfSpecUnspec) -> bool {
+    let AfSpecUnspec::Inet6(values) = family else {
+        return false;
+    };
+    let mut values = values.iter();
+    values.any(|it| matches!(it, AfSpecInet6::AddrGenMode(it) if *it != In6AddrGenMode::None))
 }
 
 /// Returns the attribute that lets packets out of the tunnel pass whose answers take a direct route. The

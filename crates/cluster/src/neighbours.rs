@@ -10,7 +10,7 @@ use rtnetlink::packet_route::neighbour::{
 };
 use rtnetlink::{Error, NeighbourAddRequest};
 
-use crate::kernel::{AT_ONCE, Kernel};
+use crate::kernel::{AT_ONCE, Kernel, reason};
 use crate::tunnel::Mac;
 
 /// The desired entries of a device.
@@ -26,14 +26,52 @@ pub(crate) struct Entries {
 #[derive(Debug, Default)]
 pub(crate) struct Stale(Vec<NeighbourMessage>);
 
+/// What [`Kernel::set_entries`] has found and done.
+#[derive(Debug, Default)]
+pub(crate) struct Set {
+    /// The number of entries that were created or replaced.
+    pub changes: usize,
+    /// The other entries, which stay until no route uses them.
+    pub stale: Stale,
+    /// Why the kernel refuses an entry, such as without IPv6.
+    pub refused: Option<String>,
+}
+
 impl Kernel {
-    /// Adds and replaces entries of the device. Returns the number of changes, and the other
-    /// entries, which stay until no route uses them.
-    pub(crate) async fn set_entries(
-        &self,
-        link: u32,
-        mut desired: Entries,
-    ) -> Result<(usize, Stale), Error> {
+    /// Adds and replaces entries of the device.
+    pub(crate) async fn set_entries(&self, link: u32, mut desired: Entries) -> Result<Set, Error> {
+        let mut set = Set {
+            stale: self.stale_entries(link, &mut desired).await?,
+            ..Set::default()
+        };
+        let neighbours = self.handle.neighbours();
+        let forwarding = desired.forwarding.iter().map(|(mac, address)| {
+            let add = neighbours.add_bridge(link, mac).destination(*address);
+            add.flags(NeighbourFlags::Own).replace()
+        });
+        let resolved = desired.neighbours.iter().map(|(gateway, mac)| {
+            neighbours
+                .add(link, *gateway)
+                .link_layer_address(mac)
+                .replace()
+        });
+        let requests: Vec<_> = forwarding
+            .chain(resolved)
+            .map(NeighbourAddRequest::execute)
+            .collect();
+        let mut answers = stream::iter(requests).buffer_unordered(AT_ONCE);
+        while let Some(answer) = answers.next().await {
+            match answer {
+                Ok(()) => set.changes += 1,
+                Err(Error::NetlinkError(error)) => set.refused = Some(reason(&error)),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(set)
+    }
+
+    /// Removes entries that the kernel has from the desired ones. Returns the others that it has.
+    async fn stale_entries(&self, link: u32, desired: &mut Entries) -> Result<Stale, Error> {
         let mut stale = Stale::default();
         for family in [
             AddressFamily::Inet,
@@ -51,25 +89,7 @@ impl Kernel {
                 }
             }
         }
-        let neighbours = self.handle.neighbours();
-        let forwarding = desired.forwarding.iter().map(|(mac, address)| {
-            let add = neighbours.add_bridge(link, mac).destination(*address);
-            add.flags(NeighbourFlags::Own).replace()
-        });
-        let resolved = desired.neighbours.iter().map(|(gateway, mac)| {
-            neighbours
-                .add(link, *gateway)
-                .link_layer_address(mac)
-                .replace()
-        });
-        let requests: Vec<_> = forwarding
-            .chain(resolved)
-            .map(NeighbourAddRequest::execute)
-            .collect();
-        let changes = requests.len();
-        let mut answers = stream::iter(requests).buffer_unordered(AT_ONCE);
-        while answers.try_next().await?.is_some() {}
-        Ok((changes, stale))
+        Ok(stale)
     }
 
     /// Removes entries.

@@ -82,6 +82,14 @@ pub enum Problem {
         /// Why not.
         reason: String,
     },
+    /// The kernel refuses a neighbour or forwarding entry of a VXLAN device.
+    #[error("the kernel refuses entries of {device}: {reason}")]
+    Entries {
+        /// Name of the device.
+        device: String,
+        /// The kernel's error.
+        reason: String,
+    },
     /// A device lacks its address.
     #[error(
         "the kernel refuses the address {address} of the tunnel, so its family does not pass it: {reason}"
@@ -178,6 +186,7 @@ impl Problem {
         matches!(
             self,
             Self::Device { .. }
+                | Self::Entries { .. }
                 | Self::Address { .. }
                 | Self::WireGuard { .. }
                 | Self::Unrefused { .. }
