@@ -36,3 +36,34 @@ fn small_mtu_ends_ipv6_alone() {
         assert_eq!(place.link(device)["inet6_addr_gen_mode"], "none");
     }
 }
+
+/// Nodes that announce their addresses by a routing protocol have them on `lo`, for example.
+#[test]
+fn address_on_a_loopback_link_takes_the_mtu_of_the_routes_to_nodes() {
+    let host = Host::new();
+    let cluster = Cluster::new(&host);
+    let node = cluster.node(1, LAN);
+    let place = node.place();
+    place.ip("address add 198.18.0.1/32 dev lo");
+    place.ip("address add 2001:db8:9::1/128 dev lo");
+    let api = &cluster.api;
+    let networks = ["10.244.1.0/24", "fd00:10:244:1::/64"];
+    api.set("node-1", &networks, &["198.18.0.1", "2001:db8:9::1"]);
+    place.ip("link set eth0 mtu 1400");
+    let (node, _agent) = cluster.started(node, "vxlan");
+    let mtus = || ["cni-vxlan4", "cni-vxlan6"].map(|it| node.place().link(it)["mtu"].as_u64());
+    assert!(
+        eventually(|| mtus() == [Some(1350), Some(1330)]),
+        "{:?}",
+        mtus()
+    );
+    node.place().ip("link set eth0 mtu 1500");
+    assert!(
+        eventually(|| mtus() == [Some(1450), Some(1430)]),
+        "{:?}",
+        mtus()
+    );
+    cluster.node(2, WAN);
+    node.expect_routes(&TO_SECOND);
+    assert_eq!(mtus(), [Some(1450), Some(1430)]);
+}

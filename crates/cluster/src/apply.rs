@@ -8,7 +8,7 @@ use rtnetlink::Error;
 
 use crate::kernel::{AT_ONCE, Kernel};
 use crate::mesh::{DEVICE, Mesh};
-use crate::message::Route;
+use crate::message::{self, Route};
 use crate::neighbours::{Entries, Stale};
 use crate::peers::Peers;
 use crate::problem::Problem;
@@ -173,12 +173,12 @@ impl Kernel {
         let link = if let Ok(Some((device, changes))) = made {
             applied.changes += changes;
             applied.problems.extend(device.problems);
-            applied.links.insert(device.uplink);
+            applied.links.extend(device.uplinks);
             applied.mtu = Some(device.mtu);
             device.index
         } else {
             let link = self.link(DEVICE).await?;
-            let Some(link) = link.filter(|it| it.is_wireguard && it.is_up) else {
+            let Some(link) = link.filter(|it| it.is_wireguard() && it.is_up) else {
                 return Ok(Hops::new());
             };
             link.index
@@ -199,12 +199,13 @@ impl Kernel {
     /// router.
     async fn direct(&self, peers: &Peers) -> Result<Vec<DirectRoute>, Error> {
         let addresses: BTreeSet<_> = peers.networks.values().map(|it| it.address).collect();
-        let links = self.links_to(addresses).await?;
+        let found = self.routes_to(addresses).await?;
         let routes = peers.networks.iter().filter_map(|(network, peer)| {
+            let route = found.get(&peer.address);
             Some(DirectRoute {
                 network: *network,
                 gateway: peer.address,
-                link: *links.get(&peer.address)?,
+                link: message::link(route.filter(|it| !message::has_gateway(it))?)?,
             })
         });
         Ok(routes.collect())
@@ -240,13 +241,14 @@ impl Kernel {
         peers: &Peers,
         applied: &mut Applied,
     ) -> Result<Result<(Hops, Stale), Problem>, Error> {
-        let device = match self.device(tunnel).await? {
+        let device = match self.device(tunnel, peers).await? {
             Ok(device) => device,
             Err(problem) => return Ok(Err(problem)),
         };
         let link = device.index;
         applied.problems.extend(device.problems);
-        applied.links.extend([link, device.uplink]);
+        applied.links.insert(link);
+        applied.links.extend(device.uplinks);
         applied.tunnels.insert(link);
         applied.mtu = applied.mtu.into_iter().chain([device.mtu]).min();
         let mut entries = Entries::default();

@@ -1,5 +1,6 @@
 //! Creates, repairs and removes VXLAN devices.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use futures::TryStreamExt as _;
@@ -13,6 +14,7 @@ use rtnetlink::packet_route::link::{
 use rtnetlink::{Error, LinkUnspec, LinkVxlan};
 
 use crate::kernel::{Kernel, reason};
+use crate::peers::Peers;
 use crate::problem::Problem;
 use crate::tunnel::Tunnel;
 
@@ -20,10 +22,10 @@ use crate::tunnel::Tunnel;
 pub(crate) struct Device {
     /// Index of the device.
     pub index: u32,
-    /// Its MTU: that of the uplink, without the tunnel's headers.
+    /// Its MTU: that of the uplinks, without the tunnel's headers.
     pub mtu: u32,
-    /// Index of the link with this node's address.
-    pub uplink: u32,
+    /// Indexes of the links on which the MTU depends.
+    pub uplinks: BTreeSet<u32>,
     /// Addresses that the kernel refuses to give it. The other family works without them.
     pub problems: Vec<Problem>,
 }
@@ -33,7 +35,9 @@ pub(crate) struct Link {
     pub index: u32,
     pub mtu: u32,
     pub is_up: bool,
-    pub is_wireguard: bool,
+    kind: Option<InfoKind>,
+    /// Whether it leads to no other host: `lo` or a dummy.
+    pub is_loopback: bool,
     /// Whether the kernel generates a link-local address when it comes up.
     has_link_local: bool,
     /// Whether packets with a source to which another link leads pass (`rp_filter`, RFC 3704).
@@ -55,21 +59,26 @@ struct Found {
 impl Kernel {
     /// Makes the device, and returns it; the problem if another link has its name, or if
     /// the kernel refuses it.
-    pub(crate) async fn device(&self, tunnel: &Tunnel) -> Result<Result<Device, Problem>, Error> {
+    pub(crate) async fn device(
+        &self,
+        tunnel: &Tunnel,
+        peers: &Peers,
+    ) -> Result<Result<Device, Problem>, Error> {
         let refused = |reason| Problem::Device {
             device: tunnel.name.to_owned(),
             reason,
         };
-        let Some(uplink) = self.uplink(tunnel.local).await? else {
+        let peers = peers.networks.values().map(|it| it.address);
+        let Some(underlay) = self.underlay(tunnel.local, peers).await? else {
             let reason = format!("no link has this node's InternalIP {}", tunnel.local);
             return Ok(Err(refused(reason)));
         };
-        let mtu = uplink.mtu.saturating_sub(tunnel.overhead());
+        let mtu = underlay.mtu.saturating_sub(tunnel.overhead());
         match self.repaired(tunnel, mtu).await {
             Ok(Some((index, problem))) => Ok(Ok(Device {
                 index,
                 mtu,
-                uplink: uplink.index,
+                uplinks: underlay.links,
                 problems: problem.into_iter().collect(),
             })),
             Ok(None) => Ok(Err(refused(FOREIGN.to_owned()))),
@@ -189,15 +198,14 @@ impl Kernel {
         Ok(())
     }
 
-    /// Returns the link with this node's address; `None` if no link has it.
-    pub(crate) async fn uplink(&self, local: IpAddr) -> Result<Option<Link>, Error> {
-        let request = self.handle.address().get().set_address_filter(local);
-        let Some(found) = request.execute().try_next().await? else {
-            return Ok(None);
-        };
-        let links = self.handle.link().get().match_index(found.header.index);
-        let link = links.execute().try_next().await?;
-        Ok(link.map(|it| read(&it)))
+    pub(crate) async fn link_at(&self, index: u32) -> Result<Option<Link>, Error> {
+        let links = self.handle.link().get().match_index(index);
+        match links.execute().try_next().await {
+            Ok(link) => Ok(link.map(|it| read(&it))),
+            // Another program has just deleted it.
+            Err(Error::NetlinkError(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     pub(crate) async fn link(&self, name: &str) -> Result<Option<Link>, Error> {
@@ -213,6 +221,12 @@ impl Kernel {
             Err(Error::NetlinkError(_)) => Ok(None),
             Err(error) => Err(error),
         }
+    }
+}
+
+impl Link {
+    pub(crate) fn is_wireguard(&self) -> bool {
+        self.kind == Some(InfoKind::Wireguard)
     }
 }
 
@@ -274,7 +288,8 @@ fn read(message: &LinkMessage) -> Link {
         index: message.header.index,
         mtu: 0,
         is_up: message.header.flags.contains(LinkFlags::Up),
-        is_wireguard: false,
+        kind: None,
+        is_loopback: message.header.flags.contains(LinkFlags::Loopback),
         has_link_local: false,
         is_loose: false,
         vxlan: None,
@@ -288,7 +303,11 @@ fn read(message: &LinkMessage) -> Link {
         match attribute {
             LinkAttribute::Mtu(mtu) => link.mtu = *mtu,
             LinkAttribute::LinkInfo(infos) => {
-                link.is_wireguard = infos.contains(&LinkInfo::Kind(InfoKind::Wireguard));
+                link.kind = infos.iter().find_map(|it| match it {
+                    LinkInfo::Kind(kind) => Some(kind.clone()),
+                    _ => None,
+                });
+                link.is_loopback |= link.kind == Some(InfoKind::Dummy);
                 link.vxlan = Found::read(infos, mac.unwrap_or_default());
             }
             LinkAttribute::AfSpecUnspec(families) => {

@@ -20,6 +20,7 @@ mod problem;
 mod routes;
 mod state;
 mod tunnel;
+mod underlay;
 mod way;
 mod wireguard;
 

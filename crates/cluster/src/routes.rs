@@ -240,32 +240,28 @@ impl Kernel {
         Ok(found)
     }
 
-    /// Returns the links through which packets to the addresses leave, of those addresses to which
-    /// they need no router.
-    pub(crate) async fn links_to(
+    /// Returns the routes that packets to the addresses take, of those that have one.
+    pub(crate) async fn routes_to(
         &self,
         addresses: BTreeSet<IpAddr>,
-    ) -> Result<BTreeMap<IpAddr, u32>, Error> {
-        let requests = addresses.into_iter().map(|it| self.link_to(it));
+    ) -> Result<BTreeMap<IpAddr, RouteMessage>, Error> {
+        let requests = addresses.into_iter().map(|it| self.route_to(it));
         let mut answers = stream::iter(requests.collect::<Vec<_>>()).buffer_unordered(AT_ONCE);
-        let mut links = BTreeMap::new();
-        while let Some((address, link)) = answers.try_next().await? {
-            links.extend(link.map(|it| (address, it)));
+        let mut routes = BTreeMap::new();
+        while let Some((address, route)) = answers.try_next().await? {
+            routes.extend(route.map(|it| (address, it)));
         }
-        Ok(links)
+        Ok(routes)
     }
 
-    async fn link_to(&self, address: IpAddr) -> Result<(IpAddr, Option<u32>), Error> {
+    async fn route_to(&self, address: IpAddr) -> Result<(IpAddr, Option<RouteMessage>), Error> {
         let request = self.handle.route().get(message::to(address.into()));
-        match request.execute().try_next().await {
-            Ok(Some(route)) => {
-                let is_direct =
-                    route.header.kind == RouteType::Unicast && !message::has_gateway(&route);
-                Ok((address, message::link(&route).filter(|_| is_direct)))
-            }
+        let route = match request.execute().try_next().await {
+            Ok(route) => route.filter(|it| it.header.kind == RouteType::Unicast),
             // No route, or one that refuses the packets.
-            Ok(None) | Err(Error::NetlinkError(_)) => Ok((address, None)),
-            Err(error) => Err(error),
-        }
+            Err(Error::NetlinkError(_)) => None,
+            Err(error) => return Err(error),
+        };
+        Ok((address, route))
     }
 }

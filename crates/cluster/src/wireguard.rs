@@ -4,7 +4,7 @@ use rtnetlink::packet_core::ErrorMessage;
 use rtnetlink::{Error, LinkUnspec, LinkWireguard};
 
 use crate::apply::Others;
-use crate::device::{ALIAS, Device, FOREIGN};
+use crate::device::{ALIAS, Device, FOREIGN, Link};
 use crate::generic;
 use crate::kernel::{Kernel, reason};
 use crate::mesh::{Changes, DEVICE, Mesh};
@@ -19,15 +19,16 @@ impl Kernel {
         others: Others,
     ) -> Result<Result<(Device, usize), Problem>, Error> {
         let refused = |reason| Problem::WireGuard { reason };
-        let Some(uplink) = self.uplink(mesh.local).await? else {
+        let peers = mesh.remotes.values().map(|it| it.endpoint.ip());
+        let Some(underlay) = self.underlay(mesh.local, peers).await? else {
             let reason = format!("no link has this node's InternalIP {}", mesh.local);
             return Ok(Err(refused(reason)));
         };
-        let mtu = uplink.mtu.saturating_sub(mesh.overhead());
+        let mtu = underlay.mtu.saturating_sub(mesh.overhead());
         let mut device = Device {
             index: 0,
             mtu,
-            uplink: uplink.index,
+            uplinks: underlay.links,
             problems: Vec::new(),
         };
         match self.connected((mesh, &mut device), others).await {
@@ -54,7 +55,7 @@ impl Kernel {
             link = self.link(DEVICE).await?;
         }
         let link = link.ok_or(Error::RequestFailed)?;
-        if !link.is_wireguard {
+        if !link.is_wireguard() {
             return Ok(None);
         }
         let found = generic::read().await?;
@@ -82,7 +83,7 @@ impl Kernel {
 
     /// Removes the WireGuard device. Returns whether there was one.
     pub(crate) async fn remove_wireguard(&self) -> Result<bool, Error> {
-        match self.link(DEVICE).await?.filter(|it| it.is_wireguard) {
+        match self.link(DEVICE).await?.filter(Link::is_wireguard) {
             Some(link) => self.remove_link(link.index).await,
             None => Ok(false),
         }
