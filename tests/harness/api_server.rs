@@ -5,7 +5,7 @@ use std::io::{self, BufReader, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use std::{fs, thread};
 
 use serde_json::{Value, json};
@@ -297,13 +297,15 @@ impl Shared {
         Ok(())
     }
 
-    /// Sends events until the connection ends.
+    /// Sends events until the client's time limit, or until the connection ends.
     fn watch(&self, stream: &mut TcpStream, query: &str) -> io::Result<()> {
         let header = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\
                       Transfer-Encoding: chunked\r\n\r\n";
         stream.write_all(header.as_bytes())?;
-        let version = value(query, "resourceVersion").unwrap_or_default();
-        let mut sent: usize = version.parse().unwrap_or_default();
+        let number = |key| value(query, key).and_then(|it| it.parse().ok());
+        let mut sent = number("resourceVersion").unwrap_or_default();
+        let limit = number("timeoutSeconds").unwrap();
+        let end = Instant::now() + Duration::from_secs(limit as u64);
         if sent < self.lock().oldest {
             let status = json!({
                 "kind": "Status", "status": "Failure", "reason": "Expired", "code": 410,
@@ -313,21 +315,18 @@ impl Shared {
         }
         loop {
             let state = self.lock();
-            let waited = self
-                .changed
-                .wait_timeout_while(state, Duration::from_secs(1), |it| {
-                    it.events.len() <= sent && it.answers == Answers::Well
-                });
+            let is_same = |it: &mut State| it.events.len() <= sent && it.answers == Answers::Well;
+            let second = Duration::from_secs(1);
+            let waited = self.changed.wait_timeout_while(state, second, is_same);
             let state = waited.unwrap().0;
-            if !matches!(state.answers, Answers::Well | Answers::Emptiness) {
-                return Ok(());
+            let is_over = Instant::now() > end;
+            if is_over || !matches!(state.answers, Answers::Well | Answers::Emptiness) {
+                return stream.write_all(b"0\r\n\r\n");
             }
             let new = state.events[sent..].to_vec();
-            sent = state.events.len();
+            sent += new.len();
             drop(state);
-            for event in new {
-                chunk(stream, &event)?;
-            }
+            new.iter().try_for_each(|it| chunk(stream, it))?;
         }
     }
 }

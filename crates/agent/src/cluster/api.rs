@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
-use backon::ExponentialBuilder;
+use backon::{BackoffBuilder as _, ExponentialBackoff, ExponentialBuilder};
 use futures::StreamExt as _;
+use futures::stream::BoxStream;
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::runtime::WatchStreamExt as _;
-use kube::runtime::utils::Backoff;
-use kube::runtime::watcher::{self, ExponentialBackoff, watcher};
+use kube::runtime::watcher::Error::{InitialListFailed, WatchStartFailed};
+use kube::runtime::watcher::{self, watcher};
 use kube::{Api, Client};
 use serde::Deserialize;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
@@ -96,11 +96,11 @@ impl Watch {
         self.failure.as_ref().map(|it| &it.error)
     }
 
-    /// Returns when the last failure counts as over. A working watch sends nothing while no node
+    /// Returns when the last failure counts as over. A watch that continues sends nothing while no node
     /// changes, so only time without a new failure shows that it works.
     fn quiet(&self) -> Option<Instant> {
         let failure = self.failure.as_ref().filter(|_| self.has_listed)?;
-        Some(failure.time + 2 * LONGEST_PAUSE)
+        Some(failure.time + QUIET)
     }
 }
 
@@ -115,71 +115,71 @@ impl Failure {
 
 /// Sends the events of a watch until the receiver is dropped. After a failure, pauses and goes on.
 async fn forward(access: Access, sender: Sender<anyhow::Result<Event>>) {
+    let (mut nodes, mut pauses) = (None, WatchPauses::default());
     loop {
-        let client = match access.client().await {
-            Ok(client) => client,
-            Err(error) => {
-                if sender.send(Err(error)).await.is_err() {
-                    return;
-                }
-                sleep(LONGEST_PAUSE).await;
-                continue;
-            }
-        };
-        let nodes = Api::<NodeObject>::all(client);
-        let options = watcher::Config::default().page_size(PAGE);
-        let mut events = watcher(nodes, options)
-            .backoff(WatchPauses::default())
-            .boxed();
-        while let Some(event) = events.next().await {
-            if sender.send(event.map_err(Into::into)).await.is_err() {
-                return;
-            }
+        let event = next(&access, &mut nodes).await;
+        let is_failure = event.is_err();
+        if sender.send(event).await.is_err() {
+            return;
+        }
+        if is_failure {
+            pauses.wait().await;
         }
     }
 }
 
-/// The pauses of a watch after failures: exponential backoff with jitter, unlike `retry::Pauses`,
-/// because all agents of a cluster lose the API server at once. Resets only 2 ×
-/// [`LONGEST_PAUSE`] after the last failure, so a watch that connects and soon fails does not reset
-/// it.
-struct WatchPauses {
-    pauses: ExponentialBackoff,
-    last: Option<Instant>,
+/// Returns the next event of `nodes`. After a request that failed, reads the credentials again, which may
+/// have changed, and lists the nodes anew. A watch that ended otherwise continues.
+async fn next(access: &Access, nodes: &mut Option<NodeEvents>) -> anyhow::Result<Event> {
+    let events = match nodes {
+        Some(events) => events,
+        None => nodes.insert(access.nodes().await?),
+    };
+    let event = events.next().await.context("the watch ended")?;
+    if let Err(InitialListFailed(_) | WatchStartFailed(_)) = event {
+        *nodes = None;
+    }
+    Ok(event?)
 }
 
-impl Default for WatchPauses {
-    fn default() -> Self {
+/// Events of a watch, and failures, without an end.
+type NodeEvents = BoxStream<'static, watcher::Result<Event>>;
+
+/// The pauses of a watch after failures: exponential backoff with jitter, unlike `retry::Pauses`,
+/// because all agents of a cluster lose the API server at once. They become short again only after
+/// [`QUIET`], so a watch that connects and soon fails does not shorten them.
+#[derive(Default)]
+struct WatchPauses(Option<(ExponentialBackoff, Instant)>);
+
+impl WatchPauses {
+    async fn wait(&mut self) {
+        let last = self.0.take().filter(|it| it.1.elapsed() < QUIET);
+        let mut pauses = last.map_or_else(Self::short, |it| it.0);
+        let pause = pauses.next();
+        self.0 = Some((pauses, Instant::now()));
+        sleep(pause.unwrap_or(LONGEST_PAUSE)).await;
+    }
+
+    fn short() -> ExponentialBackoff {
         let pauses = ExponentialBuilder::default()
             .with_min_delay(SHORTEST_PAUSE)
             .with_max_delay(LONGEST_PAUSE)
             .without_max_times()
             .with_jitter();
-        Self {
-            pauses: pauses.into(),
-            last: None,
-        }
-    }
-}
-
-impl Iterator for WatchPauses {
-    type Item = Duration;
-
-    fn next(&mut self) -> Option<Duration> {
-        self.last = Some(Instant::now());
-        self.pauses.next()
-    }
-}
-
-impl Backoff for WatchPauses {
-    fn reset(&mut self) {
-        if self.last.is_some_and(|it| it.elapsed() > 2 * LONGEST_PAUSE) {
-            *self = Self::default();
-        }
+        pauses.build()
     }
 }
 
 impl Access {
+    /// Returns a new watch of all nodes, with the current credentials.
+    async fn nodes(&self) -> anyhow::Result<NodeEvents> {
+        let nodes = Api::<NodeObject>::all(self.client().await?);
+        let options = watcher::Config::default()
+            .page_size(PAGE)
+            .timeout(LONGEST_WATCH);
+        Ok(watcher(nodes, options).boxed())
+    }
+
     /// Returns a client with the current credentials.
     ///
     /// # Errors
@@ -215,9 +215,16 @@ pub(super) const NOT_LISTED: &str = "has not listed the nodes yet";
 /// Time limit for a connection to the API server.
 const LONGEST_CONNECT: Duration = Duration::from_secs(5);
 
-/// Time limit for the next data of an answer. The API server ends a watch after 290 s.
-const LONGEST_SILENCE: Duration = Duration::from_secs(310);
+/// Seconds after which the API server ends a watch, so that the agent notices one that is gone.
+const LONGEST_WATCH: u32 = 60;
+
+/// Time limit for the next data of an answer.
+const LONGEST_SILENCE: Duration = Duration::from_secs(63);
 
 /// The first pause after a failure. Each further pause is twice as long, up to [`LONGEST_PAUSE`].
 const SHORTEST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+
+/// Time without a failure after which the API server must have answered: longer than a pause with jitter, a
+/// connection and silence together.
+const QUIET: Duration = Duration::from_secs(90);
