@@ -68,6 +68,22 @@ fn metrics_have_what_the_kubelet_allocated_and_ask_seldom() {
 }
 
 #[test]
+fn without_series_of_pods_the_metrics_have_sums() {
+    let host = node();
+    let _kubelet = Kubelet::start(&root(&host));
+    let resources = PodResources::serve(&root(&host));
+    resources.gives("web", &[(TUN, 2)]);
+    resources.gives("other", &[(TUN, 1)]);
+    let mut config = tun(&host);
+    config["metrics"] = json!({"pods": false});
+    let _agent = Agent::start(&host, &config);
+    let sum = "cni_agent_allocated_devices{resource=\"example.org/tun\"} 3\n";
+    let text = || http::get(9799, "/metrics").unwrap_or_default();
+    assert!(eventually(|| text().contains(sum)), "{}", text());
+    assert!(!text().contains("pod="), "{}", text());
+}
+
+#[test]
 fn without_an_answer_the_metrics_are_absent() {
     let host = node();
     let kubelet = Kubelet::start(&root(&host));

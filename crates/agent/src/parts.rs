@@ -63,12 +63,10 @@ fn start(
         let counters = cluster::Counters::new(own);
         parts.spawn(cluster::run(config, shared.clone(), counters));
     }
-    if let Some(config) = config.devices {
-        parts.spawn(devices::run(
-            config,
-            shared.clone(),
-            devices::Counters::new(own),
-        ));
+    if let Some(section) = config.devices {
+        let per = devices::Per::of(config.metrics.as_ref());
+        let counters = devices::Counters::new(own, per);
+        parts.spawn(devices::run(section, shared.clone(), counters));
     }
     if let Some(config) = config.gc {
         let counters = gc::Counters::new(own);

@@ -7,7 +7,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
 
-use super::allocated::Allocated;
+use super::allocated::{Allocated, Per};
 use super::resource::DeviceState;
 use crate::gauges::{Labels, registered};
 
@@ -23,8 +23,8 @@ pub(crate) struct Counters {
 impl Counters {
     /// Adds the counters of allocations and registrations, and the numbers of devices, to
     /// `registry`.
-    pub fn new(registry: &mut Registry) -> Self {
-        let allocated = Allocated::default();
+    pub fn new(registry: &mut Registry, per: Per) -> Self {
+        let allocated = Allocated::new(per);
         registry.register_collector(Box::new(allocated.clone()));
         Self {
             allocations: registered(
@@ -84,7 +84,7 @@ mod tests {
     #[test]
     fn every_scrape_counts_each_device_once_while_the_health_changes() {
         let mut registry = Registry::with_prefix("cni_agent");
-        let counters = Counters::new(&mut registry);
+        let counters = Counters::new(&mut registry, Per::Container);
         let is_healthy = AtomicBool::new(false);
         // Of the lines for healthy and unhealthy devices, one has the value 5 and the other one 0.
         let is_whole = |text: &str| text.lines().filter(|it| it.ends_with("} 5")).count() == 1;

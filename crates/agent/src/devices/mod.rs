@@ -27,6 +27,7 @@ use self::registration::Registration;
 use self::uplink::Uplink;
 use crate::shared::Shared;
 
+pub(crate) use self::allocated::Per;
 pub(crate) use self::config::Config;
 pub(crate) use self::counters::Counters;
 
