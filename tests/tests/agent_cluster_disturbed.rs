@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use tests::auto::{DIRECT, Scene, TUNNEL, addresses};
 use tests::cluster::{Cluster, LAN, WAN};
 use tests::traffic::client_seen;
-use tests::{Host, Place as _, eventually};
+use tests::{Agent, Host, Place as _, eventually, pause};
 
 /// While a host floods nodes with datagrams to ports that no program uses, their kernels limit ICMP
 /// errors.
@@ -40,6 +40,23 @@ fn node_whose_tunnel_is_younger_than_its_bridge_becomes_direct() {
     // The agents try all routes again.
     assert!(eventually(|| start.elapsed() > Duration::from_secs(14)));
     scene.expect_ways([1, 2], DIRECT);
+}
+
+/// A probe needs `CAP_NET_RAW`.
+#[test]
+fn agent_that_may_not_probe_reports_it_once() {
+    let host = Host::new();
+    let cluster = Cluster::new(&host);
+    let node = cluster.node(1, LAN);
+    cluster.object(2, LAN);
+    let words = ["setpriv", "--bounding-set", "-net_raw"].map(str::to_owned);
+    let run = Agent::run_in(&host, node.dir(), &cluster.sections(&node, "auto")).under(&words);
+    let agent = node.place().enter(|| Agent::spawn_in(node.dir(), &run));
+    node.health_has("cluster: direct routes: cannot try them: ");
+    // The agent tries all routes again.
+    pause(Duration::from_secs(14));
+    let log = agent.log();
+    assert_eq!(log.matches("direct routes").count(), 1, "{log}");
 }
 
 #[test]

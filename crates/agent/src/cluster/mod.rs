@@ -75,7 +75,7 @@ async fn begin(config: Config, shared: Shared, counters: Counters) -> anyhow::Re
         report: Report::new(shared.health.clone(), counters),
         concerns: Concerns::default(),
         deletions: None,
-        proofs: Proofs::new(),
+        proofs: Proofs::new(shared.health.clone()),
         conflicts: Pauses::with_short(REPAIRS),
         retry: Instant::now(),
         pause: RETRY,

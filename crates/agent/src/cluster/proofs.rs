@@ -5,11 +5,11 @@ use std::future::pending;
 use std::time::Duration;
 
 use cluster::{DirectRoute, Tunnel};
-use cni::note;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until};
 
 use super::probe;
+use crate::health::Health;
 
 /// Which direct routes packets of pods pass. Tries all again and again, in chunks, in the background.
 pub(super) struct Proofs {
@@ -24,17 +24,24 @@ pub(super) struct Proofs {
     /// When the next round, and the next chunk, may begin.
     next_round: Instant,
     next_chunk: Instant,
+    /// Why routes of a family and link cannot be tried.
+    failures: BTreeMap<Group, String>,
+    health: Health,
 }
 
-/// Routes that were tried, and those of them on which packets passed.
-#[derive(Default)]
+/// A family, whether it is IPv4, and the index of a link.
+type Group = (bool, u32);
+
+/// Routes of a group that were tried.
 struct Chunk {
+    group: Group,
     tried: BTreeSet<DirectRoute>,
-    passing: BTreeSet<DirectRoute>,
+    /// Those of them on which packets passed.
+    passing: nix::Result<BTreeSet<DirectRoute>>,
 }
 
 impl Proofs {
-    pub fn new() -> Self {
+    pub fn new(health: Health) -> Self {
         Self {
             proven: BTreeSet::new(),
             routes: BTreeSet::new(),
@@ -43,6 +50,8 @@ impl Proofs {
             running: JoinSet::new(),
             next_round: Instant::now(),
             next_chunk: Instant::now(),
+            failures: BTreeMap::new(),
+            health,
         }
     }
 
@@ -60,6 +69,8 @@ impl Proofs {
         }
         self.waiting.retain(|it| routes.contains(it));
         self.proven.retain(|it| routes.contains(it));
+        self.failures.retain(|it, _| counts.contains_key(it));
+        self.report();
         self.tunnels = tunnels.to_vec();
         self.routes = routes;
     }
@@ -71,13 +82,7 @@ impl Proofs {
     pub async fn changed(&mut self) -> Result<(), JoinError> {
         loop {
             while let Some(chunk) = self.running.join_next().await {
-                let Chunk { tried, passing } = chunk?;
-                let before = self.proven.clone();
-                self.proven.retain(|it| !tried.contains(it));
-                let passing = passing.into_iter();
-                self.proven
-                    .extend(passing.filter(|it| self.routes.contains(it)));
-                if before != self.proven {
+                if self.take(chunk?) {
                     return Ok(());
                 }
             }
@@ -95,6 +100,29 @@ impl Proofs {
         }
     }
 
+    /// Notes what a chunk found. Returns whether the proven routes have changed.
+    fn take(&mut self, chunk: Chunk) -> bool {
+        let failure = chunk.passing.as_ref().err();
+        let failure = failure.map(|it| format!("cannot try them: {}", it.desc()));
+        self.failures.remove(&chunk.group);
+        self.failures.extend(failure.map(|it| (chunk.group, it)));
+        self.report();
+        let Ok(passing) = chunk.passing else {
+            return false;
+        };
+        let before = self.proven.clone();
+        self.proven.retain(|it| !chunk.tried.contains(it));
+        let passing = passing.into_iter();
+        self.proven
+            .extend(passing.filter(|it| self.routes.contains(it)));
+        before != self.proven
+    }
+
+    fn report(&self) {
+        let failure = self.failures.values().next();
+        self.health.set(PART, failure.cloned());
+    }
+
     /// Starts to try the next routes, those of each family and link in a thread of their own.
     fn start(&mut self) {
         let next = self.waiting.drain(..AT_ONCE.min(self.waiting.len()));
@@ -103,7 +131,8 @@ impl Proofs {
             let key = (route.gateway.is_ipv4(), route.link);
             groups.entry(key).or_default().insert(route);
         }
-        for ((is_ipv4, link), tried) in groups {
+        for (group, tried) in groups {
+            let (is_ipv4, link) = group;
             let mut tunnels = self.tunnels.iter();
             let tunnel = tunnels.find(|it| it.local.is_ipv4() == is_ipv4).cloned();
             let Some(tunnel) = tunnel else {
@@ -111,15 +140,18 @@ impl Proofs {
             };
             self.running.spawn_blocking(move || {
                 let passing = probe::passing(&tried, &tunnel, link);
-                let chunk = passing.map(|passing| Chunk { tried, passing });
-                chunk.unwrap_or_else(|error| {
-                    note(format_args!("cluster: cannot try direct routes: {error}"));
-                    Chunk::default()
-                })
+                Chunk {
+                    group,
+                    tried,
+                    passing,
+                }
             });
         }
     }
 }
+
+/// Name under which the agent's health shows failures.
+const PART: &str = "cluster: direct routes";
 
 /// Time from the beginning of a round to that of the next one, and of a chunk to that of the next.
 const INTERVAL: Duration = Duration::from_secs(10);
