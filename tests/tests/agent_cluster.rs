@@ -88,6 +88,8 @@ fn everything_stays_while_the_api_server_fails() {
     let (first, agent) = cluster.ready(1);
     let _second = cluster.node(2, LAN);
     first.expect_routes(&TO_SECOND);
+    let state = || fs::read_to_string(first.dir().join("nodes.json")).unwrap();
+    assert!(eventually(|| state().contains("node-2")), "{}", state());
     let content = fs::read(first.conflist()).unwrap();
     let mut agent = agent;
     for answers in [
@@ -245,11 +247,15 @@ fn unfinished_files_of_an_earlier_agent_are_removed() {
     let host = Host::new();
     let cluster = Cluster::new(&host);
     let node = cluster.node(1, LAN);
-    let unfinished = node.dir().join(".cni-agent-a1b2c3");
-    fs::write(&unfinished, "key").unwrap();
+    let networks = node.conflist().parent().unwrap().to_owned();
+    fs::create_dir(&networks).unwrap();
+    let unfinished = [node.dir(), &networks].map(|it| it.join(".cni-agent-a1b2c3"));
+    for file in &unfinished {
+        fs::write(file, "key").unwrap();
+    }
     let _agent = node.agent(&node.sections(&cluster.api));
     assert!(eventually(|| node.conflist().exists()), "{}", node.log());
-    assert!(!unfinished.exists());
+    assert!(unfinished.iter().all(|it| !it.exists()));
 }
 
 #[test]

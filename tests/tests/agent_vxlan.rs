@@ -377,8 +377,10 @@ fn cleanup_removes_what_the_agent_made_and_nothing_else() {
     clean_up();
     assert!(node.conflist().exists());
     fs::write(node.conflist(), own).unwrap();
+    let unfinished = node.conflist().with_file_name(".cni-agent-a1b2c3");
+    fs::write(&unfinished, "{").unwrap();
     clean_up();
-    assert!(!node.conflist().exists());
+    assert!(!node.conflist().exists() && !unfinished.exists());
     assert!(!node.dir().join("nodes.json").exists());
     // The plugins' table stays, as after the last pod's DEL.
     let table = node.place().rules_from("inet cni-masquerade");

@@ -107,6 +107,7 @@ pub(super) fn write(directory: &Path, conflist: &Conflist, filled: &Value) -> an
 /// The file cannot be read or removed.
 pub(super) fn remove(directory: &Path, conflist: &Conflist) -> anyhow::Result<Option<PathBuf>> {
     let path = directory.join(&conflist.file);
+    saved::remove_unfinished(&path)?;
     if !read(&path)?.is_some_and(|it| conflist.has_written(it)) {
         return Ok(None);
     }

@@ -64,8 +64,12 @@ pub(crate) fn run(
 
 async fn begin(config: Config, shared: Shared, counters: Counters) -> anyhow::Result<()> {
     let node = config.node_name()?;
-    if let Err(error) = saved::remove_unfinished(&config.state_file) {
-        note(format_args!("cluster: {error:#}"));
+    let networks = &shared.directories.networks;
+    let conflist = config.conflist.as_ref().map(|it| networks.join(&it.file));
+    for file in conflist.iter().chain([&config.state_file]) {
+        if let Err(error) = saved::remove_unfinished(file) {
+            note(format_args!("cluster: {error:#}"));
+        }
     }
     let mut part = Part {
         api: Watch::start(config.access.clone()),
