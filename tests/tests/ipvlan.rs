@@ -61,18 +61,28 @@ fn mode_of_other_pods_on_the_master_is_not_changed() {
     network.add(&a);
     let other = network.clone().with("name", "others").with("mode", "l3");
     let refused = other.on("ADD", &b).error();
-    refused.expect(
-        7,
-        &["mode", "cni:pods/a/eth0 has ipvlan in mode l2 of uplink"],
-    );
+    refused.expect(7, &["mode", "cni:pods/a/eth0 has ipvlan in mode l2"]);
     assert!(a.pings("10.1.0.1") && !b.has_link("eth0"));
     network.del(&a);
     other.add(&b);
-    // In a sandbox, another link may have the name of the master.
-    let inner = network.with("master", "eth0").with("linkInContainer", true);
+    // A link in a sandbox has its own mode, whatever its name, unless it is above one of the host.
     let c = host.sandbox("c");
+    host.ip("link add eth0 type dummy");
+    host.ip("link set eth0 up");
+    let same_name = other.clone().with("master", "eth0").with("name", "named");
+    same_name.on("ADD", &c).ifname("net1").ok();
     host.bridge_v4().add(&c);
-    inner.on("ADD", &c).ifname("uplink").ok();
+    let inner = |mode: &str, master: &str| {
+        let network = network.clone().with("name", "inner").with("mode", mode);
+        network.with("master", master).with("linkInContainer", true)
+    };
+    let add = |inner: Network<'_>, name: &str| inner.on("ADD", &c).ifname(name).run();
+    add(inner("l2", "eth0"), "net2").ok();
+    let refused = inner("l3s", "eth0").on("ADD", &c).ifname("net3").error();
+    refused.expect(7, &["cni:inner/c/net2 has ipvlan in mode l2"]);
+    let refused = inner("l2", "net1").on("ADD", &c).ifname("net3").error();
+    refused.expect(7, &["cni:named/c/net1 has ipvlan in mode l3"]);
+    add(inner("l3", "net1"), "net3").ok();
 }
 
 #[test]

@@ -176,6 +176,10 @@ fn master_is_the_link_of_the_default_route_or_of_the_plugin_before() {
     lan.host.ip("link set wg0 up");
     lan.host.ip("route add default dev wg0 table 51820");
     lan.host.ip("rule add not fwmark 1 lookup 51820");
+    // A second card with routes of its own.
+    lan.host.ip("link add second type veth peer name far");
+    lan.host.ip("link set second up");
+    lan.host.ip("route add default dev second table 10");
     network.add(&a);
     assert!(a.pings("10.1.0.1"));
     let before = json!({

@@ -281,6 +281,26 @@ fn del_deletes_the_link_that_a_process_calls_another_attachments() {
 }
 
 #[test]
+fn del_spares_the_other_link_of_a_pod_that_swaps_names() {
+    let host = Host::new();
+    let a = host.sandbox("a");
+    let network = host.card();
+    network.add(&a);
+    let other = network.clone().with("name", "others");
+    other.on("ADD", &a).ifname("net1").ok();
+    let kept = a.mac("net1");
+    for (from, to) in [("eth0", "x"), ("net1", "eth0"), ("x", "net1")] {
+        a.ip(&format!("link set {from} down"));
+        a.ip(&format!("link set {from} name {to}"));
+    }
+    network.del(&a);
+    assert_eq!(a.links(), ["eth0", "lo"]);
+    assert_eq!(a.mac("eth0"), kept);
+    other.on("DEL", &a).ifname("net1").ok();
+    assert_eq!(a.links(), ["lo"]);
+}
+
+#[test]
 fn del_with_another_type_deletes_the_link_of_the_former_one() {
     let host = Host::new();
     let a = host.sandbox("a");

@@ -141,11 +141,13 @@ impl Add<'_> {
         let witness = Witness::new(self.namespace, sandbox.connection(), words)?
             .numbered(self.host, self.namespace)?;
         self.expect_nothing_elsewhere(&witness)?;
+        if let Kind::Netlink(kind @ NewKind::Ipvlan(_)) = self.desired.kind
+            && let Some(parent) = parent.zip(self.desired.parent.as_ref().map(|it| it.place))
+        {
+            siblings::expect_mode((&witness, &self.owner), &kind.made(), parent)?;
+        }
         self.made.record.set(true);
         witness.write(&self.owner)?;
-        if let (Kind::Netlink(NewKind::Ipvlan(_)), Some(parent)) = (&self.desired.kind, parent) {
-            siblings::expect_mode(&self.owner, &witness.link, &parent.name)?;
-        }
         cni::step("make the link");
         let name = self.request.attachment.interface.as_str();
         let mac = match self.desired.mac {
@@ -232,8 +234,8 @@ impl Add<'_> {
         if !error.is_already_exists() {
             return error.into();
         }
-        let owner = siblings::find(&self.owner, |it| it == words);
-        let owner = owner.map_or_else(|| "another program".to_owned(), |it| it.owner);
+        let owner = siblings::owner_of(words, &self.owner);
+        let owner = owner.unwrap_or_else(|| "another program".to_owned());
         anyhow::anyhow!(
             "{words} belongs to {owner}, and a link has one link of each VLAN; for several \
              containers, make the VLAN link on the host and use macvlan on it, or a VLAN link of \

@@ -200,7 +200,7 @@ fn is_of_other(link: &Link, owner: &str, (sandbox, path): (&Connection, &Path)) 
     };
     let named = Attachment::of_owner(&witness.owner);
     let named = named.map(|it| sandbox.find_link(it.interface.as_str()));
-    !matches!(named, Some(Ok(Some(it))) if it.index != link.index)
+    !matches!(named, Some(Ok(Some(it))) if it.index != link.index && it.alias == link.alias)
 }
 
 /// Returns whether a plugin of this module makes links of this kind. The network may have had another

@@ -7,7 +7,7 @@ use facts::MissingFeature;
 use netlink::{Connection, Link, LinkKind, MacAddress, NewKind, NewLink, Route};
 
 use super::tap::NewTap;
-use crate::MtuChoice;
+use crate::{MAIN_TABLE, MtuChoice};
 
 /// An interface plugin whose link lives in the sandbox alone.
 pub trait SandboxLink {
@@ -177,34 +177,27 @@ impl Single {
             Kind::Netlink(kind) => kind.made().to_string(),
             Kind::Tap(new) => new.tap.to_string(),
         };
-        let place = self.parent.as_ref().map(|it| it.place);
-        let place = if place == Some(Place::Sandbox) {
-            " in the sandbox"
-        } else {
-            ""
-        };
-        parent.map_or_else(
-            || kind.clone(),
-            |it| format!("{kind} of {}{place}", it.name),
-        )
+        parent.map_or_else(|| kind.clone(), |it| format!("{kind} of {}", it.name))
     }
 }
 
-/// Returns the link of the default route that the kernel uses first. Prefers links with a MAC, because
-/// a tunnel, such as that of a VPN, carries no link of these kinds.
+/// Returns the link of the default route that the kernel uses first. If it has no MAC, like the tunnel
+/// of a VPN, it carries no link of these kinds: then that of the best default route in the table `main`.
 fn default_link(connection: &Connection, place: &str) -> anyhow::Result<Link> {
-    let routes = connection.default_routes_in_use()?;
     let read = |index| connection.link_by_index(index).context(READ);
-    let first = routes.iter().flat_map(Route::links).next();
-    let Some(first) = first.map(read).transpose()? else {
+    let routes = connection.default_routes_in_use()?;
+    let Some(first) = routes.iter().flat_map(Route::links).next() else {
         let reason = format!("there is no default route {place}, so name the link");
         bail!(Error::invalid("master", reason));
     };
+    let first = read(first)?;
     if first.mac.is_some() {
         return Ok(first);
     }
-    let all = connection.default_routes()?;
-    for index in all.iter().flat_map(Route::links) {
+    let mut main = connection.default_routes()?;
+    main.retain(|it| it.table == MAIN_TABLE);
+    main.sort_by_key(|it| it.priority);
+    for index in main.iter().flat_map(Route::links) {
         let link = read(index)?;
         if link.mac.is_some() {
             return Ok(link);
