@@ -125,7 +125,9 @@ fn port_stays_in_the_default_vlan_unless_it_shall_leave_it() {
 fn bridge_with_an_uplink_filters_only_if_an_operator_wants_it() {
     let host = Host::new();
     host.ip("link add cni0 type bridge");
-    host.ip("link add uplink0 type dummy");
+    host.ip("link add dummy0 type dummy");
+    host.ip("link set dummy0 master cni0 up");
+    host.ip("tuntap add uplink0 mode tap");
     host.ip("link set uplink0 master cni0 up");
     let a = host.sandbox("a");
     for network in [

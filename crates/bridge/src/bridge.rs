@@ -36,6 +36,7 @@ pub(crate) fn ensure(
         None => make_bridge(host, config, mtu)?,
     };
     expect_bridge(&link)?;
+    vlan::expect_filterable(host, &link, &config.vlans)?;
     let host_end = HostEnd::find(host, &link, config.gateway_vlan())?;
     let link = vlan::ensure_filtering(host, ensure_mac(host, link)?, &config.vlans)?;
     let link = config.frame_filter.ensure(host, link, args)?;

@@ -53,7 +53,8 @@ impl FrameFilter {
         if self == Self::None {
             return Ok(bridge);
         }
-        if let Some(machine) = self.spared_machine(host, &bridge)? {
+        let sysctls = nf_call_sysctls()?;
+        if let Some(machine) = self.spared_machine(host, &bridge, &sysctls)? {
             note!(
                 "{machine} is a port of {}, like those of virtual machines: netfilter sees no frames of \
                  the bridge, so Services may not work between its pods; bridgeNfCall: \"bridge\" shows \
@@ -62,7 +63,6 @@ impl FrameFilter {
             );
             return Ok(bridge);
         }
-        let sysctls = nf_call_sysctls()?;
         if sysctls.contains(&None) {
             note(
                 "the kernel module br_netfilter is not loaded, so Services do not work between pods of this \
@@ -87,8 +87,14 @@ impl FrameFilter {
 
     /// Returns the name of a port of the bridge that a virtual machine may have, if its frames bypass
     /// netfilter and the configuration does not ask for another thing.
-    fn spared_machine(self, host: &Connection, bridge: &Link) -> anyhow::Result<Option<String>> {
-        if self != Self::Pods || has_flags(bridge) {
+    fn spared_machine(
+        self,
+        host: &Connection,
+        bridge: &Link,
+        sysctls: &[Option<String>; 2],
+    ) -> anyhow::Result<Option<String>> {
+        let seen = sees_frames(bridge, sysctls.each_ref().map(Option::as_deref));
+        if self != Self::Pods || has_flags(bridge) || seen == [true; 2] {
             return Ok(None);
         }
         let mut ports = host.ports(bridge.index)?.into_iter();
@@ -104,10 +110,13 @@ impl FrameFilter {
         bridge: &Link,
         found: &mut Differences,
     ) -> anyhow::Result<()> {
-        if self == Self::None || self.spared_machine(host, bridge)?.is_some() {
+        if self == Self::None {
             return Ok(());
         }
         let sysctls = nf_call_sysctls()?;
+        if self.spared_machine(host, bridge, &sysctls)?.is_some() {
+            return Ok(());
+        }
         let seen = sees_frames(bridge, sysctls.each_ref().map(Option::as_deref));
         for ((name, value), is_seen) in BRIDGE_NF_CALL.iter().zip(sysctls).zip(seen) {
             let Some(value) = value else { continue };

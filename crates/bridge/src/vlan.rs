@@ -172,8 +172,7 @@ const NATIVE: u16 = 1;
 /// the bridge. Its existing ports stay in its default VLAN, so their untagged frames still pass.
 ///
 /// # Errors
-/// - Code 2: the kernel does not support VLAN filtering.
-/// - Code 7: [`expect_filterable`].
+/// Code 2: the kernel does not support VLAN filtering.
 pub(crate) fn ensure_filtering(
     host: &Connection,
     bridge: Link,
@@ -182,7 +181,6 @@ pub(crate) fn ensure_filtering(
     if vlans.is_empty() || is_filtering(&bridge) {
         return Ok(bridge);
     }
-    expect_filterable(host, &bridge, vlans)?;
     let filter = Request::change_link(&bridge.name, &LinkChange::VlanFiltering);
     let filtered = host.execute(vec![filter]);
     filtered.map_err(|it| refusal(it, vlans))?;
@@ -203,7 +201,8 @@ pub(crate) fn expect_filterable(
         return Ok(());
     }
     let mut ports = host.ports(bridge.index)?.into_iter();
-    let Some(port) = ports.find(|it| it.kind != LinkKind::Veth && !is_tagged(it)) else {
+    let may_tag = |it: &Link| !matches!(it.kind, LinkKind::Veth | LinkKind::Dummy);
+    let Some(port) = ports.find(|it| may_tag(it) && !is_tagged(it)) else {
         return Ok(());
     };
     let (name, port) = (&bridge.name, port.name);
