@@ -263,7 +263,7 @@ fn without_links_on_the_host_gc_uses_the_given_list() {
     ]);
     assert_eq!(host.leases("pods").len(), 2);
     let cut_short = tool.run(&["gc", "pods", "--valid", "live/eth0"]);
-    cut_short.expect_failure(&["--valid live/eth0 is no attachment of network pods"]);
+    cut_short.expect_failure(&["the ID live in --valid is cut short"]);
     assert_eq!(host.leases("pods").len(), 2);
     tool.run(&["gc", "pods", "--valid", "lives/eth0"]).ok();
     assert_eq!(

@@ -53,8 +53,8 @@ pub fn gc(chain: &Chain<'_>, collect: &Collect) -> anyhow::Result<()> {
 /// `--valid` does not list. Without `--valid`, does not report live ones.
 ///
 /// # Errors
-/// `--valid` lists an attachment of which the node has no trace. Without `--valid`: the node does not
-/// show whether some attachment is live.
+/// `--valid` lists an ID that is cut short. Without `--valid`: the node does not show whether some
+/// attachment is live.
 fn stale<'n>(
     node: &'n Node,
     network: &Conflist,
@@ -63,7 +63,7 @@ fn stale<'n>(
     let mut stale = Vec::new();
     let mut unseen = None;
     let judged = judge(node, network);
-    expect_known(&judged, network, &collect.valid)?;
+    expect_whole(&judged, network, &collect.valid)?;
     for (state, candidate) in judged {
         let attachment = &candidate.attachment;
         let is_listed = collect.valid.contains(&names_of(&candidate));
@@ -92,22 +92,26 @@ fn stale<'n>(
     );
 }
 
-/// Fails if the node has no trace of an attachment that `--valid` lists: its ID may be cut short.
-fn expect_known(
+/// Fails if an ID that `--valid` lists is the start of one on this node. Reports the other attachments of
+/// which the node has no trace.
+fn expect_whole(
     judged: &[(Liveness, Candidate<'_>)],
     network: &Conflist,
     valid: &[(ContainerId, InterfaceName)],
 ) -> anyhow::Result<()> {
     let known: Vec<_> = judged.iter().map(|(_, it)| names_of(it)).collect();
-    let unknown = valid.iter().find(|it| !known.contains(it));
-    let Some((container, interface)) = unknown else {
-        return Ok(());
-    };
-    bail!(
-        "nothing was removed, because --valid {container}/{interface} is no attachment of network {}: \
-         see the whole IDs in cnitool ps --json",
-        network.name
-    )
+    for (container, interface) in valid.iter().filter(|it| !known.contains(it)) {
+        let mut ids = known.iter().map(|it| it.0.as_str());
+        let name = &network.name;
+        if ids.any(|it| it.starts_with(container.as_str()) && it != container.as_str()) {
+            bail!(
+                "nothing was removed, because the ID {container} in --valid is cut short: see the \
+                 whole IDs in cnitool ps --json"
+            );
+        }
+        note!("{container}/{interface} is listed, but network {name} has no such attachment");
+    }
+    Ok(())
 }
 
 fn names_of(candidate: &Candidate<'_>) -> (ContainerId, InterfaceName) {
