@@ -1,5 +1,7 @@
 //! The MTU of tunnels follows the link to the other nodes.
 
+use std::fs;
+
 use tests::cluster::{Cluster, LAN, WAN};
 use tests::{Host, Place as _, eventually};
 
@@ -19,6 +21,11 @@ fn small_mtu_ends_ipv6_alone() {
     let (node, agent) = cluster.started(node, "vxlan");
     node.expect_routes(&TO_SECOND[..1]);
     agent.says("the kernel refuses entries of cni-vxlan6: ");
+    let content = fs::read_to_string(node.conflist()).unwrap();
+    assert!(
+        content.contains("10.244.1.") && !content.contains("fd00:"),
+        "{content}"
+    );
     let place = node.place();
     for (mtu, routes) in [
         (1500, &TO_SECOND[..]),
@@ -27,6 +34,12 @@ fn small_mtu_ends_ipv6_alone() {
     ] {
         place.ip(&format!("link set eth0 mtu {mtu}"));
         node.expect_routes(routes);
+        let offers_ipv6 = || {
+            fs::read_to_string(node.conflist())
+                .unwrap()
+                .contains("fd00:")
+        };
+        assert!(eventually(|| offers_ipv6() == (mtu == 1500)), "{mtu}");
         place.ip("route del 10.244.2.0/24");
         node.expect_routes(routes);
     }

@@ -52,11 +52,15 @@ impl Kernel {
         for link in &links {
             mtus.extend(self.link_at(*link).await?.map(|it| it.mtu));
         }
-        underlay.mtu = mtus.into_iter().min().unwrap_or(own.mtu);
+        let smallest = mtus.into_iter().min();
+        underlay.mtu = smallest.unwrap_or_else(|| own.mtu.min(ETHERNET_MTU));
         underlay.links.extend(links);
         Ok(Some(underlay))
     }
 }
+
+/// The MTU that counts as long as no route shows the links.
+const ETHERNET_MTU: u32 = 1500;
 
 /// Addresses of documentation (RFC 5737, RFC 3849), to which only the default route leads.
 const ELSEWHERE: [IpAddr; 2] = [

@@ -1,6 +1,7 @@
 //! Receives the cluster's nodes from the API server.
 
 use std::future::pending;
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -115,10 +116,11 @@ impl Failure {
 
 /// Sends the events of a watch until the receiver is dropped. After a failure, pauses and goes on.
 async fn forward(access: Access, sender: Sender<anyhow::Result<Event>>) {
-    let (mut nodes, mut pauses) = (None, WatchPauses::default());
+    let (mut nodes, mut pauses, mut failing) = (None, WatchPauses::default(), None);
     loop {
-        let event = next(&access, &mut nodes).await;
+        let event = next(&access, &mut nodes, failing).await;
         let is_failure = event.is_err();
+        failing = is_failure.then(|| failing.unwrap_or_else(Instant::now));
         if sender.send(event).await.is_err() {
             return;
         }
@@ -128,15 +130,28 @@ async fn forward(access: Access, sender: Sender<anyhow::Result<Event>>) {
     }
 }
 
-/// Returns the next event of `nodes`. After a request that failed, reads the credentials again, which may
-/// have changed, and lists the nodes anew. A watch that ended otherwise continues.
-async fn next(access: &Access, nodes: &mut Option<NodeEvents>) -> anyhow::Result<Event> {
+/// Returns the next event of `nodes`, whose requests fail since `failing`. If other credentials may help,
+/// reads them again and lists the nodes anew. Otherwise, the watch continues, because all agents together
+/// must not list all nodes after each restart of the API server.
+async fn next(
+    access: &Access,
+    nodes: &mut Option<NodeEvents>,
+    failing: Option<Instant>,
+) -> anyhow::Result<Event> {
     let events = match nodes {
         Some(events) => events,
         None => nodes.insert(access.nodes().await?),
     };
     let event = events.next().await.context("the watch ended")?;
-    if let Err(InitialListFailed(_) | WatchStartFailed(_)) = event {
+    let is_over = match &event {
+        Err(InitialListFailed(_)) => true,
+        // The last one: the nodes since then are lost.
+        Err(WatchStartFailed(kube::Error::Api(it))) => matches!(it.code, 401 | 403 | 410),
+        // A server that refuses the client's certificate closes the connection.
+        Err(WatchStartFailed(_)) => failing.is_some_and(|it| it.elapsed() > LONG_OUTAGE),
+        _ => false,
+    };
+    if is_over {
         *nodes = None;
     }
     Ok(event?)
@@ -174,9 +189,10 @@ impl Access {
     /// Returns a new watch of all nodes, with the current credentials.
     async fn nodes(&self) -> anyhow::Result<NodeEvents> {
         let nodes = Api::<NodeObject>::all(self.client().await?);
-        let options = watcher::Config::default()
-            .page_size(PAGE)
-            .timeout(LONGEST_WATCH);
+        // Otherwise, all agents of a cluster would begin their watches at the same moments.
+        let random = RandomState::new().build_hasher().finish() % WATCH_SPREAD;
+        let seconds = LONGEST_WATCH.saturating_sub(u32::try_from(random).unwrap_or_default());
+        let options = watcher::Config::default().page_size(PAGE).timeout(seconds);
         Ok(watcher(nodes, options).boxed())
     }
 
@@ -199,6 +215,8 @@ impl Access {
         }
         config.connect_timeout = Some(LONGEST_CONNECT);
         config.read_timeout = Some(LONGEST_SILENCE);
+        // The pauses are those of `WatchPauses`; until then, kube would try for minutes in silence.
+        config.default_retry = false;
         Ok(Client::try_from(config)?)
     }
 }
@@ -215,11 +233,16 @@ pub(super) const NOT_LISTED: &str = "has not listed the nodes yet";
 /// Time limit for a connection to the API server.
 const LONGEST_CONNECT: Duration = Duration::from_secs(5);
 
-/// Seconds after which the API server ends a watch, so that the agent notices one that is gone.
-const LONGEST_WATCH: u32 = 60;
+/// Seconds after which the API server ends a watch, so that the agent notices one that is gone; less up to
+/// [`WATCH_SPREAD`].
+const LONGEST_WATCH: u32 = 70;
+const WATCH_SPREAD: u64 = 20;
 
 /// Time limit for the next data of an answer.
-const LONGEST_SILENCE: Duration = Duration::from_secs(63);
+const LONGEST_SILENCE: Duration = Duration::from_secs(73);
+
+/// Time of failures after which the agent reads its credentials again, whatever the failures.
+const LONG_OUTAGE: Duration = Duration::from_mins(5);
 
 /// The first pause after a failure. Each further pause is twice as long, up to [`LONGEST_PAUSE`].
 const SHORTEST_PAUSE: Duration = Duration::from_millis(200);
@@ -227,4 +250,4 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
 /// Time without a failure after which the API server must have answered: longer than a pause with jitter, a
 /// connection and silence together.
-const QUIET: Duration = Duration::from_secs(90);
+const QUIET: Duration = Duration::from_secs(100);

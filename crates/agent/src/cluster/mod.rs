@@ -277,7 +277,14 @@ impl Part {
             self.report.failure(CONFLIST, None);
             return true;
         };
-        let filled = conflist.filled(&own.pod_cidrs, mtu);
+        let has_ipv6 = mtu.is_none_or(|it| it >= LEAST_IPV6_MTU);
+        let ranges = own.pod_cidrs.iter().filter(|it| it.is_ipv4() || has_ipv6);
+        let ranges: Vec<_> = ranges.copied().collect();
+        if ranges.is_empty() && !has_ipv6 {
+            self.report.failure(CONFLIST, Some(NO_IPV6.to_owned()));
+            return false;
+        }
+        let filled = conflist.filled(&ranges, mtu);
         let directory = self.shared.directories.networks.clone();
         let written = spawn_blocking(move || conflist::write(&directory, &conflist, &filled)).await;
         let failure = written.map_err(Into::into).flatten().err();
@@ -366,6 +373,9 @@ const CONFLIST: &str = "cluster: conflist";
 const MASQUERADE: &str = "cluster: networks without masquerading";
 const CONDITION: &str = "cluster: condition";
 
+/// The least MTU of a link with IPv6 (`IPV6_MIN_MTU`).
+const LEAST_IPV6_MTU: u32 = 1280;
+const NO_IPV6: &str = "pods have no IPv6, because their MTU is below 1280, and no IPv4 range";
 const NO_DEVICES: &str = "waits for the VXLAN devices; the log says why they are missing";
 
 /// The number of events of other programs, at most five seconds apart, after which the pauses become
