@@ -118,6 +118,9 @@ impl Backstop {
                     found.push(format!("nf_tables: {place} was not asked for"));
                 }
             }
+            if let Some(last) = found.last_mut() {
+                last.push_str(" (`cnitool reload` puts it back)");
+            }
             Ok(found)
         };
         let found = supported(differences()).map_err(coded)?;
@@ -142,12 +145,11 @@ pub(crate) fn missing() -> anyhow::Result<Option<String>> {
 
 /// Converts an error of `nf_tables` to one of the plugin.
 fn plugin_error(error: nft::Error) -> anyhow::Error {
-    let is_unsupported = error.is_unsupported();
-    let error = coded(error);
-    if is_unsupported {
-        return error.context(NEEDED);
+    if error.is_unsupported() {
+        coded(error).context(NEEDED)
+    } else {
+        coded(error)
     }
-    error
 }
 
 /// Returns the family of the table in which packets from the sandbox have `host_link` as their

@@ -26,35 +26,28 @@ pub(crate) fn check(request: &CheckRequest) -> anyhow::Result<()> {
     let limiting = Limiting::of(request, &config.traffic)?;
     cni::step("compare");
     let mut differences = Differences::default();
-    if let Some(asked) = config.limits.get(&Direction::Ingress) {
-        let place = limiting.pair.place(Direction::Ingress);
-        differences.extend(limiting.difference(place, asked, limiting.traffic)?);
-    }
-    if let Some(asked) = config.limits.get(&Direction::Egress) {
-        differences.extend(limiting.egress_differences(asked)?);
+    for (direction, asked) in &config.limits {
+        differences.extend(limiting.differences(*direction, asked)?);
     }
     differences.report(&request.attachment)
 }
 
 impl Limiting<'_> {
-    /// Compares the egress limit with `asked`. If the Go plugin limited the sandbox, compares its
-    /// ifb; it has no backstop.
-    fn egress_differences(&self, asked: &Asked) -> anyhow::Result<Vec<String>> {
-        if let Some(ifb) = self.find_ifb()? {
+    /// Compares the limit of a direction with `asked`. If the Go plugin limited what the sandbox sends,
+    /// compares its ifb; it has no backstop.
+    fn differences(&self, direction: Direction, asked: &Asked) -> anyhow::Result<Vec<String>> {
+        let is_egress = direction == Direction::Egress;
+        if is_egress && let Some(ifb) = self.find_ifb()? {
             let queue = LinkEgress::new(&self.pair.host, &ifb, End::Host);
             let difference = self.difference(queue, asked, &Traffic::All)?;
             let is_down = (!ifb.is_up).then(|| format!("its ifb {} is down", ifb.name));
             return Ok(difference.into_iter().chain(is_down).collect());
         }
-        let place = self.pair.place(Direction::Egress);
-        let at_end = self.difference(place, asked, self.traffic)?;
-        let mut differences = Vec::from_iter(at_end);
-        let backstop = self.backstop(&self.limit(asked)?)?;
-        let mut restorable = backstop.differences()?;
-        if let Some(last) = restorable.last_mut() {
-            last.push_str(" (`cnitool reload` puts it back)");
+        let place = self.pair.place(direction);
+        let mut differences = Vec::from_iter(self.difference(place, asked, self.traffic)?);
+        if is_egress {
+            differences.extend(self.backstop(&self.limit(asked)?)?.differences()?);
         }
-        differences.extend(restorable);
         Ok(differences)
     }
 

@@ -34,23 +34,18 @@ pub(crate) fn delete(request: &DelRequest) -> anyhow::Result<()> {
     let Some(ifb) = find(host, &request.attachment)? else {
         return Ok(());
     };
-    let mut senders = Vec::new();
     for link in host.links()? {
-        if tc::redirects(host, &link, &ifb)? {
-            senders.push(link.name);
+        if tc::redirects(host, &link, &ifb)?
+            && !pair::host_links(request, host)?.contains(&link.name)
+        {
+            note!(
+                "ifb {} is not deleted: {} sends to it, and is not known to be the link of {}",
+                ifb.name,
+                link.name,
+                request.attachment
+            );
+            return Ok(());
         }
-    }
-    if !senders.is_empty() {
-        let own = pair::host_links(request, host)?;
-        senders.retain(|it| !own.contains(it));
-    }
-    if let Some(sender) = senders.first() {
-        note!(
-            "ifb {} is not deleted: {sender} sends to it, and is not known to be the link of {}",
-            ifb.name,
-            request.attachment
-        );
-        return Ok(());
     }
     Ok(host.remove_link(&ifb)?)
 }

@@ -82,10 +82,7 @@ impl<'a> Limiting<'a> {
         limit: &Limit,
         undo: &mut Undo<'a>,
     ) -> anyhow::Result<()> {
-        match direction {
-            Direction::Ingress => cni::step("limit what the sandbox receives"),
-            Direction::Egress => cni::step("limit what the sandbox sends"),
-        }
+        cni::step("set a limit");
         let place = self.pair.place(direction);
         let held = self.located(direction, place.held())?;
         self.with_backstop((direction, &held, limit), undo, |undo| {
@@ -175,10 +172,7 @@ impl<'a> Limiting<'a> {
     /// # Errors
     /// A file cannot be written, or the kernel refuses a request.
     pub fn remove(&self, direction: Direction) -> anyhow::Result<()> {
-        match direction {
-            Direction::Ingress => cni::step("remove the limit of what the sandbox receives"),
-            Direction::Egress => cni::step("remove the limit of what the sandbox sends"),
-        }
+        cni::step("remove a limit");
         if direction == Direction::Egress {
             let owner = self.request.attachment.owner();
             let record = Record {
