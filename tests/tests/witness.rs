@@ -264,14 +264,20 @@ fn del_spares_the_link_that_another_attachment_has_by_now() {
     assert!(a.pings("10.1.0.1") && has_record("later"));
 }
 
+/// Attaches the pod to two networks, `pods` by eth0 and `others` by net1.
+fn attached_twice<'h>(host: &'h Host, a: &Sandbox) -> [Network<'h>; 2] {
+    let network = host.card();
+    network.add(a);
+    let other = network.clone().with("name", "others");
+    other.on("ADD", a).ifname("net1").ok();
+    [network, other]
+}
+
 #[test]
 fn del_deletes_the_link_that_a_process_calls_another_attachments() {
     let host = Host::new();
     let a = host.sandbox("a");
-    let network = host.card();
-    network.add(&a);
-    let other = network.clone().with("name", "others");
-    other.on("ADD", &a).ifname("net1").ok();
+    let [network, other] = attached_twice(&host, &a);
     a.ip("link set eth0 alias cni:others/a/net1");
     network.del(&a);
     assert!(!a.has_link("eth0") && host.leases("pods").is_empty());
@@ -284,10 +290,7 @@ fn del_deletes_the_link_that_a_process_calls_another_attachments() {
 fn del_spares_the_other_link_of_a_pod_that_swaps_names() {
     let host = Host::new();
     let a = host.sandbox("a");
-    let network = host.card();
-    network.add(&a);
-    let other = network.clone().with("name", "others");
-    other.on("ADD", &a).ifname("net1").ok();
+    let [network, other] = attached_twice(&host, &a);
     let kept = a.mac("net1");
     for (from, to) in [("eth0", "x"), ("net1", "eth0"), ("x", "net1")] {
         a.ip(&format!("link set {from} down"));

@@ -145,7 +145,7 @@ async fn next(
     let event = events.next().await.context("the watch ended")?;
     let is_over = match &event {
         Err(InitialListFailed(_)) => true,
-        // The last one: the nodes since then are lost.
+        // 410: the API server has forgotten where the watch was.
         Err(WatchStartFailed(kube::Error::Api(it))) => matches!(it.code, 401 | 403 | 410),
         // A server that refuses the client's certificate closes the connection.
         Err(WatchStartFailed(_)) => failing.is_some_and(|it| it.elapsed() > LONG_OUTAGE),
@@ -189,7 +189,7 @@ impl Access {
     /// Returns a new watch of all nodes, with the current credentials.
     async fn nodes(&self) -> anyhow::Result<NodeEvents> {
         let nodes = Api::<NodeObject>::all(self.client().await?);
-        // Otherwise, all agents of a cluster would begin their watches at the same moments.
+        // With one length, all agents that lost the API server together would begin each watch together.
         let random = RandomState::new().build_hasher().finish() % WATCH_SPREAD;
         let seconds = LONGEST_WATCH.saturating_sub(u32::try_from(random).unwrap_or_default());
         let options = watcher::Config::default().page_size(PAGE).timeout(seconds);
